@@ -1,0 +1,1 @@
+"""MLIR: the bindings' façade, builders and the integer graph."""

@@ -1,0 +1,112 @@
+"""The only imports of jaxlib's and jax.extend's MLIR bindings, behind a small typed façade.
+
+Everything the bindings do differently from what one expects (see docs/design.md) is handled here, once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from jax.extend.mlir import deserialize_portable_artifact, ir, serialize_portable_artifact
+from jax.extend.mlir.dialects import chlo, func, stablehlo
+from jax.extend.mlir.passmanager import PassManager
+from jax.interpreters.mlir import make_ir_context
+from jaxlib.mlir._mlir_libs._jax_mlir_ext import inlined_func_call
+from jaxlib.mlir.dialects import sdy
+
+__all__ = [
+    "PassManager",
+    "chlo",
+    "clone_module",
+    "deserialize_portable_artifact",
+    "fingerprint",
+    "func",
+    "functions",
+    "inlined_func_call",
+    "ir",
+    "make_ir_context",
+    "module_bytes",
+    "parse_module",
+    "run_passes",
+    "sdy",
+    "serialize_portable_artifact",
+    "source_line",
+    "stablehlo",
+]
+
+RULES_PASS = "func.func(sdy-populate-op-sharding-rules)"
+
+
+def parse_module(text: str | bytes, context: ir.Context | None = None) -> ir.Module:
+    """Parses MLIR text or bytecode into a module of `context`, by default a fresh one with JAX's dialects."""
+    with context or make_ir_context():
+        return ir.Module.parse(text)
+
+
+def module_bytes(module: ir.Module) -> bytes:
+    """The module as MLIR bytecode: the fast lossless form for copies inside one process."""
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def clone_module(module: ir.Module) -> ir.Module:
+    """A deep copy in the same context."""
+    return parse_module(module_bytes(module), module.context)
+
+
+def fingerprint(module: ir.Module) -> str:
+    """A digest of the module's program, locations left out: equal programs have equal fingerprints."""
+    text: str = module.operation.get_asm(enable_debug_info=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def run_passes(module: ir.Module, *pipeline: str) -> None:
+    """Runs C++ passes in place, e.g. `run_passes(m, "cse", RULES_PASS)`. Handles held across it are stale."""
+    with module.context:
+        PassManager.parse(f"builtin.module({','.join(pipeline)})").run(module.operation)
+
+
+def functions(module: ir.Module) -> Iterator[Any]:
+    """The module's func.func operations in order."""
+    for op in module.body.operations:
+        if op.operation.name == "func.func":
+            yield op
+
+
+def source_line(location: ir.Location) -> str:
+    """The innermost user source position of a location as "file:line (name)", or "" where none is known.
+
+    Frames inside jax itself are skipped where a frame outside it exists.
+    """
+    frames: list[tuple[str, int]] = []
+    names: list[str] = []
+    _collect_frames(location, frames, names)
+    if not frames:
+        return ""
+    outside = [f for f in frames if not _is_jax_frame(f[0])]
+    file, line = (outside or frames)[0]
+    name = f" ({names[0]})" if names else ""
+    return f"{file}:{line}{name}"
+
+
+def _is_jax_frame(file: str) -> bool:
+    return "/jax/_src/" in file or "/jax/experimental/" in file
+
+
+def _collect_frames(location: Any, frames: list[tuple[str, int]], names: list[str]) -> None:
+    if isinstance(location, ir.NameLoc):
+        if not names:
+            names.append(location.name_str)
+        _collect_frames(location.child_loc, frames, names)
+    elif isinstance(location, ir.CallSiteLoc):
+        _collect_frames(location.callee, frames, names)
+        _collect_frames(location.caller, frames, names)
+    elif isinstance(location, ir.FusedLoc):
+        for child in location.locations:
+            _collect_frames(child, frames, names)
+    elif isinstance(location, ir.FileLineColLoc):
+        frames.append((location.filename, location.start_line))

@@ -1,0 +1,184 @@
+"""The integer-indexed graph of one block: what every analysis walks instead of MLIR objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from stablehlo_mem.ir.bindings import ir, source_line
+
+_DTYPE_BITS = {"i1": 8, "index": 64}
+"""Element types whose storage is not the number in their name: predicates take a byte."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpId:
+    """Names an op in the module of one fingerprint: its function and its place in a preorder walk of it."""
+
+    function: str
+    index: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Value:
+    """An SSA value of ranked static tensor type (anything else has `nbytes` 0 and shape ()).
+
+    Attributes:
+        producer: index of the op that defines it, -1 for a block argument, -2 for a value captured from
+            an enclosing block.
+        result: its position among the producer's results, the block's arguments or `Graph.captured`.
+        nbytes: dense size in bytes, before any target's padding.
+    """
+
+    index: int
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    producer: int
+    result: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Op:
+    """An operation: `captures` are the values of this block that its regions use, `blocks` their graphs."""
+
+    index: int
+    name: str
+    operands: tuple[int, ...]
+    captures: tuple[int, ...]
+    results: tuple[int, ...]
+    blocks: tuple[Graph, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """One block: ops in program order (the last is the terminator), values, and who uses what.
+
+    Attributes:
+        arguments: values of the block's arguments.
+        captured: values defined in enclosing blocks and used here, in order of first use.
+        captured_from: for each of `captured`, the parent graph's value index (() in a function body).
+        users: for each value, the indices of the ops that use it as operand or capture, ascending.
+        handles: the MLIR operations, parallel to `ops`. Valid until the next C++ pass or edit.
+        mlir_values: the MLIR values, parallel to `values`; likewise.
+    """
+
+    ops: tuple[Op, ...]
+    values: tuple[Value, ...]
+    arguments: tuple[int, ...]
+    captured: tuple[int, ...]
+    captured_from: tuple[int, ...]
+    users: tuple[tuple[int, ...], ...]
+    handles: tuple[Any, ...] = dataclasses.field(repr=False)
+    mlir_values: tuple[Any, ...] = dataclasses.field(repr=False)
+
+    @property
+    def returned(self) -> tuple[int, ...]:
+        """The values the terminator returns."""
+        return self.ops[-1].operands
+
+    def source(self, op: int) -> str:
+        """The user's source line of an op, "" where unknown."""
+        return source_line(self.handles[op].location)
+
+    def producer(self, value: int) -> Op | None:
+        """The op that defines a value, None for arguments and captures."""
+        index = self.values[value].producer
+        return self.ops[index] if index >= 0 else None
+
+
+def build_graph(block: ir.Block) -> Graph:
+    """The graph of a block and, recursively, of the blocks in its ops' regions. Linear in their size."""
+    graph, _ = _build(block)
+    return graph
+
+
+@functools.lru_cache(maxsize=65536)
+def dtype_bytes(dtype: str) -> float:
+    """Bytes of one element: "f32" → 4, "i1" → 1, "complex<f64>" → 16, "i4" → 0.5, "f8E4M3FN" → 1."""
+    if dtype.startswith("complex<"):
+        return 2 * dtype_bytes(dtype[8:-1])
+    if dtype in _DTYPE_BITS:
+        return _DTYPE_BITS[dtype] / 8
+    digits = ""
+    for character in dtype.lstrip("abcdefghijklmnopqrstuvwxyz"):
+        if not character.isdigit():
+            break
+        digits += character
+    return int(digits) / 8 if digits else 8
+
+
+def tensor_type(mlir_type: Any) -> tuple[tuple[int, ...], str, int]:
+    """(shape, element type, bytes) of a type; ((), "", 0) if it is no ranked static tensor."""
+    if not isinstance(mlir_type, ir.RankedTensorType) or not mlir_type.has_static_shape:
+        return (), "", 0
+    shape = tuple(mlir_type.shape)
+    dtype = str(mlir_type.element_type)
+    count = 1
+    for size in shape:
+        count *= size
+    return shape, dtype, int(-(-count * dtype_bytes(dtype) // 1))
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.values: list[Value] = []
+        self.mlir_values: list[Any] = []
+        self.ids: dict[Any, int] = {}
+        self.captured: list[int] = []
+        self.captured_mlir: list[Any] = []
+        self.users: list[list[int]] = []
+
+    def define(self, mlir_value: Any, producer: int, result: int) -> int:
+        index = len(self.values)
+        shape, dtype, nbytes = tensor_type(mlir_value.type)
+        self.values.append(Value(index, shape, dtype, nbytes, producer, result))
+        self.mlir_values.append(mlir_value)
+        self.users.append([])
+        self.ids[mlir_value] = index
+        return index
+
+    def use(self, mlir_value: Any, op: int) -> int:
+        index = self.ids.get(mlir_value)
+        if index is None:
+            index = self.define(mlir_value, -2, len(self.captured))
+            self.captured.append(index)
+            self.captured_mlir.append(mlir_value)
+        users = self.users[index]
+        if not users or users[-1] != op:
+            users.append(op)
+        return index
+
+
+def _build(block: ir.Block) -> tuple[Graph, list[Any]]:
+    builder = _Builder()
+    arguments = tuple(builder.define(a, -1, i) for i, a in enumerate(block.arguments))
+    ops: list[Op] = []
+    handles: list[Any] = []
+    for handle in block.operations:
+        op = handle.operation
+        index = len(ops)
+        operands = tuple(builder.use(v, index) for v in op.operands)
+        blocks: list[Graph] = []
+        captures: dict[int, None] = {}
+        for region in op.regions:
+            for inner in region.blocks:
+                nested, outer_values = _build(inner)
+                indices = tuple(builder.use(v, index) for v in outer_values)
+                captures.update(dict.fromkeys(indices))
+                blocks.append(dataclasses.replace(nested, captured_from=indices))
+        results = tuple(builder.define(r, index, i) for i, r in enumerate(op.results))
+        ops.append(Op(index, op.name, operands, tuple(captures), results, tuple(blocks)))
+        handles.append(op)
+    graph = Graph(
+        ops=tuple(ops),
+        values=tuple(builder.values),
+        arguments=arguments,
+        captured=tuple(builder.captured),
+        captured_from=(),
+        users=tuple(tuple(u) for u in builder.users),
+        handles=tuple(handles),
+        mlir_values=tuple(builder.mlir_values),
+    )
+    return graph, builder.captured_mlir

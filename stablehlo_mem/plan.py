@@ -1,0 +1,83 @@
+"""Plans and what they are made of: frozen data without MLIR objects, so that it can be cached, replayed and printed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from stablehlo_mem.ir.graph import OpId
+
+Numerics = Literal["exact", "reassociate", "relaxed"]
+"""exact: no float sum is regrouped; reassociate: sums may be; relaxed: also cheaper, less precise forms."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """What `optimize` may do.
+
+    Attributes:
+        numerics: see `Numerics`.
+        passes: names of the passes allowed, None for all.
+        tune: time the best few plans on the local device.
+        max_compiles: how often the target's compiler may be asked.
+        verify: run the MLIR verifier and check the signature of the result.
+        cache: reuse plans of earlier calls.
+    """
+
+    numerics: Numerics = "reassociate"
+    passes: tuple[str, ...] | None = None
+    tune: bool = False
+    max_compiles: int = 16
+    verify: bool = True
+    cache: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One decision: a pass, the fingerprint of the module it applies to and JSON parameters."""
+
+    pass_name: str
+    input_fingerprint: str
+    params: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A step somebody could take and what it is thought to be worth.
+
+    Attributes:
+        saved_bytes: static estimate of the bytes freed at the peak.
+        added_seconds: static estimate of the time added (negative: saved).
+        numerics: the weakest `Options.numerics` that allows it.
+        summary: one line for people.
+    """
+
+    step: Step
+    saved_bytes: int
+    added_seconds: float
+    numerics: Numerics
+    summary: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """Why a value was not made smaller.
+
+    Attributes:
+        op: the op that stands in the way.
+        value: how it reads to people, e.g. "dot_general f32[8,16384,16384]".
+        nbytes: bytes of that value.
+        dimension: the dimension that could not be split, -1 for the value as a whole.
+        code: a stable short name of the reason, e.g. "needs-whole-dimension".
+        message: the reason for people.
+        location: the user's source line, "" if unknown.
+    """
+
+    op: OpId
+    value: str
+    nbytes: int
+    dimension: int
+    code: str
+    message: str
+    location: str

@@ -1,0 +1,57 @@
+"""What the analyses know about each chip: plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+Kind = Literal["cpu", "cuda", "tpu"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chip:
+    """A chip, for the static analyses.
+
+    Attributes:
+        name: e.g. "tpu:v5e".
+        kind: the compiler that serves it; decides what is fused.
+        memory_bytes: device memory, 0 for "whatever the host has".
+        flops_per_second: dense float32 matmul rate.
+        bytes_per_second: memory bandwidth.
+        step_seconds: overhead of one loop iteration.
+        chunk_bytes: bytes of one step's largest intermediate at which a loop is as fast as it gets.
+        tile: layout tile of the last two dimensions, (1, 1) where arrays are dense.
+    """
+
+    name: str
+    kind: Kind
+    memory_bytes: int
+    flops_per_second: float
+    bytes_per_second: float
+    step_seconds: float
+    chunk_bytes: int
+    tile: tuple[int, int] = (1, 1)
+
+
+_GIB = 2**30
+_MIB = 2**20
+
+CHIPS: dict[str, Chip] = {
+    chip.name: chip
+    for chip in (
+        Chip(name="cpu", kind="cpu", memory_bytes=0, flops_per_second=1e11, bytes_per_second=2e10,
+             step_seconds=5e-6, chunk_bytes=4 * _MIB),
+        Chip(name="cuda:h200", kind="cuda", memory_bytes=141 * 10**9, flops_per_second=6e13,
+             bytes_per_second=4.8e12, step_seconds=2e-5, chunk_bytes=512 * _MIB),
+        Chip(name="cuda:h100", kind="cuda", memory_bytes=80 * 10**9, flops_per_second=6e13,
+             bytes_per_second=3.35e12, step_seconds=2e-5, chunk_bytes=512 * _MIB),
+        Chip(name="cuda:a100", kind="cuda", memory_bytes=80 * 10**9, flops_per_second=1.9e13,
+             bytes_per_second=2.0e12, step_seconds=2e-5, chunk_bytes=256 * _MIB),
+        Chip(name="tpu:v5e", kind="tpu", memory_bytes=16 * _GIB, flops_per_second=5e13,
+             bytes_per_second=8.2e11, step_seconds=1e-5, chunk_bytes=128 * _MIB, tile=(8, 128)),
+        Chip(name="tpu:v6e", kind="tpu", memory_bytes=32 * _GIB, flops_per_second=2e14,
+             bytes_per_second=1.6e12, step_seconds=1e-5, chunk_bytes=128 * _MIB, tile=(8, 128)),
+        Chip(name="tpu:v5p", kind="tpu", memory_bytes=95 * _GIB, flops_per_second=1e14,
+             bytes_per_second=2.8e12, step_seconds=1e-5, chunk_bytes=128 * _MIB, tile=(8, 128)),
+    )
+}
