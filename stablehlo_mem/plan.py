@@ -6,7 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from jax.export import Exported
+
+from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import OpId
+from stablehlo_mem.memory import MemoryProfile
 
 Numerics = Literal["exact", "reassociate", "relaxed"]
 """exact: no float sum is regrouped; reassociate: sums may be; relaxed: also cheaper, less precise forms."""
@@ -81,3 +85,41 @@ class Refusal:
     code: str
     message: str
     location: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What `optimize` decided, what it is worth, and the program that came out.
+
+    Attributes:
+        budget_bytes: the budget, None for "min" and for no limit.
+        target: names of the targets the plan was made for.
+        before, after: memory on the first target; on several, `measured` is the worst of them.
+        steps: the decisions in order, each with its one-line summary in `summaries`.
+        refusals: what stands in the way at the final peak, largest value first.
+        compiles: how often a compiler was asked.
+        fits: whether the measured peak is within the budget on every target.
+        result: the optimised program, of the kind that was given; the very same object if nothing was to do.
+        exported: the result as an Exported, None if the input was none.
+        bytecode: the optimised module.
+        planning_seconds: analysis and rewriting, compilation aside.
+    """
+
+    budget_bytes: int | None
+    target: tuple[str, ...]
+    before: MemoryProfile
+    after: MemoryProfile
+    steps: tuple[Step, ...]
+    summaries: tuple[str, ...]
+    refusals: tuple[Refusal, ...]
+    compiles: int
+    fits: bool
+    planning_seconds: float
+    result: Any = dataclasses.field(repr=False)
+    exported: Exported | None = dataclasses.field(repr=False)
+    bytecode: bytes = dataclasses.field(repr=False)
+
+    @property
+    def module(self) -> ir.Module:
+        """The optimised module, parsed afresh: yours to change."""
+        return parse_module(self.bytecode)

@@ -1,0 +1,1 @@
+"""Budgets: byte strings, and the loop that keeps them."""
