@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from jax.export import Exported
 
@@ -123,3 +124,26 @@ class Plan:
     def module(self) -> ir.Module:
         """The optimised module, parsed afresh: yours to change."""
         return parse_module(self.bytecode)
+
+    def __str__(self) -> str:
+        from stablehlo_mem.report import plan_text  # the report knows plans, never the other way at import time
+
+        return plan_text(self)
+
+    def to_json(self) -> str:
+        """The decisions and figures as JSON text; the programs (`result`, `exported`, `bytecode`) are left out."""
+        data = {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self) if field.repr}
+        data["before"]["peak_bytes"] = self.before.peak_bytes
+        data["after"]["peak_bytes"] = self.after.peak_bytes
+        return json.dumps(data, indent=2)
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses and mappings as dicts, tuples as lists, all the way down."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in cast("list[Any]", value)]
+    return value

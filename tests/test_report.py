@@ -1,0 +1,143 @@
+"""The report says what was decided and what it is worth, from plans built by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from stablehlo_mem.ir.graph import OpId
+from stablehlo_mem.memory import LiveValue, Measured, MemoryProfile, Refused
+from stablehlo_mem.plan import Plan, Refusal, Step
+from stablehlo_mem.report import budget_error_text, format_bytes, plan_text, profile_text
+
+MIB = 2**20
+SCORES = LiveValue("dot_general", "f32", (8, 8192, 8192), 2048 * MIB, "attention.py:12 (dot_general)")
+CHUNK = LiveValue("dot_general", "f32", (8, 64, 8192), 16 * MIB, "attention.py:12 (dot_general)")
+REFUSAL = Refusal(
+    OpId("main", 7), "sort f32[8192,8192]", 256 * MIB, 1, "needs-whole-dimension", "sort needs all of it", "knn.py:3"
+)
+
+
+def profile(temp: int, live: tuple[LiveValue, ...], measured: Measured | Refused | None = None) -> MemoryProfile:
+    return MemoryProfile(
+        argument_bytes=48 * MIB,
+        output_bytes=16 * MIB,
+        temp_bytes=temp,
+        alias_bytes=4 * MIB,
+        constant_bytes=0,
+        live=live,
+        point="dot_general at attention.py:12",
+        measured=measured,
+    )
+
+
+def measured(temp: int) -> Measured:
+    return Measured(
+        argument_bytes=48 * MIB, output_bytes=16 * MIB, temp_bytes=temp, alias_bytes=4 * MIB, constant_bytes=0
+    )
+
+
+def plan(**changes: object) -> Plan:
+    base = Plan(
+        budget_bytes=128 * MIB,
+        target=("cpu",),
+        before=profile(4096 * MIB, (SCORES, SCORES), measured(4100 * MIB)),
+        after=profile(32 * MIB, (CHUNK, CHUNK), measured(33 * MIB)),
+        steps=(Step("split-into-loops", "0123456789abcdef", {"chunk": 64, "sizes": (1, 2)}),),
+        summaries=("split 8192 queries into 128 steps of 64",),
+        refusals=(REFUSAL,),
+        compiles=2,
+        fits=True,
+        planning_seconds=0.41,
+        result=None,
+        exported=None,
+        bytecode=b"",
+    )
+    return dataclasses.replace(base, **changes)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0 B"),
+        (17, "17 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1536 * MIB, "1.5 GiB"),
+        (512 * MIB, "512 MiB"),
+        (2**30 - 1, "1 GiB"),
+        (1000 * MIB, "1000 MiB"),
+        (34 * MIB + MIB // 4, "34.2 MiB"),
+        (4 * 2**40, "4 TiB"),
+        (-64 * 1024, "-64 KiB"),
+    ],
+)
+def test_format_bytes_reads_in_three_digits(nbytes: int, text: str) -> None:
+    assert format_bytes(nbytes) == text
+
+
+def test_plan_text_holds_peak_parts_decisions_values_and_effort() -> None:
+    text = str(plan())
+    assert text == plan_text(plan())
+    assert "cpu: 4.06 GiB → 93 MiB, within the budget of 128 MiB" in text
+    for part in ("arguments", "outputs", "temporaries", "constants", "aliased", "peak"):
+        assert part in text
+    assert "before static" in text and "before measured" in text and "after measured" in text
+    assert "split 8192 queries into 128 steps of 64" in text
+    assert "dot_general f32[8,8192,8192]" in text and "attention.py:12 (dot_general)" in text
+    assert "sort needs all of it [needs-whole-dimension]" in text and "knn.py:3" in text
+    assert "2 compiles, 0.41 s of planning" in text
+
+
+def test_plan_text_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = plan_text(plan())
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert plan_text(plan()) == text
+    assert "\x1b" not in text
+
+
+def test_brackets_of_values_are_not_taken_for_markup() -> None:
+    note = LiveValue("add", "f32", (3,), 12, "[red]odd/path.py:1")
+    assert "[red]odd/path.py:1" in plan_text(plan(before=profile(1, (note,))))
+
+
+def test_a_compiler_that_refused_is_quoted_with_what_it_needed() -> None:
+    refused = Refused("RESOURCE_EXHAUSTED: used 19G\n of 15.75G hbm", 19 * 2**30)
+    text = plan_text(plan(before=profile(4096 * MIB, (SCORES,), refused)))
+    assert "19 GiB (refused)" in text
+    assert "RESOURCE_EXHAUSTED: used 19G of 15.75G hbm" in text
+
+
+def test_a_plan_with_nothing_to_do_says_so() -> None:
+    assert "No decision was needed." in plan_text(plan(steps=(), summaries=(), budget_bytes=8192 * MIB))
+
+
+def test_only_the_largest_rows_are_shown_and_the_rest_counted() -> None:
+    assert "… and 4 more" in plan_text(plan(refusals=(REFUSAL,) * 10))
+
+
+def test_profile_text_without_a_compiler_shows_the_estimate_alone() -> None:
+    text = profile_text(profile(4096 * MIB, (SCORES,)))
+    assert "static" in text and "measured" not in text
+    assert "4.06 GiB" in text
+    assert "dot_general at attention.py:12" in text
+
+
+def test_budget_error_text_names_figures_values_and_obstacles() -> None:
+    text = budget_error_text(plan(fits=False, budget_bytes=80 * MIB))
+    first = text.splitlines()[0]
+    assert first == "the budget of 80 MiB cannot be kept on cpu: needed 4.06 GiB, reached 93 MiB"
+    assert "temporaries 33 MiB" in text
+    assert "16 MiB  dot_general f32[8,64,8192]  at attention.py:12 (dot_general)" in text
+    assert "256 MiB  sort f32[8192,8192]  at knn.py:3: dimension 1: sort needs all of it" in text
+
+
+def test_to_json_is_plain_data_without_the_programs() -> None:
+    data = json.loads(plan().to_json())
+    assert data["after"]["peak_bytes"] == 93 * MIB
+    assert data["steps"][0]["params"] == {"chunk": 64, "sizes": [1, 2]}
+    assert data["refusals"][0]["op"] == {"function": "main", "index": 7}
+    assert not {"result", "exported", "bytecode"} & data.keys()
