@@ -1,0 +1,160 @@
+"""Time and memory of a program in a process of its own: what a user sees, not what a compiler reports.
+
+XLA:CPU's report leaves out the scratch of its fused kernels, so on CPU only the resident size of a process that
+does nothing else is evidence. On accelerators the allocator's high-water mark is read beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from stablehlo_mem.errors import StableHLOMemError
+
+_WORKER = pathlib.Path(__file__).with_name("_fresh_worker.py")
+
+
+class FreshRunError(StableHLOMemError, RuntimeError):
+    """The process did not finish. `memory` tells whether that was for want of memory."""
+
+    def __init__(self, message: str, memory: bool):
+        self.memory = memory
+        super().__init__(message)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FreshRun:
+    """What one program took in a process of its own.
+
+    Attributes:
+        peak_rss_bytes: the highest resident size during the first execution.
+        resident_before_bytes: the resident size just before: arguments loaded, program compiled.
+        exact: the peak is the kernel's own; False if it was sampled and may have missed short ones.
+        argument_bytes, output_bytes: the data going in and coming out.
+        device_peak_bytes: the accelerator's allocator at its highest, arguments included, None on CPU.
+        device: what it ran on.
+        seconds: of each execution, the first included.
+        compile_seconds: of compiling it.
+        digest: equal for bitwise equal outputs.
+        outputs: the last execution's outputs in order, () unless asked for.
+    """
+
+    peak_rss_bytes: int
+    resident_before_bytes: int
+    exact: bool
+    argument_bytes: int
+    output_bytes: int
+    device_peak_bytes: int | None
+    device: str
+    seconds: tuple[float, ...]
+    compile_seconds: float
+    digest: str
+    outputs: tuple[np.ndarray[Any, Any], ...] = dataclasses.field(default=(), repr=False)
+
+    @property
+    def grown_bytes(self) -> int:
+        """What executing added to the process: outputs, temporaries and scratch."""
+        return self.peak_rss_bytes - self.resident_before_bytes
+
+    @property
+    def median_seconds(self) -> float:
+        """The median execution time."""
+        return statistics.median(self.seconds)
+
+
+def run_fresh(
+    exported: bytes | bytearray,
+    *,
+    seed: int = 0,
+    repeats: int = 1,
+    arguments: Sequence[np.ndarray[Any, Any]] | None = None,
+    keep_outputs: bool = False,
+    compiler_options: Mapping[str, Any] | None = None,
+    platform: str = "cpu",
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 600.0,
+) -> FreshRun:
+    """Runs a serialised `jax.export.Exported` in a fresh process that has jax and nothing of this package.
+
+    Args:
+        exported: what `Exported.serialize()` gives.
+        seed: equal seeds draw equal arguments.
+        repeats: how often to execute, for the times.
+        arguments: the flat arguments, instead of drawing them.
+        keep_outputs: bring the outputs back.
+        compiler_options: XLA's, instead of its defaults.
+        platform: the JAX platform of the process, "" for its own choice.
+        environment: variables to set beside those of this process.
+        timeout: seconds after which the process is killed.
+
+    Returns:
+        Time, memory and a digest of the outputs.
+
+    Raises:
+        FreshRunError: the process failed, was killed or took too long.
+    """
+    spec = {
+        "seed": seed,
+        "repeats": repeats,
+        "keep_outputs": keep_outputs,
+        "compiler_options": dict(compiler_options or {}),
+    }
+    with tempfile.TemporaryDirectory(prefix="stablehlo-mem-") as name:
+        directory = pathlib.Path(name)
+        (directory / "program.bin").write_bytes(exported)
+        (directory / "spec.json").write_text(json.dumps(spec))
+        if arguments is not None:
+            named: dict[str, Any] = {f"a{i}": array for i, array in enumerate(arguments)}
+            np.savez(directory / "arguments.npz", **named)
+        _run_worker(directory, _environment(platform, environment), timeout)
+        return _read_result(directory)
+
+
+def _environment(platform: str, extra: Mapping[str, str] | None) -> dict[str, str]:
+    variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if platform:
+        variables["JAX_PLATFORMS"] = platform
+    return {**variables, **(extra or {})}
+
+
+def _run_worker(directory: pathlib.Path, variables: dict[str, str], timeout: float) -> None:
+    # -P: the script's own folder, where our modules lie, stays off sys.path.
+    command = [sys.executable, "-P", str(_WORKER), str(directory)]
+    try:
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise FreshRunError(f"the process did not finish within {timeout:g} s", memory=False) from error
+    if done.returncode:
+        raise _failure(done.returncode, done.stderr)
+
+
+def _failure(returncode: int, stderr: str) -> FreshRunError:
+    killed = returncode == -9
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    # A traceback's last entry names the error in one line; XLA's messages go on over many more.
+    message = next((line for line in lines if "Error: " in line), lines[-1] if lines else "no message")
+    memory = killed or "RESOURCE_EXHAUSTED" in stderr or "MemoryError" in stderr
+    reason = "was killed, most likely for want of memory" if killed else f"failed ({returncode}): {message}"
+    return FreshRunError(f"the process {reason}", memory=memory)
+
+
+def _read_result(directory: pathlib.Path) -> FreshRun:
+    data: dict[str, Any] = json.loads((directory / "result.json").read_text())
+    data["seconds"] = tuple(data["seconds"])
+    kinds: list[tuple[str, list[int]]] = data.pop("outputs", [])
+    outputs: list[np.ndarray[Any, Any]] = []
+    if kinds:
+        with np.load(directory / "outputs.npz") as file:
+            outputs = [file[f"o{i}"].view(jnp.dtype(kind)).reshape(shape) for i, (kind, shape) in enumerate(kinds)]
+    return FreshRun(**data, outputs=tuple(outputs))
