@@ -10,7 +10,8 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from jax.extend.mlir import deserialize_portable_artifact, ir, serialize_portable_artifact
+from jax.extend.backend import get_backend
+from jax.extend.mlir import deserialize_portable_artifact, ir, refine_polymorphic_shapes, serialize_portable_artifact
 from jax.extend.mlir.dialects import chlo, func, stablehlo
 from jax.extend.mlir.passmanager import PassManager
 from jax.interpreters.mlir import make_ir_context
@@ -29,7 +30,10 @@ __all__ = [
     "ir",
     "make_ir_context",
     "module_bytes",
+    "parse_artifact",
     "parse_module",
+    "portable_artifact",
+    "refine_shapes",
     "run_passes",
     "sdy",
     "serialize_portable_artifact",
@@ -53,6 +57,32 @@ def module_bytes(module: ir.Module) -> bytes:
     return buffer.getvalue()
 
 
+def parse_artifact(data: bytes) -> ir.Module:
+    """Reads a StableHLO portable artifact (plain bytecode too) into a fresh context with JAX's dialects.
+
+    Complaints go to stderr as well: parse the bytes with `parse_module` first where they may be damaged.
+    """
+    with make_ir_context():
+        return deserialize_portable_artifact(data)
+
+
+def portable_artifact(module: ir.Module) -> bytes:
+    """Serialises as jax.export does: readable by consumers up to four weeks older, Shardy kept where JAX keeps it.
+
+    The module is left as it was.
+    """
+    with module.context:
+        version = stablehlo.get_version_from_compatibility_requirement(
+            stablehlo.StablehloCompatibilityRequirement.WEEK_4
+        )
+        return serialize_portable_artifact(module, version, getattr(get_backend(), "serialize_with_sdy", True))
+
+
+def refine_shapes(module: ir.Module) -> ir.Module:
+    """Makes the shapes inside static, given a main whose arguments are; in a fresh context."""
+    return parse_artifact(refine_polymorphic_shapes(module_bytes(module), enable_shardy=True))
+
+
 def clone_module(module: ir.Module) -> ir.Module:
     """A deep copy in the same context."""
     return parse_module(module_bytes(module), module.context)
@@ -60,7 +90,7 @@ def clone_module(module: ir.Module) -> ir.Module:
 
 def fingerprint(module: ir.Module) -> str:
     """A digest of the module's program, locations left out: equal programs have equal fingerprints."""
-    text: str = module.operation.get_asm(enable_debug_info=False)
+    text = str(module.operation.get_asm(enable_debug_info=False))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -1,0 +1,74 @@
+"""A raw module as an Exported: what it takes to compile or call it through JAX's public interface."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+from jax.export import Exported, export
+
+from stablehlo_mem.errors import InputError
+from stablehlo_mem.ir.bindings import ir, portable_artifact
+from stablehlo_mem.ir.graph import tensor_type
+
+_DTYPES: dict[str, Any] = {
+    "i1": np.bool_,
+    "f16": np.float16,
+    "f32": np.float32,
+    "f64": np.float64,
+    "bf16": ml_dtypes.bfloat16,
+    "complex<f32>": np.complex64,
+    "complex<f64>": np.complex128,
+    **{f"i{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"ui{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
+    "i2": ml_dtypes.int2,
+    "i4": ml_dtypes.int4,
+    "ui2": ml_dtypes.uint2,
+    "ui4": ml_dtypes.uint4,
+    "f4E2M1FN": ml_dtypes.float4_e2m1fn,
+    "f8E3M4": ml_dtypes.float8_e3m4,
+    "f8E4M3": ml_dtypes.float8_e4m3,
+    "f8E4M3B11FNUZ": ml_dtypes.float8_e4m3b11fnuz,
+    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
+    "f8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
+    "f8E5M2": ml_dtypes.float8_e5m2,
+    "f8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+    "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
+}
+
+
+def wrap_module(module: ir.Module, main: Any, platform: str) -> Exported:
+    """An Exported for one platform that runs `module`: main's arguments and results as flat tuples.
+
+    Exported has private fields that change from one JAX to the next, so JAX makes it: a function of the same
+    signature is exported and its module exchanged.
+
+    Raises:
+        InputError: main has an argument or result that is no array.
+    """
+    inputs = [_spec(t, "argument", i) for i, t in enumerate(main.type.inputs)]
+    outputs = [_spec(t, "result", i) for i, t in enumerate(main.type.results)]
+
+    def stand_in(*_: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple(jnp.zeros(o.shape, o.dtype) for o in outputs)
+
+    with jax.enable_x64(True):
+        template = export(jax.jit(stand_in), platforms=(platform,))(*inputs)
+    return dataclasses.replace(
+        template,
+        fun_name="main",
+        mlir_module_serialized=portable_artifact(module),
+        module_kept_var_idx=tuple(range(len(inputs))),
+        _get_vjp=None,
+    )
+
+
+def _spec(mlir_type: Any, role: str, index: int) -> jax.ShapeDtypeStruct:
+    shape, dtype, _ = tensor_type(mlir_type)
+    if dtype not in _DTYPES:
+        raise InputError(f"{role} {index} of main has type {mlir_type}, which is no array JAX knows")
+    return jax.ShapeDtypeStruct(shape, _DTYPES[dtype])
