@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.fusion import ELEMENTWISE, Class, buffer_bytes, classify, plan_buffers
+from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.targets.chips import Chip
 
 Path = tuple[tuple[int, int], ...]
@@ -97,6 +98,156 @@ class MemoryProfile:
         return self.argument_bytes + self.output_bytes + self.temp_bytes + self.constant_bytes - self.alias_bytes
 
 
+def materialised(graph: Graph, chip: Chip) -> tuple[bool, ...]:
+    """For each value of a block, whether it has a buffer of its own on a chip."""
+    return plan_buffers(graph, chip).materialised
+
+
 def find_peak(graph: Graph, chip: Chip) -> Peak:
-    """The peak of a function's block on a chip."""
-    raise NotImplementedError(graph, chip)
+    """The peak of a function's block on a chip. Calls are expected to be inlined; one that is left is opaque."""
+    return _Walk(graph, chip, carried=()).run()
+
+
+class _Walk:
+    """Live ranges over one block in program order.
+
+    A slot is a buffer that values take over from each other in place; it is named by the first of them.
+
+    Attributes:
+        carried: in a loop's body, the carries its returned values are written to.
+        homed: values that live in the buffer of an output or of a carry, charged outside this block.
+        slot: the slot of each value that has one.
+        size: bytes of the slots alive.
+    """
+
+    def __init__(self, graph: Graph, chip: Chip, carried: tuple[int, ...]) -> None:
+        self.graph = graph
+        self.chip = chip
+        self.carried = carried
+        self.buffers = plan_buffers(graph, chip)
+        self.homed = self._find_homed()
+        self.slot: dict[int, int] = {}
+        self.size: dict[int, int] = {}
+        self.total = 0
+        self.ending = self._find_ending()
+
+    def run(self) -> Peak:
+        best = Peak(0, (), max(0, len(self.graph.ops) - 1), ())
+        for op in self.graph.ops:
+            for value in op.results:
+                if self.buffers.materialised[value] and value not in self.homed:
+                    self._allocate(op, value)
+            here = self.total + self._scratch(op)
+            inner = self._nested_peak(op)
+            if here + (inner.temp_bytes if inner else 0) > best.temp_bytes:
+                best = self._peak(op, here, inner)
+            for value in self.ending[op.index]:
+                self._release(value)
+        return best
+
+    def _allocate(self, op: Op, value: int) -> None:
+        donor = self._donor(op, value)
+        if donor is None:
+            nbytes = buffer_bytes(self.graph.values[value], self.chip)
+            self.slot[value] = value
+            self.size[value] = nbytes
+            self.total += nbytes
+        else:
+            self.slot[value] = self.slot.pop(donor)
+
+    def _release(self, value: int) -> None:
+        slot = self.slot.pop(value, None)
+        if slot is not None:
+            self.total -= self.size.pop(slot)
+
+    def _donor(self, op: Op, value: int) -> int | None:
+        """A value whose buffer ends at `op` and can be written over with `value`."""
+        return next((d for d in self._donors(op, value) if d in self.slot and self.buffers.last[d] <= op.index), None)
+
+    def _donors(self, op: Op, value: int) -> tuple[int, ...]:
+        kind = classify(op)
+        if kind is Class.UPDATE or op.name == "stablehlo.while":
+            return tuple(self._owner(v) for v in op.operands[self.graph.values[value].result :][:1])
+        if kind not in ELEMENTWISE or self._is_normalisation(op):
+            return ()
+        nbytes = self.graph.values[value].nbytes
+        return tuple(v for v in self.buffers.reads[op.index] if self.graph.values[v].nbytes == nbytes)
+
+    def _is_normalisation(self, op: Op) -> bool:
+        """Whether XLA:GPU computes `op` and the reductions of the same operand it needs as one (softmax) kernel.
+
+        Such a kernel reads rows it has already begun to write, so it does not work in place.
+        """
+        if self.chip.kind != "cuda":
+            return False
+        reads = self.buffers.reads
+        producers = (self.graph.producer(v) for v in reads[op.index])
+        reductions = [p for p in producers if p is not None and classify(p) is Class.REDUCE]
+        return any(set(reads[r.index]) & set(reads[op.index]) for r in reductions)
+
+    def _owner(self, value: int) -> int:
+        """The value whose buffer a view shows."""
+        producer = self.graph.producer(value)
+        while producer is not None and classify(producer) is Class.VIEW:
+            value = producer.operands[min(self.graph.values[value].result, len(producer.operands) - 1)]
+            producer = self.graph.producer(value)
+        return value
+
+    def _find_ending(self) -> list[list[int]]:
+        ending: list[list[int]] = [[] for _ in self.graph.ops]
+        for value in self.graph.values:
+            if self.buffers.materialised[value.index]:
+                ending[max(self.buffers.last[value.index], value.producer)].append(value.index)
+        return ending
+
+    def _find_homed(self) -> frozenset[int]:
+        homed: set[int] = set()
+        for i, value in enumerate(self.graph.returned):
+            chain = self._in_place_chain(self._owner(value))
+            if not self.carried or self._fits_carry(chain[-1], self.carried[i]):
+                homed.update(chain)
+        return frozenset(homed)
+
+    def _in_place_chain(self, value: int) -> list[int]:
+        """A value, the value it was written over, and so on."""
+        chain = [value]
+        producer = self.graph.producer(value)
+        while producer is not None and (classify(producer) is Class.UPDATE or producer.name == "stablehlo.while"):
+            value = self._owner(producer.operands[self.graph.values[value].result])
+            if self.buffers.last[value] > producer.index:
+                break
+            chain.append(value)
+            producer = self.graph.producer(value)
+        return chain
+
+    def _fits_carry(self, value: int, carry: int) -> bool:
+        """Whether a value can be computed straight into the buffer of a carry of the loop."""
+        producer = self.graph.producer(value)
+        if producer is None:
+            return value == carry
+        ends = self.buffers.last[carry]
+        return ends < producer.index or (ends == producer.index and classify(producer) in ELEMENTWISE)
+
+    def _scratch(self, op: Op) -> int:
+        return self.buffers.scratch[op.index]
+
+    def _nested_peak(self, op: Op) -> Peak | None:
+        """The highest peak of the blocks in an op, its path starting at that op."""
+        if classify(op) is not Class.CONTROL:
+            return None
+        peaks: list[Peak] = []
+        for i, block in enumerate(op.blocks):
+            carried = block.arguments if op.name == "stablehlo.while" and i == 1 else ()
+            peak = _Walk(block, self.chip, carried).run()
+            step = ((op.index, i),)
+            live = tuple(dataclasses.replace(v, path=step + v.path) for v in peak.live)
+            peaks.append(Peak(peak.temp_bytes, step + peak.path, peak.op, live))
+        return max(peaks, key=lambda p: p.temp_bytes)
+
+    def _peak(self, op: Op, here: int, inner: Peak | None) -> Peak:
+        live = [Live((), value, self.size[slot]) for value, slot in self.slot.items()]
+        live += inner.live if inner else ()
+        live.sort(key=lambda v: -v.nbytes)
+        if inner is None or not inner.temp_bytes:
+            return Peak(here, (), op.index, tuple(live))
+        return Peak(here + inner.temp_bytes, inner.path, inner.op, tuple(live))

@@ -1,0 +1,324 @@
+"""What each kind of target keeps in memory: which values of a block get a buffer, and who reads it.
+
+XLA's compilers fuse ops into kernels. A kernel is named by the op that writes its result; every other op in it is
+fused away. The model has one table (`CLASSES`) and one backward sweep (`plan_buffers`), in which each op tells its
+operands whether it computes them on the fly or reads them from memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from typing import Any
+
+from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes
+from stablehlo_mem.targets.chips import Chip
+
+
+class Class(enum.Enum):
+    """How an op meets fusion."""
+
+    VIEW = enum.auto()  # its operand's buffer under another type
+    GENERATE = enum.auto()  # no data to read: made again wherever it is used
+    CHEAP = enum.auto()  # elementwise, made again in every kernel that uses it
+    EXPENSIVE = enum.auto()  # elementwise, kept when several kernels use it
+    MOVE = enum.auto()  # moves elements: fused like CHEAP, but never written over its operand
+    REDUCE = enum.auto()
+    DOT = enum.auto()
+    UPDATE = enum.auto()  # writes its first operand in place
+    CONTROL = enum.auto()  # has blocks of its own
+    RETURN = enum.auto()
+    OPAQUE = enum.auto()  # a kernel of its own: operands and results in memory
+
+
+CLASSES: dict[str, Class] = {
+    **dict.fromkeys(("stablehlo.reshape", "stablehlo.optimization_barrier", "stablehlo.bitcast_convert",
+                     "stablehlo.get_tuple_element", "mhlo.bitcast", "sdy.sharding_constraint"), Class.VIEW),
+    **dict.fromkeys(("stablehlo.constant", "stablehlo.iota", "stablehlo.create_token", "stablehlo.after_all",
+                     "stablehlo.partition_id", "stablehlo.replica_id", "chlo.constant"), Class.GENERATE),
+    **{f"stablehlo.{name}": Class.CHEAP for name in (
+        "abs", "add", "and", "ceil", "clamp", "compare", "complex", "convert", "count_leading_zeros", "floor", "imag",
+        "is_finite", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "real", "reduce_precision",
+        "round_nearest_afz", "round_nearest_even", "select", "shift_left", "shift_right_arithmetic",
+        "shift_right_logical", "sign", "subtract", "xor", "map")},
+    **{f"stablehlo.{name}": Class.EXPENSIVE for name in (
+        "atan2", "cbrt", "cosine", "divide", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic",
+        "power", "remainder", "rsqrt", "sine", "sqrt", "tan", "tanh")},
+    **{f"chlo.{name}": Class.EXPENSIVE for name in (
+        "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "cosh", "digamma", "erf", "erf_inv", "erfc",
+        "lgamma", "next_after", "polygamma", "sinh", "square", "tan", "zeta")},
+    **{f"stablehlo.{name}": Class.MOVE for name in (
+        "broadcast_in_dim", "concatenate", "dynamic_slice", "gather", "pad", "reverse", "slice", "transpose")},
+    "stablehlo.reduce": Class.REDUCE,
+    "stablehlo.dot_general": Class.DOT,
+    "stablehlo.dynamic_update_slice": Class.UPDATE,
+    "stablehlo.scatter": Class.UPDATE,
+    **dict.fromkeys(("stablehlo.while", "stablehlo.case", "stablehlo.if"), Class.CONTROL),
+    **dict.fromkeys(("func.return", "stablehlo.return", "sdy.return"), Class.RETURN),
+}
+"""Any op that is not named here is OPAQUE."""
+
+ELEMENTWISE = frozenset({Class.CHEAP, Class.EXPENSIVE})
+_FUSIBLE = ELEMENTWISE | {Class.MOVE}
+_MAX_COPIES = 8
+"""A value used by more kernels than this is kept even if cheap."""
+_CPU_WINDOW = 32
+"""XLA:CPU reduces longer dimensions in windows of this many elements, as a tree, and reads them from memory."""
+_CUDA_ROW = 4096
+"""XLA:GPU reduces longer dimensions in two steps, with about the square root of their length partial results."""
+_CUDA_TILES = 4 * 132
+"""XLA:GPU splits the contraction of a dot with fewer output tiles than four waves of blocks."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Buffers:
+    """What one block keeps in memory.
+
+    Attributes:
+        materialised: per value, whether it has a buffer; always False for arguments and captures.
+        last: per value, the last op whose kernel reads its memory, -1 if none does.
+        reads: per op, the values its kernel reads from memory; empty for ops fused away.
+        scratch: per op, bytes its kernel needs beside operands and results.
+    """
+
+    materialised: tuple[bool, ...]
+    last: tuple[int, ...]
+    reads: tuple[tuple[int, ...], ...]
+    scratch: tuple[int, ...]
+
+
+def classify(op: Op) -> Class:
+    """The class of an op."""
+    return CLASSES.get(op.name, Class.OPAQUE)
+
+
+def buffer_bytes(value: Value, chip: Chip) -> int:
+    """Bytes of a value's buffer on a chip: padded to tiles of the two minor dimensions, whichever order wastes less."""
+    if chip.tile == (1, 1) or len(value.shape) < 2:
+        return value.nbytes
+    rows, columns = value.shape[-2:]
+    if not rows or not columns:
+        return 0
+    packing = max(1, int(4 // max(dtype_bytes(value.dtype), 0.5)))
+    high, wide = chip.tile[0] * packing, chip.tile[1]
+    padded = min(_pad(rows, high) * _pad(columns, wide), _pad(columns, high) * _pad(rows, wide))
+    return value.nbytes * padded // (rows * columns)
+
+
+def invariant_carries(op: Op) -> tuple[bool, ...]:
+    """For each carry of a while, whether its body hands it on unchanged."""
+    body = op.blocks[1]
+    return tuple(a == r for a, r in zip(body.arguments, body.returned, strict=True))
+
+
+def plan_buffers(graph: Graph, chip: Chip) -> Buffers:
+    """Decides for a block which values have buffers and which kernels read them. Linear in ops."""
+    sweep = _Sweep(graph, chip)
+    for op in reversed(graph.ops):
+        sweep.visit(op)
+    return sweep.result()
+
+
+def _pad(size: int, tile: int) -> int:
+    return -(-size // tile) * tile
+
+
+class _Sweep:
+    """The backward sweep: users are visited before producers.
+
+    Attributes:
+        hard: per value, the kernels that read it from memory whatever it is.
+        soft: per value, the kernels that would compute it on the fly.
+        reused: per value, whether some kernel would compute its elements more than once (a broadcast follows).
+        gemm: per value, whether a kernel takes it only as a chain of unary ops.
+        chain: per value, whether only unary ops lie between it and the end of its one kernel.
+    """
+
+    def __init__(self, graph: Graph, chip: Chip) -> None:
+        count = len(graph.values)
+        self.graph = graph
+        self.chip = chip
+        self.hard: list[set[int]] = [set() for _ in range(count)]
+        self.soft: list[set[int]] = [set() for _ in range(count)]
+        self.reused = [False] * count
+        self.gemm = [False] * count
+        self.chain = [False] * count
+        self.materialised = [False] * count
+        self.scratch = [0] * len(graph.ops)
+
+    def visit(self, op: Op) -> None:
+        kind = classify(op)
+        if kind is Class.VIEW:
+            self._pass_through(zip(op.operands, op.results, strict=False))
+        elif kind is Class.GENERATE:
+            for value in op.results:
+                self.materialised[value] = bool(self.hard[value]) and op.name != "stablehlo.constant"
+        elif kind in _FUSIBLE:
+            self._visit_fusible(op, kind)
+        elif kind is Class.REDUCE:
+            self._visit_reduce(op)
+        elif kind is Class.DOT:
+            self._visit_dot(op)
+        else:
+            self._visit_kernel(op, kind)
+
+    def _pass_through(self, pairs: Any) -> None:
+        for operand, result in pairs:
+            self.hard[operand] |= self.hard[result]
+            self.soft[operand] |= self.soft[result]
+            self.reused[operand] |= self.reused[result]
+            self.gemm[operand] |= self.gemm[result]
+            self.chain[operand] = self.chain[result] and len(self.graph.users[operand]) == 1
+
+    def _visit_fusible(self, op: Op, kind: Class) -> None:
+        value = op.results[0]
+        tensors = self._tensors(op)
+        kept = self._is_kept(value, kind, len(tensors))
+        self.materialised[value] = kept
+        kernels = {op.index} if kept else self.soft[value]
+        if kept and len(tensors) <= 1 and self.soft[value] and self.chip.kind != "cuda":
+            # Kept for some kernels; as it is unary the others compute it again from its operand.
+            kernels = kernels | self.soft[value]
+            self.soft[value] = set()
+        for operand in op.operands:
+            self.soft[operand] |= kernels
+            self.reused[operand] |= self._enlarges(op, operand) or (not kept and self.reused[value])
+            self.gemm[operand] |= not kept and self.gemm[value]
+            self.chain[operand] = (
+                len(self.graph.users[operand]) == 1
+                and len(tensors) == 1
+                and kind in ELEMENTWISE
+                and (kept or self.chain[value])
+            )
+
+    def _is_kept(self, value: int, kind: Class, tensors: int) -> bool:
+        copies = len(self.soft[value])
+        if self.hard[value] or copies > _MAX_COPIES:
+            return True
+        if self.gemm[value] and (tensors > 1 or copies > 1):
+            return True
+        return kind is Class.EXPENSIVE and (copies > 1 or self.reused[value])
+
+    def _tensors(self, op: Op) -> list[int]:
+        """The distinct operands that hold data of their own: no scalars, constants, iotas or broadcast scalars."""
+        return [v for v in dict.fromkeys(op.operands) if not self._is_generated(v)]
+
+    def _is_generated(self, value: int) -> bool:
+        if not self.graph.values[value].shape:
+            return True
+        producer = self.graph.producer(value)
+        if producer is None:
+            return False
+        if producer.name == "stablehlo.broadcast_in_dim":
+            return self._is_generated(producer.operands[0])
+        return classify(producer) is Class.GENERATE
+
+    def _enlarges(self, op: Op, operand: int) -> bool:
+        return op.name == "stablehlo.broadcast_in_dim" and (
+            self.graph.values[op.results[0]].nbytes > self.graph.values[operand].nbytes
+        )
+
+    def _visit_reduce(self, op: Op) -> None:
+        length = self._reduced_length(op)
+        tree = self.chip.kind == "cpu" and len(op.results) == 1 and length > _CPU_WINDOW
+        kept = tree or self.chip.kind != "cpu" or len(op.results) > 1
+        kept = kept or self._is_kept(op.results[0], Class.EXPENSIVE, 2)
+        for value in op.results:
+            self.materialised[value] = kept
+        kernels = {op.index} if kept else self.soft[op.results[0]]
+        for operand in op.operands:
+            (self.hard if tree else self.soft)[operand].update(kernels)
+            self.reused[operand] |= not kept and self.reused[op.results[0]]
+        self.scratch[op.index] = self._reduce_scratch(op, tree)
+
+    def _reduced_length(self, op: Op) -> int:
+        shape = self.graph.values[op.operands[0]].shape
+        return max((shape[d] for d in _integers(self.graph, op, "dimensions")), default=1)
+
+    def _reduce_scratch(self, op: Op, tree: bool) -> int:
+        """Bytes of the partial results of a reduction in several steps."""
+        source = self.graph.values[op.operands[0]]
+        reduced = _integers(self.graph, op, "dimensions")
+        if tree:
+            shape = [-(-n // _CPU_WINDOW) if d in reduced else n for d, n in enumerate(source.shape)]
+            return int(math.prod(shape) * dtype_bytes(source.dtype))
+        length = math.prod(source.shape[d] for d in reduced)
+        if self.chip.kind == "cuda" and length > _CUDA_ROW:
+            return sum(self.graph.values[v].nbytes for v in op.results) * math.isqrt(length)
+        return 0
+
+    def _visit_dot(self, op: Op) -> None:
+        value = op.results[0]
+        split = self._contraction_splits(op) if self.chip.kind == "cuda" else 1
+        kept = not self._is_epilogue(value)
+        self.materialised[value] = kept
+        kernels = {op.index} if kept else self.soft[value]
+        for operand in op.operands:
+            if self.chip.kind == "cpu" or split > 1:
+                self.hard[operand] |= kernels
+            else:
+                self.soft[operand] |= kernels
+                self.gemm[operand] |= self.chip.kind == "cuda"
+        if split > 1:
+            self.scratch[op.index] = self._split_scratch(op, split)
+
+    def _is_epilogue(self, dot: int) -> bool:
+        """Whether the one kernel that uses a dot's result computes it too."""
+        if self.chip.kind == "cpu" or self.hard[dot] or len(self.soft[dot]) != 1 or self.reused[dot]:
+            return False
+        root = self.graph.ops[next(iter(self.soft[dot]))]
+        return classify(root) in ELEMENTWISE and (self.chip.kind == "tpu" or self.chain[dot])
+
+    def _contraction_splits(self, op: Op) -> int:
+        rows, columns, batch, depth = dot_sizes(self.graph, op)
+        tiles = -(-rows // 64) * -(-columns // 64) * batch
+        splits = min(_CUDA_TILES // tiles, 256, depth // 128)
+        return 2 ** (splits.bit_length() - 1) if splits > 1 else 1
+
+    def _split_scratch(self, op: Op, split: int) -> int:
+        """Bytes of the partial results of a split contraction, and of its operands padded to whole parts."""
+        depth = dot_sizes(self.graph, op)[3]
+        partial = self.graph.values[op.results[0]].nbytes * split
+        if depth % (split * 4) == 0:
+            return partial
+        return partial + sum(self.graph.values[v].nbytes for v in op.operands)
+
+    def _visit_kernel(self, op: Op, kind: Class) -> None:
+        invariant = invariant_carries(op) if op.name == "stablehlo.while" else ()
+        for i, value in enumerate(op.results):
+            self.materialised[value] = not (invariant and invariant[i])
+        self._pass_through((o, r) for o, r, same in zip(op.operands, op.results, invariant, strict=False) if same)
+        for i, operand in enumerate(op.operands):
+            fused = kind is Class.UPDATE and i > 0
+            (self.soft if fused else self.hard)[operand].add(op.index)
+        for value in op.captures:
+            if not self._is_generated(value):
+                self.hard[value].add(op.index)
+
+    def result(self) -> Buffers:
+        reads: list[list[int]] = [[] for _ in self.graph.ops]
+        last = [-1] * len(self.graph.values)
+        for value, (hard, soft) in enumerate(zip(self.hard, self.soft, strict=True)):
+            if self.materialised[value] or self.graph.values[value].producer < 0:
+                readers = hard | soft
+                last[value] = max(readers, default=-1)
+                for op in readers:
+                    reads[op].append(value)
+        return Buffers(tuple(self.materialised), tuple(last), tuple(tuple(r) for r in reads), tuple(self.scratch))
+
+
+def _integers(graph: Graph, op: Op, attribute: str) -> tuple[int, ...]:
+    return tuple(ir.DenseI64ArrayAttr(graph.handles[op.index].attributes[attribute]))
+
+
+def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
+    """(rows, columns, batch, contraction) of a dot_general, in elements."""
+    numbers: Any = stablehlo.DotDimensionNumbers(graph.handles[op.index].attributes["dot_dimension_numbers"])
+    left, right = (graph.values[v] for v in op.operands[:2])
+    batch = math.prod(left.shape[d] for d in numbers.lhs_batching_dimensions)
+    depth = math.prod(left.shape[d] for d in numbers.lhs_contracting_dimensions)
+    rows = math.prod(left.shape) // max(1, batch * depth)
+    columns = math.prod(right.shape) // max(1, batch * depth)
+    return rows, columns, batch, depth
