@@ -4,11 +4,9 @@ A script, not a module of the package: it imports jax and numpy alone, so that n
 Usage: python -P _fresh_worker.py DIRECTORY, which holds program.bin and spec.json and gets result.json.
 """
 
-# jax is typed only in part.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import hashlib
@@ -83,10 +81,8 @@ def reset_high_water_mark() -> bool:
 
 def trim_malloc() -> None:
     """Gives the heap's free pages back to the system, where the C library can."""
-    try:
+    with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
-    except (AttributeError, OSError):
-        pass
 
 
 def random_array(rng: np.random.Generator, aval: Any) -> Array:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import json
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -59,6 +61,11 @@ def profile_report(profile: MemoryProfile, title: str = "Memory of one execution
 def profile_text(profile: MemoryProfile) -> str:
     """`profile_report` as plain text."""
     return render_text(profile_report(profile))
+
+
+def profile_json(profile: MemoryProfile) -> str:
+    """A profile as JSON text."""
+    return json.dumps({"peak_bytes": profile.peak_bytes, **dataclasses.asdict(profile)}, indent=2)
 
 
 def plan_report(plan: Plan) -> RenderableType:

@@ -84,10 +84,14 @@ def test_plan_text_holds_peak_parts_decisions_values_and_effort() -> None:
     assert "cpu: 4.06 GiB → 93 MiB, within the budget of 128 MiB" in text
     for part in ("arguments", "outputs", "temporaries", "constants", "aliased", "peak"):
         assert part in text
-    assert "before static" in text and "before measured" in text and "after measured" in text
+    assert "before static" in text
+    assert "before measured" in text
+    assert "after measured" in text
     assert "split 8192 queries into 128 steps of 64" in text
-    assert "dot_general f32[8,8192,8192]" in text and "attention.py:12 (dot_general)" in text
-    assert "sort needs all of it [needs-whole-dimension]" in text and "knn.py:3" in text
+    assert "dot_general f32[8,8192,8192]" in text
+    assert "attention.py:12 (dot_general)" in text
+    assert "sort needs all of it [needs-whole-dimension]" in text
+    assert "knn.py:3" in text
     assert "2 compiles, 0.41 s of planning" in text
 
 
@@ -121,7 +125,8 @@ def test_only_the_largest_rows_are_shown_and_the_rest_counted() -> None:
 
 def test_profile_text_without_a_compiler_shows_the_estimate_alone() -> None:
     text = profile_text(profile(4096 * MIB, (SCORES,)))
-    assert "static" in text and "measured" not in text
+    assert "static" in text
+    assert "measured" not in text
     assert "4.06 GiB" in text
     assert "dot_general at attention.py:12" in text
 

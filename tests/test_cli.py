@@ -1,0 +1,223 @@
+"""The command line: what it reads, writes, prints and exits with."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import pytest
+
+import stablehlo_mem as shm
+from stablehlo_mem import __main__ as cli
+from stablehlo_mem.ir.bindings import module_bytes, parse_module
+
+MIB = 2**20
+BUDGET = "2MiB"
+
+
+def knn(x: jax.Array, q: jax.Array) -> jax.Array:
+    distances = (q**2).sum(-1)[:, None] + (x**2).sum(-1)[None] - 2 * q @ x.T
+    return distances.min(1)
+
+
+@pytest.fixture(scope="module")
+def exported() -> jax.export.Exported:
+    """4 MiB of distances."""
+    spec = jax.ShapeDtypeStruct((1024, 8), jnp.float32)
+    return jax.export.export(jax.jit(knn), platforms=["cpu"])(spec, spec)
+
+
+def encoded(exported: jax.export.Exported, kind: str) -> bytes:
+    if kind == "exported":
+        return bytes(exported.serialize())
+    if kind == "artifact":
+        return bytes(exported.mlir_module_serialized)
+    module = parse_module(exported.mlir_module())
+    return str(module).encode() if kind == "text" else module_bytes(module)
+
+
+@pytest.mark.parametrize("kind", ["exported", "artifact", "text", "bytecode"])
+def test_optimize_writes_the_kind_it_read_whatever_the_name(
+    kind: str, exported: jax.export.Exported, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, result = tmp_path / "program.dat", tmp_path / "result.dat"
+    source.write_bytes(encoded(exported, kind))
+    assert cli.main(["optimize", str(source), "--budget", BUDGET, "--target", "cpu", "-o", str(result)]) == 0
+    assert "within the budget of 2 MiB" in capsys.readouterr().out
+    assert kind_of(result.read_bytes()) == kind
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["program.dat", "result.dat"]
+
+
+def kind_of(data: bytes) -> str:
+    if data.startswith(b"ML\xefR"):
+        return "artifact" if b"StableHLO_v" in data[:64] else "bytecode"
+    try:
+        return "text" if "stablehlo.while" in data.decode() else "unsplit text"
+    except UnicodeDecodeError:
+        return "exported" if "stablehlo.while" in jax.export.deserialize(bytearray(data)).mlir_module() else "?"
+
+
+def test_optimize_reads_standard_input_and_writes_standard_output(exported: jax.export.Exported) -> None:
+    command = [sys.executable, "-m", "stablehlo_mem", "optimize", "-", "--budget", BUDGET, "--target", "cpu", "-o", "-"]
+    done = subprocess.run(command, input=encoded(exported, "text"), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    parse_module(done.stdout.decode())
+    assert b"within the budget" in done.stderr
+
+
+def test_optimize_without_output_only_reports(
+    exported: jax.export.Exported, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "program.mlir"
+    source.write_bytes(encoded(exported, "text"))
+    assert cli.main(["optimize", str(source), "--budget", BUDGET, "--target", "cpu", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["fits"] is True
+    assert "Nothing written" in captured.err
+
+
+def test_a_budget_that_cannot_be_kept_exits_with_1_and_writes_nothing(
+    exported: jax.export.Exported, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, result = tmp_path / "program.mlir", tmp_path / "result.mlir"
+    source.write_bytes(encoded(exported, "text"))
+    result.write_text("what was there before")
+    assert cli.main(["optimize", str(source), "--budget", "70KiB", "--target", "cpu", "-o", str(result)]) == 1
+    captured = capsys.readouterr()
+    assert "budget" in captured.err
+    assert "Traceback" not in captured.err
+    assert result.read_text() == "what was there before"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--budget", "-5"], "budget"),
+        (["--budget", "plenty"], "budget"),
+        (["--budget", "1MiB", "--target", "abacus"], "abacus"),
+        (["--budget", "1MiB", "-o", "/no/such/folder/result.mlir"], "/no/such/folder"),
+    ],
+)
+def test_bad_options_exit_with_2_and_one_clear_message(
+    arguments: list[str],
+    message: str,
+    exported: jax.export.Exported,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = tmp_path / "program.mlir"
+    source.write_bytes(encoded(exported, "text"))
+    assert cli.main(["optimize", str(source), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"  \n", b"module { this is not MLIR", b"ML\xefR then nothing", b"\xff\x00\x01 no flatbuffer", b"\0\0\0\0"],
+)
+@pytest.mark.parametrize("command", ["optimize", "profile"])
+def test_bad_input_exits_with_2(
+    command: str, content: bytes, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "program.mlirbc"
+    source.write_bytes(content)
+    arguments = [command, str(source), *(["--budget", "1MiB"] if command == "optimize" else []), "--target", "cpu"]
+    assert cli.main(arguments) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_truncated_files_exit_with_2(exported: jax.export.Exported, tmp_path: pathlib.Path) -> None:
+    for kind in ("exported", "artifact", "bytecode", "text"):
+        data = encoded(exported, kind)
+        source = tmp_path / kind
+        source.write_bytes(data[: len(data) // 2])
+        assert cli.main(["profile", str(source), "--target", "cpu"]) == 2, kind
+
+
+def test_a_missing_file_exits_with_2(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["profile", str(tmp_path / "absent.mlir")]) == 2
+    assert "absent.mlir" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["optimize", "x.mlir"]])
+def test_bad_usage_exits_with_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(arguments)
+    assert exit_.value.code == 2
+
+
+def test_an_error_of_ours_exits_with_3_and_debug_shows_it(
+    exported: jax.export.Exported, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise shm.PassError("split-into-loops", "lost a value")
+
+    monkeypatch.setattr(shm, "profile", broken)
+    monkeypatch.setattr(sys, "stdin", standard_input(encoded(exported, "text")))
+    assert cli.main(["profile", "-"]) == 3
+    assert "pass split-into-loops: lost a value" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", standard_input(encoded(exported, "text")))
+    with pytest.raises(shm.PassError):
+        cli.main(["profile", "-", "--debug"])
+
+
+def standard_input(data: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(data))
+
+
+def test_profile_shows_the_peak_and_its_values(
+    exported: jax.export.Exported, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "program"
+    source.write_bytes(encoded(exported, "exported"))
+    assert cli.main(["profile", str(source), "--target", "cpu"]) == 0
+    assert "4 MiB" in capsys.readouterr().out
+    assert cli.main(["profile", str(source), "--target", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["peak_bytes"] >= 4 * MIB
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = tmp_path / "result.mlir"
+    result.write_text("old")
+
+    def full_disk(self: pathlib.Path, data: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(data[: len(data) // 2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pathlib.Path, "write_bytes", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        cli.write_output(str(result), b"new and longer")
+    assert result.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [result]
+
+
+def test_a_link_is_written_through(tmp_path: pathlib.Path) -> None:
+    real, link = tmp_path / "real.mlir", tmp_path / "link.mlir"
+    real.write_text("old")
+    link.symlink_to(real)
+    cli.write_output(str(link), b"new")
+    assert link.is_symlink()
+    assert real.read_bytes() == b"new"
+
+
+def test_a_plan_over_budget_is_not_written(
+    exported: jax.export.Exported, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, result = tmp_path / "program", tmp_path / "result"
+    source.write_bytes(encoded(exported, "exported"))
+    best = shm.plan(encoded(exported, "exported"), 8 * MIB, target="cpu")
+    monkeypatch.setattr(shm, "plan", lambda *_, **__: dataclasses.replace(best, fits=False))
+    assert cli.main(["optimize", str(source), "--budget", "1MiB", "-o", str(result)]) == 1
+    assert not result.exists()
