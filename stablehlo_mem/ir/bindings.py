@@ -39,6 +39,7 @@ __all__ = [
     "serialize_portable_artifact",
     "source_line",
     "stablehlo",
+    "walk_operations",
 ]
 
 RULES_PASS = "func.func(sdy-populate-op-sharding-rules)"
@@ -105,6 +106,15 @@ def functions(module: ir.Module) -> Iterator[Any]:
     for op in module.body.operations:
         if op.operation.name == "func.func":
             yield op
+
+
+def walk_operations(root: Any) -> Iterator[Any]:
+    """The operations inside `root` in preorder. (The bindings' own `walk` hands out handles that do not outlive it.)"""
+    for region in root.operation.regions:
+        for block in region.blocks:
+            for op in block.operations:
+                yield op.operation
+                yield from walk_operations(op)
 
 
 def source_line(location: ir.Location) -> str:

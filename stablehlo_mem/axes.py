@@ -1,0 +1,214 @@
+"""An axis: the (value, dimension) pairs that move together, grown from one seed by the ops' factor rules.
+
+Growth goes downstream through big values, whose users must take part or the value stays; upstream through big
+values and free producers (broadcasts, iotas, splats); and through small values on a path that leaves the big ones
+and comes back (softmax's row maximum), when that removes a barrier.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import deque
+from collections.abc import Mapping
+
+from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.rules import ROWS, rule_of
+from stablehlo_mem.rules.rule import Blocked, Dims, Node, Rule, place
+
+Use = tuple[int, int]
+"""A value and the dimension along which it is used chunk by chunk."""
+
+_MAX_CLOSURE = 256
+"""Ops a path through small values may have before it is left alone as a barrier."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Obstacle:
+    """A big value that could not follow the axis: the op in the way and why."""
+
+    value: int
+    dimension: int
+    op: int
+    blocked: Blocked
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """An axis of `n` elements through a graph.
+
+    Attributes:
+        seed: where it was grown from.
+        big_bytes: values of at least this size were to be split.
+        nodes: the ops that take part, by op index; an op split along two factors has two nodes.
+        producers: for each use some node makes of a value along the axis, the node that computes the chunk,
+            or None where the chunk is sliced from the whole value.
+        obstacles: where big values could not follow.
+    """
+
+    seed: Use
+    n: int
+    big_bytes: int
+    nodes: tuple[Node, ...]
+    producers: Mapping[Use, Node | None]
+    obstacles: tuple[Obstacle, ...]
+
+
+class RuleBook:
+    """The factor rules of a graph's ops, each derived once."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self._rules: dict[int, Rule | None] = {}
+
+    def __getitem__(self, op: int) -> Rule | None:
+        if op not in self._rules:
+            self._rules[op] = rule_of(self.graph, op)
+        return self._rules[op]
+
+
+def grow_axis(graph: Graph, rules: RuleBook, seed: Use, big_bytes: int) -> Axis:
+    """Grows the axis of a seed as far as it goes. Analysis only; deterministic.
+
+    Where an op splits the dimension more coarsely (a reshape that separates it), the axis is grown again with as
+    many elements as both can do.
+    """
+    n = graph.values[seed[0]].shape[seed[1]]
+    while True:
+        axis = _Growth(graph, rules, seed, n, big_bytes).run()
+        coarser = math.gcd(n, *(o.blocked.coarser_n for o in axis.obstacles if o.blocked.coarser_n))
+        if coarser in (1, n):
+            return axis
+        n = coarser
+
+
+class _Growth:
+    def __init__(self, graph: Graph, rules: RuleBook, seed: Use, n: int, big_bytes: int):
+        self.graph, self.rules, self.seed, self.n, self.big_bytes = graph, rules, seed, n, big_bytes
+        self.nodes: dict[tuple[int, int], Node] = {}
+        self.split_ops: set[int] = set()
+        self.producers: dict[Use, Node | None] = {}
+        self.obstacles: dict[Obstacle, None] = {}
+        self.queue: deque[Node] = deque()
+
+    def run(self) -> Axis:
+        self.demand(self.seed)
+        self.downstream(*self.seed)
+        self.drain()
+        while self.close_paths():
+            self.drain()
+        nodes = tuple(self.nodes[k] for k in sorted(self.nodes))
+        return Axis(self.seed, self.n, self.big_bytes, nodes, self.producers, tuple(self.obstacles))
+
+    def drain(self) -> None:
+        while self.queue:
+            node = self.queue.popleft()
+            op = self.graph.ops[node.op]
+            for value, dimension in zip(op.operands, node.operand_dims, strict=True):
+                if dimension is not None:
+                    self.demand((value, dimension))
+            for value, dimension in zip(op.results, node.result_dims, strict=True):
+                if dimension is not None and self.is_big(value):
+                    self.downstream(value, dimension)
+
+    def is_big(self, value: int) -> bool:
+        return self.graph.values[value].nbytes >= self.big_bytes
+
+    def add(self, node: Node) -> None:
+        key = (node.op, node.factor)
+        if key not in self.nodes:
+            self.nodes[key] = node
+            self.split_ops.add(node.op)
+            self.queue.append(node)
+
+    def placed(self, op: int, side: str, position: int, dimension: int) -> Node | Blocked:
+        rule = self.rules[op]
+        if rule is None:
+            name = self.graph.ops[op].name
+            return Blocked("no-rule", f"{name} has no rule for splitting")
+        dims: tuple[Dims, ...] = rule.operands if side == "operand" else rule.results
+        return place(rule, op, dims[position], dimension, self.n)
+
+    def downstream(self, value: int, dimension: int) -> None:
+        """A big value's users take part, each along the first operand position that can."""
+        for user in self.graph.users[value]:
+            op = self.graph.ops[user]
+            if user in self.split_ops or user == len(self.graph.ops) - 1:
+                continue
+            tries = [self.placed(user, "operand", p, dimension) for p, v in enumerate(op.operands) if v == value]
+            nodes = [t for t in tries if isinstance(t, Node)]
+            if nodes:
+                self.add(nodes[0])
+            else:
+                first = next((t for t in tries if isinstance(t, Blocked)), None)
+                self.obstacle(value, dimension, user, first or Blocked("captured", "it is used inside a region"))
+
+    def obstacle(self, value: int, dimension: int, op: int, blocked: Blocked) -> None:
+        if self.is_big(value):
+            self.obstacles[Obstacle(value, dimension, op, blocked)] = None
+
+    def demand(self, use: Use) -> None:
+        """Somebody needs a chunk of a value: its producer takes part if that is needed or free."""
+        if use in self.producers:
+            return
+        node = self.producer_node(use)
+        self.producers[use] = None
+        if isinstance(node, Blocked):
+            self.obstacle(*use, self.graph.values[use[0]].producer, node)
+        elif node is not None and (self.is_big(use[0]) or self.is_known(node) or self.is_free(node)):
+            self.producers[use] = node
+            self.add(node)
+
+    def producer_node(self, use: Use) -> Node | Blocked | None:
+        value = self.graph.values[use[0]]
+        if value.producer < 0:
+            return None
+        return self.placed(value.producer, "result", value.result, use[1])
+
+    def is_known(self, node: Node) -> bool:
+        return (node.op, node.factor) in self.nodes
+
+    def is_free(self, node: Node) -> bool:
+        return ROWS[self.graph.ops[node.op].name].free
+
+    def close_paths(self) -> bool:
+        """Pulls in small values that depend on the axis where all of the way back can be chunked too."""
+        before = len(self.nodes)
+        tainted = self.tainted_ops()
+        for use in [u for u, node in self.producers.items() if node is None]:
+            closure: dict[Use, Node] = {}
+            if self.graph.values[use[0]].producer in tainted and self.closes(use, tainted, closure):
+                self.producers.update(closure)
+                for node in closure.values():
+                    self.add(node)
+        return len(self.nodes) > before
+
+    def tainted_ops(self) -> set[int]:
+        """The ops that take part and all that depend on them."""
+        tainted = set(self.split_ops)
+        values = self.graph.values
+        for op in self.graph.ops:
+            if any(values[v].producer in tainted for v in (*op.operands, *op.captures)):
+                tainted.add(op.index)
+        return tainted
+
+    def closes(self, use: Use, tainted: set[int], closure: dict[Use, Node]) -> bool:
+        """Whether a chunk of a value can be computed without any whole value that depends on the axis."""
+        pending = [use]
+        while pending:
+            current = pending.pop()
+            producer = self.graph.values[current[0]].producer
+            if current in closure or self.producers.get(current) or producer not in tainted:
+                continue
+            node = self.producer_node(current)
+            if not isinstance(node, Node) or node.reducing or len(closure) > _MAX_CLOSURE:
+                return False
+            closure[current] = node
+            if self.is_known(node):
+                continue
+            for value, dimension in zip(self.graph.ops[node.op].operands, node.operand_dims, strict=True):
+                if dimension is not None:
+                    pending.append((value, dimension))
+                elif self.graph.values[value].producer in tainted:
+                    return False
+        return True

@@ -1,0 +1,123 @@
+"""Builders: small pieces of StableHLO at the current insertion point and location."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from stablehlo_mem.ir.bindings import ir, stablehlo
+
+
+@contextlib.contextmanager
+def building(block_or_op: Any, location: Any) -> Iterator[None]:
+    """Builds at the end of a block, or before an op, with a location."""
+    at_end = isinstance(block_or_op, ir.Block)
+    point = ir.InsertionPoint(block_or_op) if at_end else ir.InsertionPoint(block_or_op)
+    with location.context, location, point:
+        yield
+
+
+def tensor(shape: Sequence[int], element: Any) -> Any:
+    """The ranked tensor type of a shape and an element type."""
+    return ir.RankedTensorType.get(list(shape), element)
+
+
+def retype(mlir_type: Any, shape: Sequence[int]) -> Any:
+    """A tensor type with another shape and the same element type."""
+    return ir.RankedTensorType.get(list(shape), mlir_type.element_type)
+
+
+def i32(value: int) -> Any:
+    """An i32 scalar constant."""
+    return stablehlo.constant(ir.DenseElementsAttr.get(np.int32(value)))
+
+
+def zeros(mlir_type: Any) -> Any:
+    """A zero-filled tensor of a type (false for predicates), as a splat constant."""
+    return stablehlo.constant(ir.DenseElementsAttr.get_splat(mlir_type, _zero(mlir_type.element_type)))
+
+
+def _zero(element: Any) -> Any:
+    if isinstance(element, ir.ComplexType):
+        return ir.Attribute.parse(f"#complex.number<:{element.element_type} 0.0, 0.0>")
+    if isinstance(element, ir.IntegerType):
+        return ir.IntegerAttr.get(element, 0)
+    return ir.FloatAttr.get(element, 0.0)
+
+
+def broadcast(value: Any, mlir_type: Any, dims: Sequence[int] = ()) -> Any:
+    """broadcast_in_dim of a value to a type."""
+    return stablehlo.broadcast_in_dim(mlir_type, value, ir.DenseI64ArrayAttr.get(list(dims)))
+
+
+def convert(value: Any, element: Any) -> Any:
+    """A value converted to another element type, itself if it has it already."""
+    if value.type.element_type == element:
+        return value
+    return stablehlo.convert(tensor(value.type.shape, element), value)
+
+
+def _starts(value: Any, dimension: int, start: Any) -> list[Any]:
+    zero = i32(0)
+    return [start if d == dimension else zero for d in range(len(value.type.shape))]
+
+
+def slice_along(value: Any, dimension: int, start: Any, size: int) -> Any:
+    """`size` elements of a dimension from a dynamic i32 start."""
+    shape = list(value.type.shape)
+    shape[dimension] = size
+    return stablehlo.dynamic_slice(value, _starts(value, dimension, start), ir.DenseI64ArrayAttr.get(shape))
+
+
+def update_along(value: Any, update: Any, dimension: int, start: Any) -> Any:
+    """`value` with `update` written at a dynamic i32 start of a dimension."""
+    return stablehlo.dynamic_update_slice(value, update, _starts(value, dimension, start))
+
+
+def keep_from(value: Any, dimension: int, first: Any, otherwise: Any) -> Any:
+    """`value` where its index along a dimension is at least the i32 scalar `first`, else the scalar `otherwise`."""
+    shape = value.type.shape
+    i32_type = ir.IntegerType.get_signless(32)
+    index = stablehlo.iota(tensor([shape[dimension]], i32_type), ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0))
+    keep = stablehlo.compare(
+        index, broadcast(first, index.type), stablehlo.ComparisonDirectionAttr.get("GE")
+    )
+    mask = broadcast(keep, tensor(shape, ir.IntegerType.get_signless(1)), [dimension])
+    return stablehlo.select(mask, value, broadcast(otherwise, value.type))
+
+
+def clone_with(op: Any, operands: Sequence[Any], result_shapes: Sequence[Sequence[int]]) -> list[Any]:
+    """A clone of an op at the insertion point with other operands and result shapes; its factor rule is dropped."""
+    clone = op.clone().operation
+    if "sdy.sharding_rule" in clone.attributes:
+        del clone.attributes["sdy.sharding_rule"]
+    for i, operand in enumerate(operands):
+        clone.operands[i] = operand
+    for result, shape in zip(clone.results, result_shapes, strict=True):
+        if tuple(result.type.shape) != tuple(shape):
+            result.set_type(retype(result.type, shape))
+    return list(clone.results)
+
+
+def while_loop(count: int, initial: Sequence[Any], body: Any) -> list[Any]:
+    """`for i in range(count): carry = body(i, carry)` as a stablehlo.while with an i32 counter.
+
+    Args:
+        body: takes the i32 counter and the list of carries, returns the next carries; may use values from outside.
+    """
+    values = [i32(0), *initial]
+    types = [v.type for v in values]
+    loop = stablehlo.WhileOp(types, values)
+    condition = loop.regions[0].blocks.append(*types)
+    with ir.InsertionPoint(condition):
+        less = stablehlo.compare(condition.arguments[0], i32(count), stablehlo.ComparisonDirectionAttr.get("LT"))
+        stablehlo.return_([less])
+    block = loop.regions[1].blocks.append(*types)
+    with ir.InsertionPoint(block):
+        step = block.arguments[0]
+        carries = body(step, list(block.arguments)[1:])
+        stablehlo.return_([stablehlo.add(step, i32(1)), *carries])
+    return list(loop.results)[1:]

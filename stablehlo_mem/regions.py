@@ -1,0 +1,202 @@
+"""From an axis to loops: which ops run in a loop, what leaves it, and in which of several loops (phases)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from stablehlo_mem.axes import Axis, Use
+from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.rules import ROWS
+from stablehlo_mem.rules.rule import Node
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaving:
+    """A value a loop leaves behind: written back chunk by chunk, or accumulated if its node reduces."""
+
+    value: int
+    node: Node
+    phase: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """The loops of an axis.
+
+    Attributes:
+        leaving: what the loops leave, by phase and value.
+        phases: number of loops.
+        phase_of: the phase in which each node runs first (later phases recompute it).
+        producers: as in `Axis`, without the producers that stay outside.
+        owned: ops that only run inside the loops.
+        placement: for each op outside in the window of owned ops, before which loop it must run.
+    """
+
+    axis: Axis
+    leaving: tuple[Leaving, ...]
+    phases: int
+    phase_of: Mapping[Node, int]
+    producers: Mapping[Use, Node | None]
+    owned: frozenset[int]
+    placement: Mapping[int, int]
+
+    def needed(self, graph: Graph, phase: int) -> tuple[Node, ...]:
+        """The nodes loop `phase` runs, in program order."""
+        found: set[Node] = set()
+        pending = [leaving.node for leaving in self.leaving if leaving.phase == phase]
+        while pending:
+            node = pending.pop()
+            if node in found:
+                continue
+            found.add(node)
+            pending += [p for p in (self.source(u, phase) for u in operand_uses(graph, node)) if p]
+        return tuple(sorted(found, key=lambda node: (node.op, node.factor)))
+
+    def source(self, use: Use, phase: int) -> Node | None:
+        """The node that computes a chunk in loop `phase`; None where it is sliced from the whole value."""
+        node = self.producers.get(use)
+        if node is None:
+            return None
+        stored = self.phase_of[node] < phase and any(left.value == use[0] for left in self.leaving)
+        return None if stored else node
+
+
+def operand_uses(graph: Graph, node: Node) -> list[Use]:
+    """The uses along the axis that a node makes of its operands."""
+    operands = graph.ops[node.op].operands
+    return [(v, d) for v, d in zip(operands, node.operand_dims, strict=True) if d is not None]
+
+
+def form_region(graph: Graph, axis: Axis) -> Region | None:
+    """The loops of an axis, None if no value would be spared."""
+    primary: dict[int, Node] = {}
+    for node in axis.nodes:
+        primary.setdefault(node.op, node)
+    whole = _used_whole(graph, axis, primary)
+    owned = _owned(graph, primary, whole)
+    producers = {u: n if n and _stays_inside(graph, n, owned) else None for u, n in axis.producers.items()}
+    leaving = {v: primary[op] for op in sorted(owned) for v in graph.ops[op].results if v in whole}
+    if axis.seed[0] in leaving or graph.values[axis.seed[0]].producer not in owned:
+        return None
+    phases = _Phases(graph, producers, owned, leaving)
+    phases.run()
+    _store_small(graph, axis, phases, primary)
+    left = [Leaving(v, n, phases.phase_of[n]) for v, n in phases.leaving.items() if n in phases.phase_of]
+    count = max((item.phase for item in left), default=-1) + 1
+    if not count:
+        return None
+    left.sort(key=lambda item: (item.phase, item.value))
+    placement = _placement(graph, owned, {i.value: i.phase for i in left}, phases, count)
+    return Region(axis, tuple(left), count, phases.phase_of, producers, frozenset(owned), placement)
+
+
+def _used_whole(graph: Graph, axis: Axis, primary: Mapping[int, Node]) -> set[int]:
+    """Values that somebody outside, or a node, needs whole."""
+    whole: set[int] = set()
+    for op in graph.ops:
+        whole.update(op.captures)
+        if op.index not in primary:
+            whole.update(op.operands)
+    for node in axis.nodes:
+        operands = graph.ops[node.op].operands
+        whole.update(v for v, d in zip(operands, node.operand_dims, strict=True) if d is None)
+    return whole
+
+
+def _owned(graph: Graph, primary: Mapping[int, Node], whole: set[int]) -> set[int]:
+    """Split ops that run in the loops only: nobody needs them whole, or they depend on such ops themselves."""
+    owned: set[int] = set()
+    dependent: set[int] = set()
+    for op in graph.ops:
+        inputs = {graph.values[v].producer for v in (*op.operands, *op.captures)}
+        depends = bool(inputs & dependent)
+        if op.index in primary and (depends or whole.isdisjoint(op.results)):
+            owned.add(op.index)
+            if depends or not _is_free(graph, op):
+                dependent.add(op.index)
+        elif depends:
+            dependent.add(op.index)
+    return owned
+
+
+def _is_free(graph: Graph, op: Op) -> bool:
+    row = ROWS.get(op.name)
+    return row is not None and row.free
+
+
+def _stays_inside(graph: Graph, node: Node, owned: set[int]) -> bool:
+    """A producer that also runs outside is only cloned into the loop when that is free."""
+    return node.op in owned or _is_free(graph, graph.ops[node.op])
+
+
+class _Phases:
+    """One pass in program order: the phase of every node and the level of every op outside.
+
+    The level of a value is the number of loops that must have finished before it is there.
+    """
+
+    def __init__(self, graph: Graph, producers: Mapping[Use, Node | None], owned: set[int], leaving: dict[int, Node]):
+        self.graph, self.producers, self.owned, self.leaving = graph, producers, owned, leaving
+        self.phase_of: dict[Node, int] = {}
+        self.level: dict[int, int] = {}
+        self.nodes: dict[int, list[Node]] = {}
+        for node in dict.fromkeys(n for n in (*producers.values(), *leaving.values()) if n):
+            self.nodes.setdefault(node.op, []).append(node)
+
+    def run(self) -> None:
+        for op in self.graph.ops:
+            for node in self.nodes.get(op.index, ()):
+                self.phase_of[node] = self.phase(node)
+            inputs = (*op.operands, *op.captures)
+            self.level[op.index] = max((self.level_of(v) for v in inputs), default=0)
+
+    def phase(self, node: Node) -> int:
+        operands = self.graph.ops[node.op].operands
+        phase = 0
+        for value, dimension in zip(operands, node.operand_dims, strict=True):
+            source = self.producers.get((value, dimension)) if dimension is not None else None
+            phase = max(phase, self.phase_of[source] if source else self.level_of(value))
+        return phase
+
+    def level_of(self, value: int) -> int:
+        if value in self.leaving:
+            return self.phase_of[self.leaving[value]] + 1
+        return self.level.get(self.graph.values[value].producer, 0)
+
+
+def _store_small(graph: Graph, axis: Axis, phases: _Phases, primary: Mapping[int, Node]) -> None:
+    """Small values that a later phase needs are kept, not recomputed: they join what leaves the loops."""
+    for node in list(phases.phase_of):
+        for use in operand_uses(graph, node):
+            source = phases.producers.get(use)
+            if source is None or phases.phase_of[source] >= phases.phase_of[node]:
+                continue
+            small = graph.values[use[0]].nbytes < axis.big_bytes
+            if small and not _is_free(graph, graph.ops[source.op]) and source == primary[source.op]:
+                phases.leaving.setdefault(use[0], source)
+
+
+def _placement(
+    graph: Graph, owned: set[int], left: Mapping[int, int], phases: _Phases, count: int
+) -> dict[int, int]:
+    """For each op outside, between the first and the last owned one: the loop before which it runs, as late as can be.
+
+    Ops that must keep their order (side effects) run as soon as their operands are there.
+    """
+    window = range(min(owned), max(owned) + 1)
+    first_use: dict[int, int] = {}
+    for node, phase in phases.phase_of.items():
+        for value in graph.ops[node.op].operands:
+            first_use[value] = min(first_use.get(value, count), phase)
+    placement: dict[int, int] = {}
+    for index in reversed(window):
+        if index in owned:
+            continue
+        op = graph.ops[index]
+        place = min((first_use.get(v, count) for v in op.results), default=count)
+        for value in op.results:
+            users = (u for u in graph.users[value] if u in placement)
+            place = min([place, *(placement[u] for u in users)])
+        placement[index] = place if op.results else phases.level[index]
+    return placement

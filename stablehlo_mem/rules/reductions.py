@@ -1,0 +1,209 @@
+"""Rows of the ops that sum, or otherwise reduce, over a dimension."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stablehlo_mem.ir import build
+from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.rules.row import Reduction, Row, Site, clone_on_chunk
+from stablehlo_mem.rules.rule import Rule, shardy_rule
+
+_WIDER = ("bf16", "f16")
+"""Element types whose partial sums are accumulated in f32."""
+
+
+def _is_float(mlir_type: Any) -> bool:
+    return not isinstance(mlir_type.element_type, ir.IntegerType)
+
+
+def _wide(mlir_type: Any) -> Any:
+    """The type in which partial sums of a type are accumulated."""
+    narrow = str(mlir_type.element_type) in _WIDER or str(mlir_type.element_type).startswith("f8")
+    return build.tensor(mlir_type.shape, ir.F32Type.get()) if narrow else mlir_type
+
+
+# Sums: the partial results of a contraction add up.
+
+
+def _zero_sums(op: Any, operands: Sequence[Any]) -> list[Any]:
+    return [build.zeros(_wide(r.type)) for r in op.results]
+
+
+def _add_sums(op: Any, carries: Sequence[Any], partials: Sequence[Any]) -> list[Any]:
+    element = [c.type.element_type for c in carries]
+    return [stablehlo.add(c, build.convert(p, e)) for c, p, e in zip(carries, partials, element, strict=True)]
+
+
+def _zero_operand(op: Any, position: int, operands: Sequence[Any]) -> Any:
+    return build.zeros(build.retype(op.operands[position].type, ()))
+
+
+def _sums_floats(op: Any) -> bool:
+    return _is_float(op.results[0].type)
+
+
+def _emit_contraction(site: Site) -> list[Any]:
+    """A contraction on a chunk; partial sums of narrow floats come out wide."""
+    results = clone_on_chunk(site)
+    if site.node.reducing:
+        for result in results:
+            result.set_type(_wide(result.type))
+    return results
+
+
+SUM = Reduction(_zero_sums, _add_sums, _zero_operand, _sums_floats)
+
+
+# stablehlo.reduce: the partial results are combined by the op's own body, made to work on whole tensors.
+
+
+def _identity(op: Any, mlir_type: Any) -> Any | None:
+    """The neutral scalar of a one-op reducer, None where only the op's own init can serve."""
+    element = mlir_type.element_type
+    if isinstance(element, ir.ComplexType) and _body_name(op) != "stablehlo.add":
+        return None
+    if isinstance(element, ir.IntegerType):
+        return _integer_identity(_body_name(op), element)
+    values = {"add": 0.0, "multiply": 1.0, "maximum": -math.inf, "minimum": math.inf}
+    value = values.get(_body_name(op).removeprefix("stablehlo."))
+    if value is None:
+        return None
+    return build.zeros(mlir_type) if value == 0.0 else _scalar(mlir_type, ir.FloatAttr.get(element, value))
+
+
+def _integer_identity(name: str, element: Any) -> Any | None:
+    low, high = (0, 2**element.width - 1) if _is_unsigned(element) else (-(2 ** (element.width - 1)), 2 ** (element.width - 1) - 1)
+    ones = high if _is_unsigned(element) else -1
+    values = {"add": 0, "or": 0, "xor": 0, "multiply": 1, "and": ones, "maximum": low, "minimum": high}
+    value = values.get(name.removeprefix("stablehlo."))
+    return None if value is None else _scalar(build.tensor((), element), ir.IntegerAttr.get(element, value))
+
+
+def _is_unsigned(element: Any) -> bool:
+    return element.is_unsigned or element.width == 1
+
+
+def _scalar(mlir_type: Any, attribute: Any) -> Any:
+    return stablehlo.constant(ir.DenseElementsAttr.get_splat(mlir_type, attribute))
+
+
+def _emit_reduce(site: Site) -> list[Any]:
+    """Partial results start from the neutral element: the op's own init is folded in once, by the carry."""
+    operands = list(site.operands)
+    if site.node.reducing:
+        half = len(operands) // 2
+        operands[half:] = [_identity(site.op, v.type) or v for v in operands[half:]]
+    return build.clone_with(site.op, operands, site.result_shapes)
+
+
+def _reduce_initial(op: Any, operands: Sequence[Any]) -> list[Any]:
+    """The init values. Reducers without a known neutral element fold them in again: the specification lets them."""
+    inits = operands[len(operands) // 2 :]
+    return [_widened(op, build.broadcast(v, r.type)) for v, r in zip(inits, op.results, strict=True)]
+
+
+def _widened(op: Any, value: Any) -> Any:
+    return build.convert(value, _wide(value.type).element_type) if _body_name(op) == "stablehlo.add" else value
+
+
+def _body_name(op: Any) -> str:
+    """The name of the body's only op, "" if it is not that simple."""
+    ops = list(op.regions[0].blocks[0].operations)
+    return ops[0].operation.name if len(ops) == 2 else ""
+
+
+def _combine_reduced(op: Any, carries: Sequence[Any], partials: Sequence[Any]) -> list[Any]:
+    partials = [_widened(op, p) for p in partials]
+    return apply_elementwise(op.regions[0].blocks[0], [*carries, *partials])
+
+
+def _reduce_identity(op: Any, position: int, operands: Sequence[Any]) -> Any:
+    init = operands[position + len(operands) // 2]
+    return _identity(op, init.type) or init
+
+
+def _regroups_floats(op: Any) -> bool:
+    """Max, min, and, or and anything on integers is exact in any grouping; so are selections by comparison."""
+    names = {o.operation.name for o in op.regions[0].blocks[0].operations}
+    rounding = {"stablehlo.add", "stablehlo.multiply", "stablehlo.subtract", "stablehlo.divide"}
+    return any(_is_float(r.type) for r in op.results) and bool(names & rounding)
+
+
+def apply_elementwise(block: Any, arguments: Sequence[Any]) -> list[Any]:
+    """A scalar block applied to whole tensors of one shape: its ops cloned with that shape."""
+    shape = list(arguments[0].type.shape)
+    values: dict[Any, Any] = dict(zip(block.arguments, arguments, strict=True))
+    for inner in list(block.operations)[:-1]:
+        op = inner.operation
+        operands = [values.get(v, v) for v in op.operands]
+        for old, new in zip(op.results, _elementwise(op, operands, shape), strict=True):
+            values[old] = new
+    returned = block.operations[len(block.operations) - 1].operation.operands
+    return [_shaped(values.get(v, v), shape) for v in returned]
+
+
+def _elementwise(op: Any, operands: Sequence[Any], shape: list[int]) -> list[Any]:
+    if op.name == "stablehlo.constant":
+        return [_shaped(op.clone().operation.results[0], shape)]
+    results = build.clone_with(op, [_shaped(v, shape) for v in operands], [shape] * len(op.results))
+    if op.name in _SAME_TYPE and results[0].type != results[0].owner.operands[0].type:
+        results[0].set_type(results[0].owner.operands[0].type)
+    return results
+
+
+def _shaped(value: Any, shape: list[int]) -> Any:
+    if list(value.type.shape) == shape:
+        return value
+    return build.broadcast(value, build.retype(value.type, shape))
+
+
+_SAME_TYPE = frozenset({"stablehlo.add"})
+"""Body ops whose result follows a widened operand."""
+
+_BODY_OPS = frozenset(
+    f"stablehlo.{name}"
+    for name in "add and compare constant maximum minimum multiply or select xor not abs negate convert return".split()
+)
+
+
+def _reduce_rule(op: Any) -> Rule | None:
+    """Shardy's rule; reducing factors block where the body is not elementwise code we know."""
+    rule = shardy_rule(op)
+    names = {o.operation.name for o in op.regions[0].blocks[0].operations}
+    if rule is None or names <= _BODY_OPS:
+        return rule
+    unknown = ", ".join(sorted(names - _BODY_OPS))
+    return rule.block(set(rule.reduction), f"its reducer uses {unknown}")
+
+
+BODY = Reduction(_reduce_initial, _combine_reduced, _reduce_identity, _regroups_floats)
+
+
+def _convolution_rule(op: Any) -> Rule | None:
+    """Shardy's rule, spatial factors blocked: halos are not exchanged over time yet."""
+    rule = shardy_rule(op)
+    if rule is None:
+        return None
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    spatial = {f for d in numbers.input_spatial_dimensions for f in rule.operands[0][d]}
+    spatial |= {f for d in numbers.kernel_spatial_dimensions for f in rule.operands[1][d]}
+    spatial |= {f for d in numbers.output_spatial_dimensions for f in rule.results[0][d]}
+    return _without_groups(op, rule.block(spatial, "neighbouring positions are needed"))
+
+
+def _without_groups(op: Any, rule: Rule) -> Rule:
+    """Grouped convolutions tie features to group counts in an attribute: every factor but the batch blocks."""
+    counts: Callable[[str], int] = lambda name: op.attributes[name].value if name in op.attributes else 1  # noqa: E731
+    if counts("feature_group_count") == counts("batch_group_count") == 1:
+        return rule
+    return rule.block(set(range(len(rule.sizes))), "it is grouped")
+
+
+ROWS: dict[str, Row] = {
+    "stablehlo.dot_general": Row(emit=_emit_contraction, reduction=SUM),
+    "stablehlo.convolution": Row(rule=_convolution_rule, emit=_emit_contraction, reduction=SUM),
+    "stablehlo.reduce": Row(rule=_reduce_rule, emit=_emit_reduce, reduction=BODY),
+}

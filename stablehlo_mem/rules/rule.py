@@ -1,0 +1,138 @@
+"""The factor rule of an op: which dimensions of its operands and results move together.
+
+The algebra is Shardy's (`sdy.sharding_rule`): each dimension of each operand and result is a product of
+factors, major to minor. Read for time instead of devices: a factor in a result passes through, a reduction
+factor accumulates, any other factor needs the whole dimension.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from stablehlo_mem.ir.bindings import sdy
+
+Dims = tuple[tuple[int, ...], ...]
+"""For each dimension of a tensor its factor indices, major to minor."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """Factors of one op.
+
+    Attributes:
+        sizes: size of each factor.
+        operands, results: for each tensor, for each dimension, its factors.
+        reduction: factors summed (or otherwise reduced) over.
+        blocked: factors along which the op needs the whole dimension, each with the reason.
+    """
+
+    sizes: tuple[int, ...]
+    operands: tuple[Dims, ...]
+    results: tuple[Dims, ...]
+    reduction: frozenset[int]
+    blocked: tuple[tuple[int, str], ...]
+
+    def reason(self, factor: int) -> str | None:
+        """Why a factor cannot be split, None if it can."""
+        return dict(self.blocked).get(factor)
+
+    def block(self, factors: set[int], reason: str) -> Rule:
+        """This rule with more factors blocked."""
+        return dataclasses.replace(self, blocked=self.blocked + tuple((f, reason) for f in sorted(factors)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Node:
+    """An op split along one of its factors into `n` parts.
+
+    Attributes:
+        op: index of the op in its graph.
+        factor: the factor split.
+        n: elements of the axis; each stands for `size // n` consecutive indices of the factor.
+        operand_dims, result_dims: for each tensor the dimension that carries the axis, None if it is whole.
+        reducing: results are partial and must be combined over the chunks.
+    """
+
+    op: int
+    factor: int
+    n: int
+    operand_dims: tuple[int | None, ...]
+    result_dims: tuple[int | None, ...]
+    reducing: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Blocked:
+    """Why a use of an axis does not go through an op. `coarser_n`: an axis of that many elements would, 0 if none."""
+
+    code: str
+    message: str
+    coarser_n: int = 0
+
+
+def elementwise_rule(rank: int, sizes: tuple[int, ...], operand_ranks: tuple[int, ...], results: int) -> Rule:
+    """Every dimension passes through; operands of another rank (scalars) take part whole."""
+    dims = tuple((d,) for d in range(rank))
+    operands = tuple(dims if r == rank else ((),) * r for r in operand_ranks)
+    return Rule(sizes, operands, (dims,) * results, frozenset(), ())
+
+
+def shardy_rule(op: Any) -> Rule | None:
+    """The rule Shardy attached to an op, None if it attached none."""
+    if "sdy.sharding_rule" not in op.attributes:
+        return None
+    attr = sdy.OpShardingRuleAttr(op.attributes["sdy.sharding_rule"])
+    blocked = [(f, "it needs the whole dimension") for f in attr.need_replication_factors]
+    blocked += [(f, "it moves elements along the dimension") for f in attr.permutation_factors]
+    return Rule(
+        sizes=tuple(attr.factor_sizes),
+        operands=tuple(_dims(m) for m in attr.operand_mappings),
+        results=tuple(_dims(m) for m in attr.result_mappings),
+        reduction=frozenset(attr.reduction_factors),
+        blocked=tuple(blocked),
+    )
+
+
+def _dims(mapping: Any) -> Dims:
+    dims = sdy.TensorMappingAttr(mapping).dim_mappings
+    return tuple(tuple(sdy.DimMappingAttr(d).factor_indices) for d in dims)
+
+
+def place(rule: Rule, op: int, dims: Dims, dimension: int, n: int) -> Node | Blocked:
+    """Splits an op along the factor that is major-most in one dimension of one of its tensors.
+
+    Args:
+        dims: the factors of the tensor (an operand's or a result's).
+        dimension: the tensor's dimension that is split into `n` equal parts.
+    """
+    factors = [f for f in dims[dimension] if rule.sizes[f] != 1]
+    if not factors:
+        return Blocked("unit-dimension", "the dimension does not take part in the op")
+    factor = factors[0]
+    reason = rule.reason(factor)
+    if reason:
+        return Blocked("needs-whole-dimension", reason)
+    if rule.sizes[factor] % n:
+        return Blocked("finer-than-factor", "the op splits the dimension more coarsely", rule.sizes[factor])
+    return _spread(rule, op, factor, n)
+
+
+def _spread(rule: Rule, op: int, factor: int, n: int) -> Node | Blocked:
+    operand_dims = tuple(_carrier(rule, dims, factor) for dims in rule.operands)
+    result_dims = tuple(_carrier(rule, dims, factor) for dims in rule.results)
+    if -1 in operand_dims or -1 in result_dims:
+        return Blocked("minor-factor", "the dimension is not the outermost part of a merged one")
+    reducing = factor in rule.reduction
+    if not reducing and None in result_dims:
+        return Blocked("needs-whole-dimension", "every result depends on the whole dimension")
+    return Node(op, factor, n, operand_dims, result_dims, reducing)
+
+
+def _carrier(rule: Rule, dims: Dims, factor: int) -> int | None:
+    """The dimension whose major-most factor is `factor`; None if it does not occur, -1 if only as a minor one."""
+    found = [d for d, factors in enumerate(dims) if factor in factors]
+    if not found:
+        return None
+    major = [f for f in dims[found[0]] if rule.sizes[f] != 1]
+    return found[0] if len(found) == 1 and major[:1] == [factor] else -1
