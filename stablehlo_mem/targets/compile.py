@@ -1,0 +1,155 @@
+"""Compiling a module for a device and reading the memory figures out of the result."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.export import Exported
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from stablehlo_mem.errors import TargetError
+from stablehlo_mem.ingest import Program, as_exported, kept_donated
+from stablehlo_mem.ir.bindings import ir, sdy
+from stablehlo_mem.ir.graph import dtype_bytes
+from stablehlo_mem.memory import Measured, Refused
+
+_HONEST_CPU: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
+"""Off: the scratch of YNNPACK fusions, gigabytes for attention, is in no report."""
+_PLAIN_GEMMS: dict[str, Any] = {"xla_gpu_enable_triton_gemm": False}
+"""XLA:GPU finds no tiling for some odd sizes without a device to try them on: cuBLAS takes those."""
+
+_CONSTANT = re.compile(r"= ([a-z]\w*)\[([\d,]+)\]\S* constant\(")
+_NEEDED = (
+    (re.compile(r"HLO temporaries \(([\d.]+)([KMGT]?)i?B?\)"), True),
+    (re.compile(r"total memory required[^(]*\(([\d.]+)([KMGT]?)i?B?\)"), False),
+    (re.compile(r"Used ([\d.]+)([KMGT]?)i?B? of [\d.]+[KMGT]?i?B? hbm"), False),
+    (re.compile(r"allocat\w* ([\d.]+)([KMGT]?)i?B"), False),
+)
+"""What the compilers write when memory runs out, and whether the figure is the temporaries alone."""
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def measure(program: Program, module: ir.Module, platform: str, devices: Sequence[Any]) -> Measured | Refused:
+    """Compiles a module with the program's signature and donation; executes nothing.
+
+    Returns:
+        The compiler's figures, per device, with the constants it embeds; or its refusal.
+
+    Raises:
+        TargetError: the program is for more devices than given.
+    """
+    exported = as_exported(program, module, platform)
+    shardings = _argument_shardings(exported, module, devices)
+    try:
+        with jax.enable_x64(True), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+            compiled = _compile(_lower(exported, kept_donated(program), shardings), platform)
+    except jax.errors.JaxRuntimeError as error:
+        return refusal(str(error), program.floor_bytes)
+    return _figures(compiled)
+
+
+def refusal(message: str, floor_bytes: int) -> Refused:
+    """A compiler's error: with the bytes it says are needed where it ran out of memory, None for other errors."""
+    if re.search(r"RESOURCE_EXHAUSTED|[Oo]ut of memory", message):
+        for pattern, temporaries in _NEEDED:
+            match = pattern.search(message)
+            if match:
+                needed = int(float(match[1]) * _UNITS[match[2]])
+                return Refused(message, needed + floor_bytes if temporaries else max(needed, floor_bytes))
+    return Refused(message, None)
+
+
+def constant_bytes(hlo: str) -> int:
+    """Bytes of the array constants in the text of a compiled module: they stay on the device, in no other figure."""
+    total = 0.0
+    for dtype, shape in _CONSTANT.findall(hlo):
+        total += np.prod([int(n) for n in shape.split(",")], dtype=np.float64) * _hlo_dtype_bytes(dtype)
+    return int(total)
+
+
+def _lower(exported: Exported, donated: tuple[int, ...], shardings: Sequence[Any]) -> Any:
+    flat = dataclasses.replace(exported, in_tree=_flat_tree(len(exported.in_avals)))
+    passed = [i for i, aval in enumerate(flat.in_avals) if i in flat.module_kept_var_idx or not _is_plain(aval)]
+
+    def call(*arguments: jax.Array) -> Any:
+        given = dict(zip(passed, arguments, strict=True))
+        # The module does not take the others; made here, they are dead code and no arguments of the executable.
+        return flat.call(
+            *(given[i] if i in given else jnp.zeros(a.shape, a.dtype) for i, a in enumerate(flat.in_avals))
+        )
+
+    specs = [
+        jax.ShapeDtypeStruct(flat.in_avals[i].shape, flat.in_avals[i].dtype, sharding=shardings[i]) for i in passed
+    ]
+    return jax.jit(call, donate_argnums=tuple(passed.index(i) for i in donated)).lower(*specs)
+
+
+def _flat_tree(count: int) -> Any:
+    return jax.tree.structure((tuple(range(count)), {}))
+
+
+def _is_plain(aval: Any) -> bool:
+    return not jnp.issubdtype(aval.dtype, jax.dtypes.extended)
+
+
+def _compile(lowered: Any, platform: str) -> Any:
+    options = _HONEST_CPU if platform == "cpu" else None
+    try:
+        return lowered.compile(compiler_options=options)
+    except jax.errors.JaxRuntimeError as error:
+        if options is not None and "No such compile option" in str(error):
+            return lowered.compile()
+        if platform == "cuda" and "RESOURCE_EXHAUSTED" not in str(error):
+            return lowered.compile(compiler_options=_PLAIN_GEMMS)
+        raise
+
+
+def _figures(compiled: Any) -> Measured:
+    analysis = compiled.memory_analysis()
+    return Measured(
+        argument_bytes=analysis.argument_size_in_bytes,
+        output_bytes=analysis.output_size_in_bytes,
+        temp_bytes=analysis.temp_size_in_bytes,
+        alias_bytes=analysis.alias_size_in_bytes,
+        constant_bytes=constant_bytes(compiled.as_text()),
+    )
+
+
+def _hlo_dtype_bytes(dtype: str) -> float:
+    if dtype == "pred":
+        return 1
+    if dtype in ("c64", "c128"):
+        return int(dtype[1:]) / 8
+    return dtype_bytes(dtype)
+
+
+def _argument_shardings(exported: Exported, module: ir.Module, devices: Sequence[Any]) -> list[Any]:
+    count = exported.nr_devices
+    if count == 1:
+        return [SingleDeviceSharding(devices[0])] * len(exported.in_avals)
+    if count > len(devices):
+        raise TargetError(
+            f"{exported.fun_name} is partitioned over {count} devices and this target has {len(devices)}: "
+            "name a chip, e.g. tpu:v5e, to compile for as many as it takes"
+        )
+    mesh = _mesh(module, devices[:count])
+    replicated = NamedSharding(mesh, PartitionSpec())
+    return [sharding or replicated for sharding in exported.in_shardings_jax(mesh)]
+
+
+def _mesh(module: ir.Module, devices: Sequence[Any]) -> Mesh:
+    for op in module.body.operations:
+        if op.operation.name == "sdy.mesh":
+            axes = [sdy.MeshAxisAttr(a) for a in sdy.MeshAttr(op.operation.attributes["mesh"]).axes]
+            sizes = [axis.size for axis in axes]
+            if np.prod(sizes) == len(devices):
+                return Mesh(np.array(devices).reshape(sizes), tuple(axis.name for axis in axes))
+    raise TargetError(f"the module is partitioned over {len(devices)} devices but has no mesh (sdy.mesh) of that size")

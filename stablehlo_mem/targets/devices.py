@@ -1,0 +1,113 @@
+"""The devices a target compiles for: those of this machine, or a topology described to a compiler plugin."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import os
+from collections.abc import Generator
+from typing import Any, Literal
+
+import jax
+from jax.experimental import topologies
+
+from stablehlo_mem.errors import TargetError
+from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.targets.gpus import target_config
+
+_GRIDS = {
+    "tpu:v5e": ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"),
+    "tpu:v6e": ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"),
+    "tpu:v5p": ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4"),
+}
+_TPU_ENVIRONMENT = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+"""A topology holds no device: do not look for one over the network, and do not mind another process with libtpu."""
+_CUDA_PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
+
+
+def local_devices(platform: str) -> list[Any]:
+    """This process's devices of a platform, [] if there are none."""
+    try:
+        return list(jax.local_devices(backend=platform))
+    except RuntimeError:  # what JAX raises for a backend that is unknown or failed to start
+        return []
+
+
+@functools.cache
+def topology_devices(chip: Chip, count: int) -> tuple[Any, ...]:
+    """At least `count` devices of a chip to compile for; nothing of the kind need be attached.
+
+    Raises:
+        TargetError: the compiler plugin is not installed or cannot describe so many devices.
+    """
+    return _cuda_topology(chip, count) if chip.kind == "cuda" else _tpu_topology(chip, count)
+
+
+def _tpu_topology(chip: Chip, count: int) -> tuple[Any, ...]:
+    if importlib.util.find_spec("libtpu") is None:
+        raise _missing_plugin(chip, "tpu")
+    grid = next((g for g in _GRIDS[chip.name] if _size(g) >= count), None)
+    if grid is None:
+        raise TargetError(f"{chip.name} is known in grids of up to {_size(_GRIDS[chip.name][-1])} chips, not {count}")
+    with _environment(_TPU_ENVIRONMENT):
+        name = f"{chip.name.removeprefix('tpu:')}:{grid}"
+        return tuple(topologies.get_topology_desc(platform="tpu", topology_name=name).devices)
+
+
+def _cuda_topology(chip: Chip, count: int) -> tuple[Any, ...]:
+    if not any(_installed(plugin) for plugin in _CUDA_PLUGINS):
+        raise _missing_plugin(chip, "cuda")
+    shape = f"1x1x{count}"
+    describe = functools.partial(
+        topologies.get_topology_desc,
+        platform="cuda",
+        topology_name=shape,
+        topology=shape,
+        target_config=target_config(chip.name),
+    )
+    try:
+        return tuple(describe().devices)
+    except NotImplementedError:  # the plugin did not register itself: it found no CUDA libraries
+        _register_cuda_plugin()
+        return tuple(describe().devices)
+
+
+def _register_cuda_plugin() -> None:
+    """Registers the plugin as a compiler only; the backends are started first, so that JAX never tries it as one."""
+    jax.local_devices()
+    plugin = next(p for p in _CUDA_PLUGINS if _installed(p))
+    with _environment({"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}):
+        importlib.import_module(plugin).initialize()
+
+
+def _installed(module: str) -> bool:
+    parent = module.partition(".")[0]
+    return importlib.util.find_spec(parent) is not None and importlib.util.find_spec(module) is not None
+
+
+def _missing_plugin(chip: Chip, extra: Literal["cuda", "tpu"]) -> TargetError:
+    return TargetError(
+        f"compiling for {chip.name} needs the {extra.upper()} compiler plugin, which is not installed: "
+        f"pip install stablehlo-mem[{extra}]"
+    )
+
+
+def _size(grid: str) -> int:
+    size = 1
+    for side in grid.split("x"):
+        size *= int(side)
+    return size
+
+
+@contextlib.contextmanager
+def _environment(wanted: dict[str, str]) -> Generator[None]:
+    """Sets those of the variables that the user has not set, for the time of the block."""
+    added = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)

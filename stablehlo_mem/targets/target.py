@@ -1,0 +1,154 @@
+"""Targets: a compiler and a chip, named, and able to say what a program needs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from stablehlo_mem.errors import TargetError
+from stablehlo_mem.ingest import Program
+from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.memory import Measured, Refused
+from stablehlo_mem.targets import compile as compiling
+from stablehlo_mem.targets.chips import CHIPS, Chip
+from stablehlo_mem.targets.devices import local_devices, topology_devices
+
+_KINDS = {
+    "NVIDIA H200": "cuda:h200",
+    "NVIDIA H100": "cuda:h100",
+    "NVIDIA A100": "cuda:a100",
+    "TPU v5 lite": "tpu:v5e",
+    "TPU v5e": "tpu:v5e",
+    "TPU v6": "tpu:v6e",
+    "TPU v5": "tpu:v5p",
+}
+"""The beginning of a device's kind, the longer ones first, and the chip it is."""
+_PLATFORMS = {"gpu": "cuda"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What a program is made to fit.
+
+    Attributes:
+        name: "cpu", "cuda" or "tpu" for the devices of this machine, "tpu:v5e" and the like for a chip that need
+            not be there.
+        platform: the name by which an Exported lists it: "cpu", "cuda" or "tpu".
+        chip: what the static analyses know about it.
+    """
+
+    name: str
+    platform: str
+    chip: Chip
+
+    def devices(self, count: int = 1) -> tuple[Any, ...]:
+        """The devices to compile for: `count` or more of a named chip, all there are of this machine's.
+
+        Raises:
+            TargetError: the compiler plugin is missing, or this machine has no such device.
+        """
+        if ":" in self.name:
+            return topology_devices(self.chip, count)
+        devices = local_devices(self.platform)
+        if not devices:
+            raise TargetError(f"this machine has no {self.platform} device")
+        return tuple(devices)
+
+    def measure(self, program: Program, module: ir.Module) -> Measured | Refused:
+        """Compiles a module with the program's signature for this target and reads the memory figures, in bytes.
+
+        Returns:
+            The figures per device; `Refused` if the compiler does not compile it.
+
+        Raises:
+            TargetError: the compiler is not installed, or the program is for other platforms or more devices.
+        """
+        if program.platforms and self.platform not in program.platforms:
+            raise mismatch(self.name, self.platform, program)
+        count = program.exported.nr_devices if program.exported is not None else 1
+        return compiling.measure(program, module, self.platform, self.devices(count))
+
+
+def resolve_targets(target: str | Target | tuple[str | Target, ...] | None, program: Program) -> tuple[Target, ...]:
+    """The targets a user means, for a program.
+
+    Args:
+        target: None for the default backend; "cpu", "cuda", "tpu"; a chip such as "tpu:v5e"; a `Target`; or a tuple.
+        program: several platforms in one Exported need a target each.
+
+    Raises:
+        TargetError: an unknown name, or one that is not of the platforms the program is exported for.
+    """
+    if target is None:
+        return (_default_target(program),)
+    named = target if isinstance(target, tuple) else (target,)
+    targets = tuple(t if isinstance(t, Target) else _named_target(t) for t in named)
+    if not targets:
+        raise TargetError(f"no target given: {_known()}")
+    for one in targets:
+        if program.platforms and one.platform not in program.platforms:
+            raise mismatch(one.name, one.platform, program)
+    missing = sorted(set(program.platforms) - {t.platform for t in targets})
+    if missing:
+        raise TargetError(
+            f"the module is exported for {_listed(program.platforms)}: give a target for {_listed(missing)} too, "
+            f"as in target={tuple([t.name for t in targets] + missing)!r}"
+        )
+    return targets
+
+
+def local_platform() -> str:
+    """The default backend by the name an Exported would list it: "cpu", "cuda", "tpu"."""
+    backend = jax.default_backend()
+    return _PLATFORMS.get(backend, backend)
+
+
+def mismatch(name: str, platform: str, program: Program) -> TargetError:
+    """The error for a target the program is not exported for."""
+    what = f"target {name}" if name == platform else f"target {name} ({platform})"
+    return TargetError(
+        f"{what} does not suit a module exported for {_listed(program.platforms)}: name a target of these platforms, "
+        f"or export with platforms={[platform]!r}"
+    )
+
+
+def _default_target(program: Program) -> Target:
+    platform = local_platform()
+    if program.platforms and platform not in program.platforms:
+        raise mismatch("None, the default backend", platform, program)
+    if len(program.platforms) > 1:
+        raise TargetError(
+            f"the module is exported for {_listed(program.platforms)}: name one target each, "
+            f"as in target={program.platforms!r}"
+        )
+    return _named_target(platform)
+
+
+def _named_target(name: Any) -> Target:
+    if not isinstance(name, str):
+        raise TargetError(f"a target is a name or a stablehlo_mem.Target, not {name!r}: {_known()}")
+    name = _PLATFORMS.get(name, name)
+    if name in CHIPS and (":" in name or name == "cpu"):
+        return Target(name, CHIPS[name].kind, CHIPS[name])
+    first = next((c for c in CHIPS.values() if c.kind == name), None)
+    if first is None:
+        raise TargetError(f"unknown target {name!r}: {_known()}")
+    devices = local_devices(name)
+    return Target(name, name, _chip_of(devices[0], first)) if devices else Target(first.name, first.kind, first)
+
+
+def _chip_of(device: Any, fallback: Chip) -> Chip:
+    kind = next((k for k in _KINDS if device.device_kind.startswith(k)), None)
+    chip = CHIPS[_KINDS[kind]] if kind is not None else fallback
+    stats = device.memory_stats() or {}
+    return dataclasses.replace(chip, memory_bytes=stats.get("bytes_limit", chip.memory_bytes))
+
+
+def _known() -> str:
+    return f"known are cpu, cuda, tpu, {', '.join(name for name in CHIPS if ':' in name)}"
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(names)
