@@ -62,12 +62,17 @@ CLASSES: dict[str, Class] = {
 
 ELEMENTWISE = frozenset({Class.CHEAP, Class.EXPENSIVE})
 _FUSIBLE = ELEMENTWISE | {Class.MOVE}
+_SLICES = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gather"})
 _MAX_COPIES = 8
 """A value used by more kernels than this is kept even if cheap."""
 _CPU_WINDOW = 32
 """XLA:CPU reduces longer dimensions in windows of this many elements, as a tree, and reads them from memory."""
 _CUDA_ROW = 4096
 """XLA:GPU reduces longer dimensions in two steps, with about the square root of their length partial results."""
+_CUDA_NESTED = 16
+"""XLA:GPU computes a reduction inside the reduction that follows if that one is this many times longer ..."""
+_CUDA_CACHE = 50 * 2**20
+"""... and what it reads fits the L2 cache."""
 _CUDA_TILES = 4 * 132
 """XLA:GPU splits the contraction of a dot with fewer output tiles than four waves of blocks."""
 
@@ -159,6 +164,8 @@ class _Sweep:
             self._visit_fusible(op, kind)
         elif kind is Class.REDUCE:
             self._visit_reduce(op)
+        elif kind is Class.DOT and dot_sizes(self.graph, op)[3] == 1:
+            self._visit_fusible(op, Class.CHEAP)  # an outer product: every compiler multiplies broadcasts
         elif kind is Class.DOT:
             self._visit_dot(op)
         else:
@@ -174,16 +181,20 @@ class _Sweep:
 
     def _visit_fusible(self, op: Op, kind: Class) -> None:
         value = op.results[0]
+        if op.name == "stablehlo.divide" and self._is_broadcast(op.operands[1]):
+            kind = Class.CHEAP  # the reciprocal is taken first, of the small operand
         tensors = self._tensors(op)
         kept = self._is_kept(value, kind, len(tensors))
         self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[value]
-        if kept and len(tensors) <= 1 and self.soft[value] and self.chip.kind != "cuda":
+        self._charge_relayout(op, kernels)
+        if self.hard[value] and kind is not Class.EXPENSIVE and len(tensors) <= 1 and self.chip.kind != "cuda":
             # Kept for some kernels; as it is unary the others compute it again from its operand.
             kernels = kernels | self.soft[value]
             self.soft[value] = set()
         for operand in op.operands:
-            self.soft[operand] |= kernels
+            in_memory = op.name == "stablehlo.gather" and self.chip.kind == "tpu"
+            (self.hard if in_memory else self.soft)[operand].update(kernels)
             self.reused[operand] |= self._enlarges(op, operand) or (not kept and self.reused[value])
             self.gemm[operand] |= not kept and self.gemm[value]
             self.chain[operand] = (
@@ -199,7 +210,18 @@ class _Sweep:
             return True
         if self.gemm[value] and (tensors > 1 or copies > 1):
             return True
-        return kind is Class.EXPENSIVE and (copies > 1 or self.reused[value])
+        # The TPU's vector units have time to spare: there even an exponential is computed in every kernel again.
+        return kind is Class.EXPENSIVE and self.chip.kind != "tpu" and (copies > 1 or self.reused[value])
+
+    def _charge_relayout(self, op: Op, kernels: set[int]) -> None:
+        """Charges kernels that broadcast a narrow argument on a TPU for its copy with full tiles."""
+        source = self.graph.values[op.operands[0]]
+        narrow = len(source.shape) > 1 and source.shape[-1] < self.chip.tile[1]
+        if self.chip.kind == "tpu" and narrow and self._enlarges(op, source.index):
+            if self.graph.values[_origin(self.graph, source.index)].producer < 0:
+                padded = source.nbytes * self.chip.tile[1] // source.shape[-1]
+                for kernel in kernels:
+                    self.scratch[kernel] += padded
 
     def _tensors(self, op: Op) -> list[int]:
         """The distinct operands that hold data of their own: no scalars, constants, iotas or broadcast scalars."""
@@ -215,6 +237,10 @@ class _Sweep:
             return self._is_generated(producer.operands[0])
         return classify(producer) is Class.GENERATE
 
+    def _is_broadcast(self, value: int) -> bool:
+        producer = self.graph.producer(value)
+        return producer is not None and producer.name in ("stablehlo.broadcast_in_dim", "stablehlo.constant")
+
     def _enlarges(self, op: Op, operand: int) -> bool:
         return op.name == "stablehlo.broadcast_in_dim" and (
             self.graph.values[op.results[0]].nbytes > self.graph.values[operand].nbytes
@@ -223,8 +249,7 @@ class _Sweep:
     def _visit_reduce(self, op: Op) -> None:
         length = self._reduced_length(op)
         tree = self.chip.kind == "cpu" and len(op.results) == 1 and length > _CPU_WINDOW
-        kept = tree or self.chip.kind != "cpu" or len(op.results) > 1
-        kept = kept or self._is_kept(op.results[0], Class.EXPENSIVE, 2)
+        kept = tree or not self._is_fused_reduce(op, length)
         for value in op.results:
             self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[op.results[0]]
@@ -232,6 +257,31 @@ class _Sweep:
             (self.hard if tree else self.soft)[operand].update(kernels)
             self.reused[operand] |= not kept and self.reused[op.results[0]]
         self.scratch[op.index] = self._reduce_scratch(op, tree)
+
+    def _is_fused_reduce(self, op: Op, length: int) -> bool:
+        """Whether the one kernel that uses a reduction's result computes it too."""
+        value = op.results[0]
+        if len(op.results) > 1 or self._is_kept(value, Class.EXPENSIVE, 2) or self.chip.kind == "tpu":
+            return False
+        if self.chip.kind == "cpu" or not self.soft[value]:
+            return True
+        user = self.graph.ops[next(iter(self.soft[value]))]
+        if classify(user) is not Class.REDUCE or self._reduced_length(user) < _CUDA_NESTED * length:
+            return False
+        return self._source_bytes(op.operands[0]) <= _CUDA_CACHE
+
+    def _source_bytes(self, value: int) -> int:
+        """Bytes of the largest value read by the fused expression that computes `value`: slices count as what they take."""
+        largest, stack, seen = 0, [value], {value}
+        while stack:
+            v = stack.pop()
+            producer = self.graph.producer(v)
+            if producer is None or classify(producer) not in _FUSIBLE or producer.name in _SLICES:
+                largest = max(largest, self.graph.values[v].nbytes)
+                continue
+            stack.extend(o for o in producer.operands if o not in seen)
+            seen.update(producer.operands)
+        return largest
 
     def _reduced_length(self, op: Op) -> int:
         shape = self.graph.values[op.operands[0]].shape
@@ -296,6 +346,8 @@ class _Sweep:
         for value in op.captures:
             if not self._is_generated(value):
                 self.hard[value].add(op.index)
+        if self.chip.kind == "tpu" and op.name == "stablehlo.while":
+            self.scratch[op.index] += _hoisted_bytes(op.blocks[1])
 
     def result(self) -> Buffers:
         reads: list[list[int]] = [[] for _ in self.graph.ops]
@@ -309,8 +361,36 @@ class _Sweep:
         return Buffers(tuple(self.materialised), tuple(last), tuple(tuple(r) for r in reads), tuple(self.scratch))
 
 
+def _hoisted_bytes(body: Graph) -> int:
+    """Bytes of the bfloat16 copies that a TPU makes, before a loop, of the loop's constants that its dots read."""
+    constant = set(body.captured) | {a for a, r in zip(body.arguments, body.returned, strict=True) if a == r}
+    copied: set[int] = set()
+    for op in body.ops:
+        if classify(op) is Class.DOT:
+            copied.update(_origin(body, v) for v in op.operands)
+    return sum(body.values[v].nbytes // 2 for v in copied & constant if body.values[v].dtype == "f32")
+
+
+def _origin(graph: Graph, value: int) -> int:
+    """The value that a chain of views and element moves starts from."""
+    producer = graph.producer(value)
+    while producer is not None and classify(producer) in (Class.VIEW, Class.MOVE):
+        value = producer.operands[0]
+        producer = graph.producer(value)
+    return value
+
+
 def _integers(graph: Graph, op: Op, attribute: str) -> tuple[int, ...]:
     return tuple(ir.DenseI64ArrayAttr(graph.handles[op.index].attributes[attribute]))
+
+
+def owner(graph: Graph, value: int) -> int:
+    """The value whose buffer a view shows."""
+    producer = graph.producer(value)
+    while producer is not None and classify(producer) is Class.VIEW:
+        value = producer.operands[min(graph.values[value].result, len(producer.operands) - 1)]
+        producer = graph.producer(value)
+    return value
 
 
 def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from stablehlo_mem.fusion import ELEMENTWISE, Class, buffer_bytes, classify, plan_buffers
+from stablehlo_mem.fusion import ELEMENTWISE, Class, buffer_bytes, classify, owner, plan_buffers
 from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.schedule import order_kernels
 from stablehlo_mem.targets.chips import Chip
 
 Path = tuple[tuple[int, int], ...]
@@ -125,6 +126,9 @@ class _Walk:
         self.chip = chip
         self.carried = carried
         self.buffers = plan_buffers(graph, chip)
+        self.waves = order_kernels(graph, self.buffers, chip)
+        self.rank = {op: i for i, op in enumerate(op for wave in self.waves for op in wave)}
+        self.last = self._find_last()
         self.homed = self._find_homed()
         self.slot: dict[int, int] = {}
         self.size: dict[int, int] = {}
@@ -133,16 +137,19 @@ class _Walk:
 
     def run(self) -> Peak:
         best = Peak(0, (), max(0, len(self.graph.ops) - 1), ())
-        for op in self.graph.ops:
-            for value in op.results:
-                if self.buffers.materialised[value] and value not in self.homed:
-                    self._allocate(op, value)
-            here = self.total + self._scratch(op)
-            inner = self._nested_peak(op)
-            if here + (inner.temp_bytes if inner else 0) > best.temp_bytes:
-                best = self._peak(op, here, inner)
-            for value in self.ending[op.index]:
-                self._release(value)
+        for wave in self.waves:
+            for index in wave:
+                op = self.graph.ops[index]
+                for value in op.results:
+                    if self.buffers.materialised[value] and value not in self.homed:
+                        self._allocate(op, value)
+                here = self.total + self.buffers.scratch[index]
+                inner = self._nested_peak(op)
+                if here + (inner.temp_bytes if inner else 0) > best.temp_bytes:
+                    best = self._peak(op, here, inner)
+            for index in wave:
+                for value in self.ending[index]:
+                    self._release(value)
         return best
 
     def _allocate(self, op: Op, value: int) -> None:
@@ -162,13 +169,13 @@ class _Walk:
 
     def _donor(self, op: Op, value: int) -> int | None:
         """A value whose buffer ends at `op` and can be written over with `value`."""
-        return next((d for d in self._donors(op, value) if d in self.slot and self.buffers.last[d] <= op.index), None)
+        return next((d for d in self._donors(op, value) if d in self.slot and self.last[d] == op.index), None)
 
     def _donors(self, op: Op, value: int) -> tuple[int, ...]:
         kind = classify(op)
         if kind is Class.UPDATE or op.name == "stablehlo.while":
-            return tuple(self._owner(v) for v in op.operands[self.graph.values[value].result :][:1])
-        if kind not in ELEMENTWISE or self._is_normalisation(op):
+            return tuple(owner(self.graph, v) for v in op.operands[self.graph.values[value].result :][:1])
+        if kind not in ELEMENTWISE or self.chip.kind == "tpu" or self._is_normalisation(op):
             return ()
         nbytes = self.graph.values[value].nbytes
         return tuple(v for v in self.buffers.reads[op.index] if self.graph.values[v].nbytes == nbytes)
@@ -185,25 +192,23 @@ class _Walk:
         reductions = [p for p in producers if p is not None and classify(p) is Class.REDUCE]
         return any(set(reads[r.index]) & set(reads[op.index]) for r in reductions)
 
-    def _owner(self, value: int) -> int:
-        """The value whose buffer a view shows."""
-        producer = self.graph.producer(value)
-        while producer is not None and classify(producer) is Class.VIEW:
-            value = producer.operands[min(self.graph.values[value].result, len(producer.operands) - 1)]
-            producer = self.graph.producer(value)
-        return value
+    def _find_last(self) -> dict[int, int]:
+        """For each value read from memory, the last op to read it; for others with a buffer, the op that makes it."""
+        last = {v: self.graph.values[v].producer for v, kept in enumerate(self.buffers.materialised) if kept}
+        for op in self.rank:
+            last.update(dict.fromkeys(self.buffers.reads[op], op))
+        return last
 
     def _find_ending(self) -> list[list[int]]:
         ending: list[list[int]] = [[] for _ in self.graph.ops]
-        for value in self.graph.values:
-            if self.buffers.materialised[value.index]:
-                ending[max(self.buffers.last[value.index], value.producer)].append(value.index)
+        for value, op in self.last.items():
+            ending[op].append(value)
         return ending
 
     def _find_homed(self) -> frozenset[int]:
         homed: set[int] = set()
         for i, value in enumerate(self.graph.returned):
-            chain = self._in_place_chain(self._owner(value))
+            chain = self._in_place_chain(owner(self.graph, value))
             if not self.carried or self._fits_carry(chain[-1], self.carried[i]):
                 homed.update(chain)
         return frozenset(homed)
@@ -213,8 +218,8 @@ class _Walk:
         chain = [value]
         producer = self.graph.producer(value)
         while producer is not None and (classify(producer) is Class.UPDATE or producer.name == "stablehlo.while"):
-            value = self._owner(producer.operands[self.graph.values[value].result])
-            if self.buffers.last[value] > producer.index:
+            value = owner(self.graph, producer.operands[self.graph.values[value].result])
+            if self.last.get(value) != producer.index:
                 break
             chain.append(value)
             producer = self.graph.producer(value)
@@ -225,11 +230,10 @@ class _Walk:
         producer = self.graph.producer(value)
         if producer is None:
             return value == carry
-        ends = self.buffers.last[carry]
-        return ends < producer.index or (ends == producer.index and classify(producer) in ELEMENTWISE)
-
-    def _scratch(self, op: Op) -> int:
-        return self.buffers.scratch[op.index]
+        ends = self.last.get(carry)
+        if ends is None or self.rank[ends] < self.rank[producer.index]:
+            return True
+        return ends == producer.index and classify(producer) in ELEMENTWISE
 
     def _nested_peak(self, op: Op) -> Peak | None:
         """The highest peak of the blocks in an op, its path starting at that op."""
