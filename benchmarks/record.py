@@ -1,0 +1,73 @@
+"""What every benchmark does alike: say where and with what it ran, and write its JSON."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+from typing import Any
+
+import stablehlo_mem as shm
+from stablehlo_mem.memory import Measured, MemoryProfile, Refused
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+
+
+def header() -> dict[str, Any]:
+    """Date, hardware and versions."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "hardware": {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)), "memory_bytes": memory_bytes()},
+        "versions": versions("jax", "jaxlib", "numpy", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin"),
+        "python": platform.python_version(),
+    }
+
+
+def versions(*packages: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def cpu_name() -> str:
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def write(data: dict[str, Any], path: pathlib.Path) -> None:
+    """Writes a result; benchmarks call it after every program, so that one that is stopped leaves the rest."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def fixed_bytes(profile: MemoryProfile) -> int:
+    """Arguments + outputs − aliased: what no rewriting takes away."""
+    source = profile.measured if isinstance(profile.measured, Measured) else profile
+    return source.argument_bytes + source.output_bytes - source.alias_bytes
+
+
+def temp_bytes(profile: MemoryProfile) -> int:
+    """The compiler's temporaries; where it refused, what its message says beyond arguments and outputs."""
+    if isinstance(profile.measured, Measured):
+        return profile.measured.temp_bytes
+    if isinstance(profile.measured, Refused) and profile.measured.needed_bytes is not None:
+        return profile.measured.needed_bytes - fixed_bytes(profile)
+    raise shm.TargetError("the compiler gave no figure for the original")
+
+
+def tenth_budget(profile: MemoryProfile) -> int:
+    """Arguments + outputs + 10% of the original's temporaries."""
+    return fixed_bytes(profile) + temp_bytes(profile) // 10

@@ -1,0 +1,116 @@
+"""Writes the tables of README.md and docs/ from benchmarks/results/*.json; --check only tells whether they are stale.
+
+A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`. Only figures of a committed file are shown.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import statistics
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from stablehlo_mem.report import format_bytes
+
+ROOT = pathlib.Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+DOCUMENTS = ("README.md", "docs/index.md", "docs/memory.md", "docs/numerics.md", "docs/limits.md")
+BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def cpu_speed(data: dict[str, Any]) -> str:
+    rows = [
+        [
+            f"{name} {sizes(row)}",
+            format_bytes(row["original_grown_bytes"]),
+            format_bytes(row["optimised_grown_bytes"]),
+            seconds(row["original_seconds"]),
+            seconds(row["optimised_seconds"]),
+            f"{row['ratio']:.2f}",
+        ]
+        for name, row in data["programs"].items()
+    ]
+    names = ["program", "memory before", "after", "time before", "after", "after / before"]
+    cores = f"{data['hardware']['cores']} cores of {data['hardware']['cpu']}"
+    note = f"Peak RSS that executing adds in a fresh process; median of {data['rounds']} runs in turn. {cores}"
+    return table(names, rows) + f"\n{note}, {stamp(data)}.\n"
+
+
+def peaks(data: dict[str, Any]) -> str:
+    rows: list[list[str]] = []
+    for name, program in data["programs"].items():
+        for target, row in program["targets"].items():
+            kept = format_bytes(row["budget_bytes"]) + ("" if row["fits"] else " (not kept)")
+            figures = [format_bytes(row[f"{kind}_peak_bytes"]) for kind in ("original", "optimised")]
+            rows.append([f"{name} {sizes(program)}", target, *figures, kept])
+    names = ["program", "target", "peak before", "after", "budget"]
+    return table(names, rows) + f"\nArguments, outputs and temporaries as the compilers report them, {stamp(data)}.\n"
+
+
+def gpu(data: dict[str, Any]) -> str:
+    rows: list[list[str]] = []
+    for name, row in data["programs"].items():
+        if "error" in row:
+            rows.append([f"{name} {sizes(row)}", "failed", "", "", "", ""])
+            continue
+        memory = [optional(row.get(f"{kind}_device_peak_bytes"), format_bytes) for kind in ("original", "optimised")]
+        times = [optional(row.get(f"{kind}_seconds"), seconds) for kind in ("original", "optimised")]
+        rows.append([f"{name} {sizes(row)}", *memory, *times, optional(row.get("ratio"), "{:.2f}".format)])
+    names = ["program", "memory before", "after", "time before", "after", "after / before"]
+    note = f"The allocator's high-water mark in a fresh process, arguments included. {data['device']}, {stamp(data)}"
+    return table(names, rows) + f"\n{note}.\n"
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {"cpu_speed": cpu_speed, "peaks": peaks, "gpu": gpu}
+
+
+def sizes(row: dict[str, Any]) -> str:
+    return " x ".join(f"{size:,}" for size in row["sizes"])
+
+
+def seconds(times: list[float]) -> str:
+    median = statistics.median(times)
+    return f"{median:.2f} s" if median >= 1 else f"{1000 * median:.0f} ms"
+
+
+def optional(value: Any, form: Callable[[Any], str]) -> str:
+    return "does not run" if value is None else form(value)
+
+
+def stamp(data: dict[str, Any]) -> str:
+    return f"jax {data['versions']['jax']}, {data['date']}"
+
+
+def table(names: list[str], rows: list[list[str]]) -> str:
+    alignment = ["---"] + ["---:"] * (len(names) - 1)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in [names, alignment, *rows])
+
+
+def render(match: re.Match[str]) -> str:
+    path = RESULTS / f"{match[2]}.json"
+    if path.exists():
+        body = TABLES[match[2]](json.loads(path.read_text()))
+    else:
+        body = f"*Not measured yet: `benchmarks/{match[2]}.py` writes the figures.*\n"
+    return f"{match[1]}\n{body}\n{match[3]}"
+
+
+def main() -> int:
+    stale: list[str] = []
+    for name in DOCUMENTS:
+        document = ROOT / name
+        old = document.read_text()
+        new = BLOCK.sub(render, old)
+        if new != old:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                document.write_text(new)
+    print("stale: " + ", ".join(stale) if stale else "every table is up to date")
+    return int(bool(stale) and "--check" in sys.argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
