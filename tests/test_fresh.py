@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Callable
 
 import jax
 import jax.export
@@ -17,7 +18,7 @@ from stablehlo_mem.fresh import FreshRunError, run_fresh
 MIB = 2**20
 
 
-def serialised(function: object, *shapes: tuple[int, ...], dtype: object = jnp.float32) -> bytes:
+def serialised(function: Callable[..., object], *shapes: tuple[int, ...], dtype: object = jnp.float32) -> bytes:
     specs = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
     return bytes(jax.export.export(jax.jit(function), platforms=["cpu"])(*specs).serialize())
 
