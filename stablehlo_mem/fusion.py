@@ -216,12 +216,12 @@ class _Sweep:
     def _charge_relayout(self, op: Op, kernels: set[int]) -> None:
         """Charges kernels that broadcast a narrow argument on a TPU for its copy with full tiles."""
         source = self.graph.values[op.operands[0]]
-        narrow = len(source.shape) > 1 and source.shape[-1] < self.chip.tile[1]
-        if self.chip.kind == "tpu" and narrow and self._enlarges(op, source.index):
-            if self.graph.values[_origin(self.graph, source.index)].producer < 0:
-                padded = source.nbytes * self.chip.tile[1] // source.shape[-1]
-                for kernel in kernels:
-                    self.scratch[kernel] += padded
+        if self.chip.kind != "tpu" or len(source.shape) < 2 or not self._enlarges(op, source.index):
+            return
+        width, tile = source.shape[-1], self.chip.tile[1]
+        if 0 < width < tile and self.graph.values[_origin(self.graph, source.index)].producer < 0:
+            for kernel in kernels:
+                self.scratch[kernel] += source.nbytes * tile // width
 
     def _tensors(self, op: Op) -> list[int]:
         """The distinct operands that hold data of their own: no scalars, constants, iotas or broadcast scalars."""
@@ -271,7 +271,7 @@ class _Sweep:
         return self._source_bytes(op.operands[0]) <= _CUDA_CACHE
 
     def _source_bytes(self, value: int) -> int:
-        """Bytes of the largest value read by the fused expression that computes `value`: slices count as what they take."""
+        """Bytes of the largest value read by the fused expression of `value`; a slice counts as what it takes."""
         largest, stack, seen = 0, [value], {value}
         while stack:
             v = stack.pop()

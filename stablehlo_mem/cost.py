@@ -1,0 +1,136 @@
+"""Time, estimated: the roofline of FLOPs and bytes moved. Good for comparing plans, not for predicting a clock."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from stablehlo_mem.fusion import CLASSES, ELEMENTWISE, Class, buffer_bytes, dot_sizes, plan_buffers
+from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.targets.chips import Chip
+
+ELEMENT_FLOPS: dict[str, int] = {
+    **dict.fromkeys(("divide", "sqrt", "rsqrt", "remainder", "cbrt"), 4),
+    **dict.fromkeys(("exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "tanh", "erf"), 10),
+    **dict.fromkeys(("sine", "cosine", "tan", "atan2", "power", "erf_inv", "erfc", "lgamma", "digamma"), 20),
+}
+"""FLOPs per element of the elementwise ops that take more than one."""
+
+VECTOR_SHARE = 0.125
+"""Rate of elementwise arithmetic as a share of the chip's matmul rate."""
+
+
+def op_flops(graph: Graph, op: Op) -> float:
+    """Floating-point operations of one op, blocks of its own left out."""
+    kind = CLASSES.get(op.name, Class.OPAQUE)
+    if kind is Class.DOT:
+        rows, columns, batch, depth = dot_sizes(graph, op)
+        return 2.0 * rows * columns * batch * depth
+    if op.name == "stablehlo.convolution":
+        return _convolution_flops(graph, op)
+    if op.name in ("stablehlo.sort", "chlo.top_k", "stablehlo.fft"):
+        return sum(_sort_flops(graph.values[v].shape) for v in op.operands)
+    if op.name in ("stablehlo.cholesky", "stablehlo.triangular_solve"):
+        return math.prod(graph.values[op.results[0]].shape) * graph.values[op.operands[0]].shape[-1]
+    if kind is Class.REDUCE or op.name == "stablehlo.reduce_window":
+        return sum(math.prod(graph.values[v].shape) for v in op.operands)
+    if kind in ELEMENTWISE:
+        return math.prod(graph.values[op.results[0]].shape) * ELEMENT_FLOPS.get(op.name.partition(".")[2], 1)
+    return 0.0
+
+
+def op_bytes(graph: Graph, op: Op, chip: Chip) -> int:
+    """Bytes an op reads and writes when nothing is fused."""
+    kind = CLASSES.get(op.name, Class.OPAQUE)
+    if kind in (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL):
+        return 0
+    results = sum(buffer_bytes(graph.values[v], chip) for v in op.results)
+    if kind is Class.UPDATE:
+        return 2 * sum(buffer_bytes(graph.values[v], chip) for v in op.operands[1:])
+    if op.name in ("stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gather"):
+        return 2 * results
+    return results + sum(buffer_bytes(graph.values[v], chip) for v in set(op.operands))
+
+
+def op_seconds(graph: Graph, op_index: int, chip: Chip) -> float:
+    """Seconds of one op by itself: the slower of arithmetic and memory; a loop's body times its trip count."""
+    op = graph.ops[op_index]
+    if op.blocks and CLASSES.get(op.name) is Class.CONTROL:
+        return _control_seconds(graph, op, chip)
+    return max(op_flops(graph, op) / _rate(op, chip), op_bytes(graph, op, chip) / chip.bytes_per_second)
+
+
+def graph_seconds(graph: Graph, chip: Chip) -> float:
+    """Seconds of a block with fusion: all arithmetic, but memory moved only by kernels that read and write buffers."""
+    buffers = plan_buffers(graph, chip)
+    seconds = 0.0
+    for op in graph.ops:
+        if op.blocks and CLASSES.get(op.name) is Class.CONTROL:
+            seconds += _control_seconds(graph, op, chip)
+            continue
+        moved = [v for v in op.results if buffers.materialised[v]]
+        moved += [v for v in buffers.reads[op.index] if v in op.operands or moved]
+        nbytes = min(op_bytes(graph, op, chip), sum(buffer_bytes(graph.values[v], chip) for v in moved))
+        seconds += max(op_flops(graph, op) / _rate(op, chip), nbytes / chip.bytes_per_second)
+    return seconds
+
+
+def trip_count(graph: Graph, op: Op) -> int:
+    """How often a while runs: exact for a counter that steps by a constant up to a constant, else 1."""
+    condition, body = op.blocks
+    compare = condition.producer(condition.returned[0])
+    if compare is None or compare.name != "stablehlo.compare" or compare.operands[0] not in condition.arguments:
+        return 1
+    carry = condition.arguments.index(compare.operands[0])
+    bound = _outer_constant(graph, op, condition, compare.operands[1])
+    start = _constant(graph, op.operands[carry])
+    step = body.producer(body.returned[carry])
+    stride = _outer_constant(graph, op, body, step.operands[1]) if step and step.name == "stablehlo.add" else None
+    if bound is None or start is None or not stride:
+        return 1
+    return max(0, -(-(bound - start) // stride))
+
+
+def _rate(op: Op, chip: Chip) -> float:
+    dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution")
+    return chip.flops_per_second * (1 if dense else VECTOR_SHARE)
+
+
+def _control_seconds(graph: Graph, op: Op, chip: Chip) -> float:
+    if op.name == "stablehlo.while":
+        return trip_count(graph, op) * (chip.step_seconds + graph_seconds(op.blocks[1], chip))
+    return max(graph_seconds(block, chip) for block in op.blocks)
+
+
+def _convolution_flops(graph: Graph, op: Op) -> float:
+    """2 x output elements x kernel elements per output feature; grouped features are counted once."""
+    kernel = graph.values[op.operands[1]].shape
+    numbers = str(graph.handles[op.index].attributes["dimension_numbers"])
+    feature = numbers.split("x[")[1].split("]")[0].replace(" ", "").split(",").index("o")
+    return 2.0 * math.prod(graph.values[op.results[0]].shape) * math.prod(kernel) / max(1, kernel[feature])
+
+
+def _sort_flops(shape: tuple[int, ...]) -> float:
+    return math.prod(shape) * max(1.0, math.log2(max(2, shape[-1] if shape else 2)))
+
+
+def _outer_constant(graph: Graph, op: Op, block: Graph, value: int) -> int | None:
+    """The integer a block's value is: a constant there, captured, or carried unchanged from outside."""
+    if value in block.captured:
+        return _constant(graph, block.captured_from[block.captured.index(value)])
+    if value in block.arguments:
+        carry = block.arguments.index(value)
+        unchanged = op.blocks[1].returned[carry] == op.blocks[1].arguments[carry]
+        return _constant(graph, op.operands[carry]) if unchanged else None
+    return _constant(block, value)
+
+
+def _constant(graph: Graph, value: int) -> int | None:
+    producer = graph.producer(value)
+    if producer is None or producer.name != "stablehlo.constant" or graph.values[value].shape:
+        return None
+    attribute: Any = graph.handles[producer.index].attributes["value"]
+    if not isinstance(attribute, ir.DenseIntElementsAttr):
+        return None
+    return int(attribute[0])

@@ -1,0 +1,107 @@
+"""The memory profile of a whole module, for people and for the budget: what `memory.find_peak` finds, with sizes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from stablehlo_mem.errors import InputError
+from stablehlo_mem.fusion import buffer_bytes
+from stablehlo_mem.ir.bindings import clone_module, functions, ir
+from stablehlo_mem.ir.graph import Graph, build_graph
+from stablehlo_mem.memory import Live, LiveValue, MemoryProfile, Path, Peak, find_peak
+from stablehlo_mem.passes.normalise import normalise
+from stablehlo_mem.targets.chips import Chip
+
+
+def profile_module(module: ir.Module, chip: Chip) -> MemoryProfile:
+    """The static profile of a module's main function on a chip. The module is not changed."""
+    clone = clone_module(module)
+    normalise(clone)
+    main = main_function(clone)
+    graph = build_graph(main.regions[0].blocks[0])
+    peak = find_peak(graph, chip)
+    sizes = [buffer_bytes(v, chip) for v in graph.values]
+    return MemoryProfile(
+        argument_bytes=sum(sizes[v] for v in graph.arguments),
+        output_bytes=sum(sizes[v] for v in graph.returned),
+        temp_bytes=peak.temp_bytes,
+        alias_bytes=_alias_bytes(graph, main, sizes),
+        constant_bytes=_constant_bytes(graph),
+        live=tuple(_describe(graph, live) for live in peak.live),
+        point=_point(graph, peak),
+    )
+
+
+def main_function(module: ir.Module) -> Any:
+    """The func.func operation `main` of a module."""
+    for function in functions(module):
+        if ir.StringAttr(function.attributes["sym_name"]).value == "main":
+            return function.operation
+    raise InputError("the module has no function named main")
+
+
+def block_at(graph: Graph, path: Path) -> Graph:
+    """The graph of the nested block that a path leads to."""
+    for op, block in path:
+        graph = graph.ops[op].blocks[block]
+    return graph
+
+
+def _alias_bytes(graph: Graph, main: Any, sizes: list[int]) -> int:
+    """Bytes of the outputs written over donated arguments: those tied to one, then any that fit a donor."""
+    if "arg_attrs" not in main.attributes:
+        return 0
+    aliased = 0
+    donors: Counter[tuple[tuple[int, ...], str]] = Counter()
+    free = dict(enumerate(graph.returned))
+    for argument, entry in zip(graph.arguments, ir.ArrayAttr(main.attributes["arg_attrs"]), strict=True):
+        value = graph.values[argument]
+        attributes: Any = ir.DictAttr(entry)
+        if "tf.aliasing_output" in attributes:
+            aliased += sizes[free.pop(ir.IntegerAttr(attributes["tf.aliasing_output"]).value, argument)]
+        elif "jax.buffer_donor" in attributes:
+            donors[value.shape, value.dtype] += 1
+    for output in free.values():
+        value = graph.values[output]
+        if donors[value.shape, value.dtype]:
+            donors[value.shape, value.dtype] -= 1
+            aliased += sizes[output]
+    return aliased
+
+
+def _constant_bytes(graph: Graph) -> int:
+    """Bytes of the constants embedded in the program: those that are not one value repeated."""
+    return sum(
+        block.values[op.results[0]].nbytes
+        for block in _blocks(graph)
+        for op in block.ops
+        if op.name == "stablehlo.constant" and not _is_splat(block.handles[op.index].attributes["value"])
+    )
+
+
+def _blocks(graph: Graph) -> Iterator[Graph]:
+    yield graph
+    for op in graph.ops:
+        for block in op.blocks:
+            yield from _blocks(block)
+
+
+def _is_splat(attribute: Any) -> bool:
+    return isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat
+
+
+def _describe(graph: Graph, live: Live) -> LiveValue:
+    block = block_at(graph, live.path)
+    value = block.values[live.value]
+    producer = block.producer(live.value)
+    name = producer.name.partition(".")[2] if producer else "argument"
+    source = block.source(producer.index) if producer else ""
+    return LiveValue(name, value.dtype, value.shape, live.nbytes, source)
+
+
+def _point(graph: Graph, peak: Peak) -> str:
+    block = block_at(graph, peak.path)
+    name = block.ops[peak.op].name.partition(".")[2]
+    return f"{name} at {block.source(peak.op)}".removesuffix(" at ")
