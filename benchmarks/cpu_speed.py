@@ -1,8 +1,8 @@
 """Time and memory on this CPU, original against optimised: writes results/cpu_speed.json.
 
 The budget is arguments + outputs + 10% of the temporaries that the original is seen to take: what executing it adds to
-a fresh process, less its outputs (XLA:CPU's reports can be far off, either way). Both run with XLA's default options: times side
-by side in this process, in turn, so that what else the machine does hits both; memory in fresh processes.
+a fresh process, less its outputs (XLA:CPU's reports can be far off, either way). Both run with XLA's default options:
+times side by side in this process, in turn, so that what else the machine does hits both; memory in fresh processes.
 """
 
 from __future__ import annotations
