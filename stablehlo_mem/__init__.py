@@ -1,0 +1,30 @@
+"""stablehlo-mem: the same program, in the memory you have.
+
+>>> import stablehlo_mem as shm
+>>> step = shm.jit(train_step, budget="14GiB")
+>>> smaller = shm.optimize(exported, "512MiB", target="tpu:v5e")
+"""
+
+from stablehlo_mem.api import export, optimize, plan, profile
+from stablehlo_mem.errors import BudgetError, InputError, PassError, StableHLOMemError, TargetError
+from stablehlo_mem.jit import jit
+from stablehlo_mem.memory import MemoryProfile
+from stablehlo_mem.plan import Options, Plan
+from stablehlo_mem.targets.target import Target
+
+__all__ = [
+    "BudgetError",
+    "InputError",
+    "MemoryProfile",
+    "Options",
+    "PassError",
+    "Plan",
+    "StableHLOMemError",
+    "Target",
+    "TargetError",
+    "export",
+    "jit",
+    "optimize",
+    "plan",
+    "profile",
+]

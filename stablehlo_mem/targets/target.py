@@ -83,10 +83,7 @@ def resolve_targets(target: str | Target | tuple[str | Target, ...] | None, prog
     """
     if target is None:
         return (_default_target(program),)
-    named = target if isinstance(target, tuple) else (target,)
-    targets = tuple(t if isinstance(t, Target) else _named_target(t) for t in named)
-    if not targets:
-        raise TargetError(f"no target given: {_known()}")
+    targets = named_targets(target)
     for one in targets:
         if program.platforms and one.platform not in program.platforms:
             raise mismatch(one.name, one.platform, program)
@@ -97,6 +94,18 @@ def resolve_targets(target: str | Target | tuple[str | Target, ...] | None, prog
             f"as in target={tuple([t.name for t in targets] + missing)!r}"
         )
     return targets
+
+
+def named_targets(target: str | Target | tuple[str | Target, ...] | None) -> tuple[Target, ...]:
+    """The targets a user means, before there is a program.
+
+    Raises:
+        TargetError: an unknown name.
+    """
+    named = target if isinstance(target, tuple) else (local_platform() if target is None else target,)
+    if not named:
+        raise TargetError(f"no target given: {_known()}")
+    return tuple(t if isinstance(t, Target) else _named_target(t) for t in named)
 
 
 def local_platform() -> str:

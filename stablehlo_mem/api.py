@@ -1,0 +1,168 @@
+"""The public calls: read, plan, emit. What they do is elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+from jax import export as jax_export
+from jax.export import Exported
+
+from stablehlo_mem import budget as budget_loop
+from stablehlo_mem.bytesize import parse_budget
+from stablehlo_mem.errors import BudgetError, InputError
+from stablehlo_mem.ingest import ingest
+from stablehlo_mem.ir.bindings import clone_module, ir
+from stablehlo_mem.memory import MemoryProfile
+from stablehlo_mem.module_profile import profile_module
+from stablehlo_mem.plan import Options, Plan
+from stablehlo_mem.report import budget_error_text
+from stablehlo_mem.targets.target import Target, named_targets, resolve_targets
+
+TargetLike = str | Target | tuple[str | Target, ...] | None
+
+
+def optimize(module: Any, budget: int | str | None, *, target: TargetLike = None, options: Options = Options()) -> Any:
+    """The same program, in the memory you have.
+
+    Args:
+        module: a `jax.export.Exported`, an `ir.Module`, MLIR text, or bytes (bytecode, portable artifact, serialised
+            Exported). Never changed.
+        budget: device memory of one execution, in bytes, "512MiB", "1.5GB"; "min" for the smallest; None for no limit.
+        target: what it must fit: None for the default backend, "cpu", "cuda", "tpu", a chip such as "tpu:v5e", or a
+            tuple of them, all of which it must fit.
+        options: what may be done.
+
+    Returns:
+        What was given, optimised: the same kind, signature, donation and shardings; the very object if it fits as
+        it is.
+
+    Raises:
+        BudgetError: the budget cannot be kept; it carries the best plan and what stands in the way.
+        InputError: the module, budget or an option is not one to work with.
+        TargetError: an unknown target, one the module is not for, or one whose compiler is not installed.
+    """
+    return require_fit(plan(module, budget, target=target, options=options)).result
+
+
+def plan(
+    module: Any,
+    budget: int | str | None,
+    *,
+    target: TargetLike = None,
+    options: Options = Options(),
+    dims: Mapping[str, int] | None = None,
+) -> Plan:
+    """What `optimize` would do, with the result; a budget that is not kept shows as `fits=False`.
+
+    Args:
+        module: as in `optimize`.
+        budget: as in `optimize`.
+        target: as in `optimize`.
+        options: as in `optimize`.
+        dims: sizes for the symbolic dimensions of an Exported; not supported yet.
+
+    Raises:
+        BudgetError: the budget is below arguments + outputs − aliased, which no plan changes.
+        InputError: as in `optimize`.
+        TargetError: as in `optimize`.
+    """
+    limit = parse_budget(budget)
+    if dims is not None:
+        raise InputError("dims: symbolic dimensions are not supported yet; export with concrete shapes")
+    program = ingest(module)
+    return budget_loop.keep_budget(program, limit, resolve_targets(target, program), options)
+
+
+def export(
+    jit_fun: Any,
+    *,
+    budget: int | str | None,
+    target: TargetLike = None,
+    options: Options = Options(),
+    **export_kwargs: Any,
+) -> Callable[..., Exported]:
+    """`jax.export.export` with `optimize` applied: `export(jax.jit(f), budget="1GiB")(*specs)` is an Exported.
+
+    Args:
+        jit_fun: a function under `jax.jit`.
+        budget: as in `optimize`.
+        target: as in `optimize`; it also decides the platforms to export for, unless `platforms` does.
+        options: as in `optimize`.
+        **export_kwargs: for `jax.export.export`.
+
+    Raises:
+        BudgetError, InputError, TargetError: as in `optimize`, when the returned function is called.
+    """
+    export_kwargs.setdefault("platforms", platforms_of(named_targets(target)))
+
+    def exporting(*args: Any, **kwargs: Any) -> Exported:
+        exported = export_function(jit_fun, args, kwargs, **export_kwargs)
+        return optimize(exported, budget, target=target, options=options)
+
+    return exporting
+
+
+def profile(fun_or_module: Any, *args: Any, target: TargetLike = None) -> MemoryProfile:
+    """Where the memory of one execution goes: the peak, the values live there, and the compiler's own figures.
+
+    Args:
+        fun_or_module: anything `optimize` takes, or a function, under `jax.jit` or not.
+        *args: arguments or ShapeDtypeStructs for a function; none for a module.
+        target: as in `optimize`; of several the first is profiled.
+
+    Raises:
+        InputError, TargetError: as in `optimize`.
+    """
+    program = ingest(_as_module(fun_or_module, args, target))
+    first = resolve_targets(target, program)[0]
+    static = profile_module(clone_module(program.module), first.chip)
+    return dataclasses.replace(static, measured=first.measure(program, program.module))
+
+
+def require_fit(plan: Plan) -> Plan:
+    """The plan, if it keeps its budget.
+
+    Raises:
+        BudgetError: it does not.
+    """
+    if plan.fits or plan.budget_bytes is None:
+        return plan
+    raise BudgetError(
+        budget_error_text(plan),
+        budget_bytes=plan.budget_bytes,
+        needed_bytes=plan.before.peak_bytes,
+        reached_bytes=plan.after.peak_bytes,
+        best=plan,
+        obstacles=plan.refusals,
+    )
+
+
+def platforms_of(targets: tuple[Target, ...]) -> tuple[str, ...]:
+    """The platforms of targets, each once, in order."""
+    return tuple(dict.fromkeys(t.platform for t in targets))
+
+
+def export_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **export_kwargs: Any) -> Exported:
+    """`jax.export.export` of a function; what it cannot export for its side effects is an `InputError`."""
+    try:
+        return jax_export.export(fun, **export_kwargs)(*args, **kwargs)
+    except NotImplementedError as error:
+        name = getattr(fun, "__name__", "the function")
+        raise InputError(
+            f"{name} cannot be exported ({error}): take callbacks and debug prints out of the function"
+        ) from error
+
+
+def _as_module(fun_or_module: Any, args: tuple[Any, ...], target: TargetLike) -> Any:
+    if isinstance(fun_or_module, (Exported, ir.Module)) or not callable(fun_or_module):
+        if args:
+            raise InputError(f"a module takes no arguments to be profiled; {len(args)} given")
+        return fun_or_module
+    jitted = fun_or_module if hasattr(fun_or_module, "trace") else jax.jit(fun_or_module)
+    return export_function(jitted, args, {}, platforms=platforms_of(named_targets(target)))
+
+
+__all__ = ["TargetLike", "export", "optimize", "plan", "profile", "require_fit"]
