@@ -27,6 +27,7 @@ Kind = Literal["exported", "serialized", "module", "text", "bytecode", "artifact
 _MAGIC = b"ML\xefR"
 _PORTABLE_PRODUCER = b"StableHLO_v"
 _EFFECTFUL_OPS = frozenset({"infeed", "outfeed", "send", "recv"})
+_GLOBAL_CONSTANT = "jax.global_constant"
 _DONATED = ("tf.aliasing_output", "jax.buffer_donor")
 
 
@@ -57,8 +58,13 @@ class Program:
 
     @property
     def argument_bytes(self) -> int:
-        """Bytes of the arguments of `main`, dense: a target may pad them."""
-        return sum(tensor_type(t)[2] for t in self.main.type.inputs)
+        """Bytes of the arguments of `main`, dense: a target may pad them. The platform index is a constant."""
+        attributes = _argument_attributes(self.main)
+        return sum(
+            tensor_type(t)[2]
+            for t, attribute in zip(self.main.type.inputs, attributes, strict=True)
+            if attribute is None or _GLOBAL_CONSTANT not in attribute
+        )
 
     @property
     def output_bytes(self) -> int:
@@ -276,11 +282,15 @@ def _first_effect(module: ir.Module) -> str | None:
     return None
 
 
-def _donated(main: Any) -> tuple[int, ...]:
+def _argument_attributes(main: Any) -> list[Any]:
     if "arg_attrs" not in main.operation.attributes:
-        return ()
-    attributes = [ir.DictAttr(a) for a in ir.ArrayAttr(main.operation.attributes["arg_attrs"])]
-    return tuple(i for i, a in enumerate(attributes) if any(name in a for name in _DONATED))
+        return [None] * len(main.type.inputs)
+    return [ir.DictAttr(a) for a in ir.ArrayAttr(main.operation.attributes["arg_attrs"])]
+
+
+def _donated(main: Any) -> tuple[int, ...]:
+    attributes = _argument_attributes(main)
+    return tuple(i for i, a in enumerate(attributes) if a is not None and any(name in a for name in _DONATED))
 
 
 def _replace_module(

@@ -1,0 +1,25 @@
+# Everything sets up .venv by itself, compiler plugins for TPU and CUDA included.
+PYTHON ?= python3
+PY := .venv/bin/python
+export JAX_PLATFORMS ?= cpu
+
+.PHONY: demo test lint bench
+
+demo: .venv/stamp
+	$(PY) -m stablehlo_mem demo
+
+test: .venv/stamp
+	$(PY) -m pytest
+
+lint: .venv/stamp
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m pyright stablehlo_mem
+
+bench: .venv/stamp
+	$(PY) benchmarks/run.py
+
+.venv/stamp: pyproject.toml
+	test -x $(PY) || $(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --editable ".[tpu,cuda,test]"
+	touch $@
