@@ -1,1 +1,218 @@
-"""Budgets: byte strings, and the loop that keeps them."""
+"""The budget loop: search by the static profile, measure with the target's compiler, tighten until it fits."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import Literal
+
+from jax.export import Exported
+
+from stablehlo_mem.cost import graph_seconds
+from stablehlo_mem.errors import BudgetError
+from stablehlo_mem.ingest import Program, emit, ingest
+from stablehlo_mem.ir.bindings import clone_module, ir, module_bytes
+from stablehlo_mem.memory import Measured, MemoryProfile, Refused
+from stablehlo_mem.module_profile import profile_module
+from stablehlo_mem.passes.normalise import normalise, remove_rules
+from stablehlo_mem.passes.split_into_loops import entry_graph
+from stablehlo_mem.plan import Goal, Options, Plan, Refusal
+from stablehlo_mem.report import format_bytes
+from stablehlo_mem.search import State, search, start
+from stablehlo_mem.targets.target import Target
+
+Budget = int | Literal["min"] | None
+
+_SHRINK = 0.8
+"""How far below what would just fit the next static goal is set: the compilers' peaks are not smooth."""
+_MIN_FACTOR = 4
+"""Ratio of the successive static goals when the smallest peak is looked for."""
+_MAX_SLOWDOWN = 4.0
+"""The smallest peak may take this many times the original's estimated time."""
+
+
+def keep_budget(program: Program, budget: Budget, targets: tuple[Target, ...], options: Options) -> Plan:
+    """Plans a program for targets, all of which must fit.
+
+    Args:
+        budget: bytes of arguments + outputs + temporaries + constants − aliased; "min" for the smallest found
+            within `options.max_compiles` and four times the original's estimated time; None for no limit.
+
+    Raises:
+        BudgetError: the budget is below arguments + outputs − aliased: no plan gets there, nothing was compiled.
+    """
+    if isinstance(budget, int) and budget < program.floor_bytes:
+        raise _below_floor(program, budget)
+    return _Planning(program, budget, targets, options).run()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Attempt:
+    """A state as the compilers see it; `measured` is of the target that is worst off."""
+
+    state: State
+    module: ir.Module
+    refusals: tuple[Refusal, ...]
+    target: Target
+    measured: Measured | Refused
+
+    @property
+    def peak_bytes(self) -> float:
+        if isinstance(self.measured, Measured):
+            return self.measured.peak_bytes
+        return self.measured.needed_bytes or float("inf")
+
+
+class _Planning:
+    """One call of `keep_budget`."""
+
+    def __init__(self, program: Program, budget: Budget, targets: tuple[Target, ...], options: Options):
+        self.program, self.budget, self.targets, self.options = program, budget, targets, options
+        self.compiles = 0
+        self.seconds = 0.0
+        self.normal = clone_module(program.module)
+
+    def run(self) -> Plan:
+        with self.timed():
+            normalise(self.normal)
+        original = self.measure(None, self.program.module, ())
+        best = original
+        if self.budget is not None and not self.fits(original):
+            for attempt in self.attempts(original):
+                if attempt.peak_bytes < best.peak_bytes:
+                    best = attempt
+                if self.fits(attempt):
+                    break
+        return self.plan(original, best)
+
+    def fits(self, attempt: _Attempt) -> bool:
+        within = isinstance(self.budget, int) and attempt.peak_bytes <= self.budget
+        return within and isinstance(attempt.measured, Measured)
+
+    def attempts(self, original: _Attempt) -> Iterator[_Attempt]:
+        return self.towards_min(original) if self.budget == "min" else self.towards_budget(original)
+
+    def towards_budget(self, original: _Attempt) -> Iterator[_Attempt]:
+        """Static goals below the budget by as much as the compiler was seen to need more than the profile said."""
+        assert isinstance(self.budget, int)
+        room = float(max(0, self.budget - self.fixed_bytes(original)))
+        goal, worst, previous = room, original, None
+        while self.compiles + len(self.targets) <= self.options.max_compiles:
+            state, refusals = self.search(Goal(worst.target.chip, self.options, int(goal)))
+            if not state.steps or (previous is not None and state.steps == previous.steps):
+                return
+            attempt = self.measure(state, state.module, refusals)
+            yield attempt
+            previous, worst = state, attempt
+            temp = attempt.peak_bytes - (self.budget - room)
+            goal = min(goal, state.peak.temp_bytes) * max(0.1, min(1.0, room / temp if temp > 0 else 1.0)) * _SHRINK
+
+    def towards_min(self, original: _Attempt) -> Iterator[_Attempt]:
+        """Static goals ever smaller, until the peak no longer falls or the program would become too slow."""
+        chip = original.target.chip
+        first = start(self.normal, Goal(chip, self.options, 0))
+        limit = _MAX_SLOWDOWN * graph_seconds(entry_graph(self.normal), chip)
+        goal, best = first.peak.temp_bytes / _MIN_FACTOR, original.peak_bytes
+        while self.compiles + len(self.targets) <= self.options.max_compiles:
+            state, refusals = self.search(Goal(chip, self.options, int(goal)))
+            slow = graph_seconds(entry_graph(state.module), chip) > limit
+            if not state.steps or (slow and best < original.peak_bytes):
+                return
+            attempt = self.measure(state, state.module, refusals)
+            yield attempt
+            if attempt.peak_bytes >= best:
+                return
+            best, goal = attempt.peak_bytes, goal / _MIN_FACTOR
+
+    def search(self, goal: Goal) -> tuple[State, tuple[Refusal, ...]]:
+        with self.timed():
+            return search(start(self.normal, goal), goal)
+
+    def fixed_bytes(self, original: _Attempt) -> int:
+        """What no rewriting changes: arguments, outputs and constants as the target lays them out, less aliases."""
+        m = original.measured
+        if isinstance(m, Measured):
+            return m.peak_bytes - m.temp_bytes
+        profile = profile_module(self.program.module, original.target.chip)
+        return profile.argument_bytes + profile.output_bytes + profile.constant_bytes - profile.alias_bytes
+
+    def measure(self, state: State | None, module: ir.Module, refusals: tuple[Refusal, ...]) -> _Attempt:
+        """Compiles for every target; the one with the highest peak speaks for all."""
+        if state is None:
+            state = State(module, start(self.normal, Goal(self.targets[0].chip, self.options, 0)).peak)
+        else:
+            module = clone_module(module)
+            remove_rules(module)
+        measured = [(target, target.measure(self.program, module)) for target in self.targets]
+        self.compiles += len(measured)
+        attempts = [_Attempt(state, module, refusals, target, m) for target, m in measured]
+        return max(attempts, key=lambda a: a.peak_bytes)
+
+    def timed(self) -> _Timer:
+        return _Timer(self)
+
+    def plan(self, original: _Attempt, best: _Attempt) -> Plan:
+        unchanged = best is original
+        result = self.program.original if unchanged else emit(self.program, best.module, self.optimise_vjp)
+        exported = self.program.exported if unchanged else (result if isinstance(result, Exported) else None)
+        chip = best.target.chip
+        return Plan(
+            budget_bytes=self.budget if isinstance(self.budget, int) else None,
+            target=tuple(t.name for t in self.targets),
+            before=_profile(self.program.module, original),
+            after=_profile(best.module, best),
+            steps=best.state.steps,
+            summaries=best.state.summaries,
+            refusals=best.refusals if best.refusals or self.fits(best) else self.refusals_of(best, chip),
+            compiles=self.compiles,
+            fits=self.fits(best) or self.budget is None or self.budget == "min",
+            planning_seconds=self.seconds,
+            result=result,
+            exported=exported,
+            bytecode=module_bytes(best.module),
+        )
+
+    def refusals_of(self, attempt: _Attempt, chip: object) -> tuple[Refusal, ...]:
+        """Why the best attempt is not smaller still."""
+        goal = Goal(attempt.target.chip, self.options, 0)
+        state = start(self.normal, goal) if not attempt.state.steps else attempt.state
+        from stablehlo_mem.search import propose
+
+        return propose(state, goal)[1]
+
+    def optimise_vjp(self, exported: Exported) -> Exported:
+        """The vjp of the original, under the same budget."""
+        plan = keep_budget(ingest(exported), self.budget, self.targets, self.options)
+        return plan.result
+
+
+class _Timer:
+    """Adds the time of its block to the planning seconds."""
+
+    def __init__(self, planning: _Planning):
+        self.planning = planning
+
+    def __enter__(self) -> None:
+        self.begun = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.planning.seconds += time.perf_counter() - self.begun
+
+
+def _profile(module: ir.Module, attempt: _Attempt) -> MemoryProfile:
+    return dataclasses.replace(profile_module(module, attempt.target.chip), measured=attempt.measured)
+
+
+def _below_floor(program: Program, budget: int) -> BudgetError:
+    floor = program.floor_bytes
+    return BudgetError(
+        f"the budget of {format_bytes(budget)} is below the arguments and outputs alone "
+        f"({format_bytes(floor)} with donation counted once); no plan can change that",
+        budget_bytes=budget,
+        needed_bytes=floor,
+        reached_bytes=floor,
+        best=None,
+    )
+
+

@@ -70,7 +70,7 @@ _CPU_WINDOW = 32
 _CUDA_ROW = 4096
 """XLA:GPU reduces longer dimensions in two steps, with about the square root of their length partial results."""
 _CUDA_NESTED = 16
-"""XLA:GPU computes a reduction inside the reduction that follows if that one is this many times longer ..."""
+"""XLA:GPU computes a reduction inside the reduction that follows if that one is this many times longer, one step, ..."""
 _CUDA_CACHE = 50 * 2**20
 """... and what it reads fits the L2 cache."""
 _CUDA_TILES = 4 * 132
@@ -139,6 +139,8 @@ class _Sweep:
         reused: per value, whether some kernel would compute its elements more than once (a broadcast follows).
         gemm: per value, whether a kernel takes it only as a chain of unary ops.
         chain: per value, whether only unary ops lie between it and the end of its one kernel.
+        with_dot: kernels that compute a dot before their own op; there is room for one.
+        generated: per value, whether it is made from constants, iotas and scalars alone.
     """
 
     def __init__(self, graph: Graph, chip: Chip) -> None:
@@ -152,6 +154,8 @@ class _Sweep:
         self.chain = [False] * count
         self.materialised = [False] * count
         self.scratch = [0] * len(graph.ops)
+        self.with_dot: set[int] = set()
+        self.generated = _find_generated(graph)
 
     def visit(self, op: Op) -> None:
         kind = classify(op)
@@ -210,8 +214,18 @@ class _Sweep:
             return True
         if self.gemm[value] and (tensors > 1 or copies > 1):
             return True
-        # The TPU's vector units have time to spare: there even an exponential is computed in every kernel again.
-        return kind is Class.EXPENSIVE and self.chip.kind != "tpu" and (copies > 1 or self.reused[value])
+        return kind is Class.EXPENSIVE and self._is_worth_keeping(value)
+
+    def _is_worth_keeping(self, value: int) -> bool:
+        """Whether a target keeps an expensive value rather than computing it in each kernel that uses it.
+
+        The TPU never does; XLA:GPU does not if all those kernels are reductions, which wait for memory anyway.
+        """
+        if self.chip.kind == "tpu":
+            return False
+        kernels = self.soft[value]
+        only_reductions = all(classify(self.graph.ops[k]) is Class.REDUCE for k in kernels)
+        return self.reused[value] or (len(kernels) > 1 and not (self.chip.kind == "cuda" and only_reductions))
 
     def _charge_relayout(self, op: Op, kernels: set[int]) -> None:
         """Charges kernels that broadcast a narrow argument on a TPU for its copy with full tiles."""
@@ -225,17 +239,7 @@ class _Sweep:
 
     def _tensors(self, op: Op) -> list[int]:
         """The distinct operands that hold data of their own: no scalars, constants, iotas or broadcast scalars."""
-        return [v for v in dict.fromkeys(op.operands) if not self._is_generated(v)]
-
-    def _is_generated(self, value: int) -> bool:
-        if not self.graph.values[value].shape:
-            return True
-        producer = self.graph.producer(value)
-        if producer is None:
-            return False
-        if producer.name == "stablehlo.broadcast_in_dim":
-            return self._is_generated(producer.operands[0])
-        return classify(producer) is Class.GENERATE
+        return [v for v in dict.fromkeys(op.operands) if not self.generated[v]]
 
     def _is_broadcast(self, value: int) -> bool:
         producer = self.graph.producer(value)
@@ -266,7 +270,7 @@ class _Sweep:
         if self.chip.kind == "cpu" or not self.soft[value]:
             return True
         user = self.graph.ops[next(iter(self.soft[value]))]
-        if classify(user) is not Class.REDUCE or self._reduced_length(user) < _CUDA_NESTED * length:
+        if classify(user) is not Class.REDUCE or not _CUDA_NESTED * length <= self._reduced_length(user) <= _CUDA_ROW:
             return False
         return self._source_bytes(op.operands[0]) <= _CUDA_CACHE
 
@@ -305,6 +309,7 @@ class _Sweep:
         kept = not self._is_epilogue(value)
         self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[value]
+        self.with_dot |= kernels
         for operand in op.operands:
             if self.chip.kind == "cpu" or split > 1:
                 self.hard[operand] |= kernels
@@ -319,6 +324,8 @@ class _Sweep:
         if self.chip.kind == "cpu" or self.hard[dot] or len(self.soft[dot]) != 1 or self.reused[dot]:
             return False
         root = self.graph.ops[next(iter(self.soft[dot]))]
+        if root.index in self.with_dot:
+            return False
         return classify(root) in ELEMENTWISE and (self.chip.kind == "tpu" or self.chain[dot])
 
     def _contraction_splits(self, op: Op) -> int:
@@ -344,10 +351,22 @@ class _Sweep:
             fused = kind is Class.UPDATE and i > 0
             (self.soft if fused else self.hard)[operand].add(op.index)
         for value in op.captures:
-            if not self._is_generated(value):
+            if not self.generated[value]:
                 self.hard[value].add(op.index)
-        if self.chip.kind == "tpu" and op.name == "stablehlo.while":
-            self.scratch[op.index] += _hoisted_bytes(op.blocks[1])
+        self.scratch[op.index] += self._kernel_scratch(op)
+
+    def _kernel_scratch(self, op: Op) -> int:
+        if op.name == "stablehlo.while" and self.chip.kind == "tpu":
+            return _hoisted_bytes(op.blocks[1])
+        if op.name == "stablehlo.convolution" and self.chip.kind == "cuda" and self._is_padded_first(op):
+            return self.graph.values[op.operands[0]].nbytes
+        return 0
+
+    def _is_padded_first(self, op: Op) -> bool:
+        """Whether cuDNN cannot pad a convolution's input on the fly: uneven, negative or interior padding."""
+        attributes = self.graph.handles[op.index].attributes
+        pairs = [p for row in ir.DenseIntElementsAttr(attributes["padding"]) for p in [row]] if "padding" in attributes else []
+        return any(low != high or low < 0 for low, high in zip(pairs[::2], pairs[1::2], strict=True))
 
     def result(self) -> Buffers:
         reads: list[list[int]] = [[] for _ in self.graph.ops]
@@ -359,6 +378,17 @@ class _Sweep:
                 for op in readers:
                     reads[op].append(value)
         return Buffers(tuple(self.materialised), tuple(last), tuple(tuple(r) for r in reads), tuple(self.scratch))
+
+
+def _find_generated(graph: Graph) -> list[bool]:
+    """Per value, whether it is a scalar or made from constants, iotas and scalars by fusible ops."""
+    generated = [not value.shape for value in graph.values]
+    for op in graph.ops:
+        kind = classify(op)
+        if kind is Class.GENERATE or (kind in _FUSIBLE | {Class.VIEW} and all(generated[v] for v in op.operands)):
+            for value in op.results:
+                generated[value] = True
+    return generated
 
 
 def _hoisted_bytes(body: Graph) -> int:

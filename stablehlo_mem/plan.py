@@ -12,6 +12,7 @@ from jax.export import Exported
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import OpId
 from stablehlo_mem.memory import MemoryProfile
+from stablehlo_mem.targets.chips import Chip
 
 Numerics = Literal["exact", "reassociate", "relaxed"]
 """exact: no float sum is regrouped; reassociate: sums may be; relaxed: also cheaper, less precise forms."""
@@ -36,6 +37,15 @@ class Options:
     max_compiles: int = 16
     verify: bool = True
     cache: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """What the passes are asked for: at most `temp_bytes` of temporaries, by the static profile of a chip."""
+
+    chip: Chip
+    options: Options
+    temp_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,23 +1,35 @@
 """split-into-loops: the computation of big values becomes loops over slices of one of their dimensions.
 
-The loop's shell knows no op: what an op does with a slice is its row in `rules/`.
+Before, with %k of n x n elements over the budget:
+    %k = stablehlo.exponential %d : tensor<nxn>
+    %y = stablehlo.dot_general %k, %v : tensor<n>
+After, c rows of %k at a time:
+    %y = stablehlo.while(%i = 0, %acc = zeros) { ... %kc : tensor<cxn> ... dynamic_update_slice %acc, %yc }
+
+Refuses, with a reason, dimensions that an op on the way needs whole.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from stablehlo_mem.axes import RuleBook, grow_axis
-from stablehlo_mem.ir import build
-from stablehlo_mem.ir.bindings import functions, ir, stablehlo
-from stablehlo_mem.ir.graph import Graph, build_graph
-from stablehlo_mem.memory import Path
-from stablehlo_mem.regions import Leaving, Region, form_region
+from stablehlo_mem.axes import Axis, Obstacle, RuleBook, grow_axis
+from stablehlo_mem.chunks import LoopCost, loop_cost, round_chunk
+from stablehlo_mem.ir.bindings import functions, ir
+from stablehlo_mem.ir.graph import Graph, OpId, build_graph
+from stablehlo_mem.loops import emit_loops
+from stablehlo_mem.memory import Path, Peak
+from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step
+from stablehlo_mem.regions import Region, form_region
 from stablehlo_mem.rules import ROWS
-from stablehlo_mem.rules.row import Site
-from stablehlo_mem.rules.rule import Node
+
+_SEEDS = 6
+"""Values at the peak, largest first, from which axes are grown."""
+_MAX_INDEX = 2**31 - 1
+_SMALLEST = 1024
+"""Bytes below which no value is worth a loop."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,10 +52,8 @@ class Split:
 
 def entry_graph(module: ir.Module) -> Graph:
     """The graph of the public function main."""
-    for function in functions(module):
-        if ir.StringAttr(function.operation.attributes["sym_name"]).value == "main":
-            return build_graph(function.operation.regions[0].blocks[0])
-    raise ValueError("no main")
+    mains = (f for f in functions(module) if ir.StringAttr(f.operation.attributes["sym_name"]).value == "main")
+    return build_graph(next(mains).operation.regions[0].blocks[0])
 
 
 def nested_graph(graph: Graph, path: Path) -> Graph:
@@ -53,173 +63,177 @@ def nested_graph(graph: Graph, path: Path) -> Graph:
     return graph
 
 
+class SplitIntoLoops:
+    """The pass: proposes a split along every dimension of the largest values at the peak."""
+
+    name = "split-into-loops"
+
+    def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
+        """Candidates at the peak, in the block of the peak and in those around it, and why others are none."""
+        for depth in range(len(peak.path), -1, -1):
+            path = peak.path[:depth]
+            yield from _Proposals(graph, path, peak, goal).run()
+
+    def apply(self, module: ir.Module, step: Step) -> None:
+        """Splits as a step says, in place."""
+        split(module, decode(step))
+
+    def tighten(self, step: Step, factor: float) -> Step | None:
+        """The same split in smaller chunks, None if a chunk is one element already."""
+        chunk = decode(step).chunk
+        if chunk == 1:
+            return None
+        smaller = round_chunk(chunk, max(1, min(chunk - 1, int(chunk * factor))))
+        return dataclasses.replace(step, params={**step.params, "chunk": smaller})
+
+
 def split(module: ir.Module, decision: Split) -> None:
-    """Rewrites a module in place."""
+    """Rewrites a module in place.
+
+    Raises:
+        ValueError: the decision was not made for this module.
+    """
     graph = nested_graph(entry_graph(module), decision.path)
     axis = grow_axis(graph, RuleBook(graph), (decision.value, decision.dimension), decision.big_bytes)
     region = form_region(graph, axis)
     if region is None:
         raise ValueError(f"nothing to split: {decision}")
     with module.context:
-        _Rewrite(graph, region, decision.chunk).run()
+        emit_loops(graph, region, decision.chunk)
 
 
-class _Rewrite:
-    """Replaces the owned ops of a region by one loop a phase."""
-
-    def __init__(self, graph: Graph, region: Region, chunk: int):
-        self.graph, self.region, self.chunk = graph, region, chunk
-        self.values = list(graph.mlir_values)
-
-    def run(self) -> None:
-        owned = sorted(self.region.owned)
-        anchor = self.graph.handles[owned[-1] + 1]
-        location = self.graph.handles[self.graph.values[self.region.axis.seed[0]].producer].location
-        for phase in range(self.region.phases):
-            self.move_outside_ops(phase, anchor)
-            with build.building(anchor, location):
-                self.emit_loop(phase)
-        self.move_outside_ops(self.region.phases, anchor)
-        for op in reversed(owned):
-            self.graph.handles[op].erase()
-
-    def move_outside_ops(self, before_loop: int, anchor: Any) -> None:
-        for op in sorted(self.region.placement):
-            if self.region.placement[op] == before_loop:
-                self.graph.handles[op].move_before(anchor)
-
-    def emit_loop(self, phase: int) -> None:
-        leaving = [item for item in self.region.leaving if item.phase == phase]
-        carries = [_Carry(self, node, items) for node, items in _by_carry(leaving)]
-        initial = [value for carry in carries for value in carry.initial()]
-        steps = -(-self.region.axis.n // self.chunk)
-        results = iter(build.while_loop(steps, initial, _Body(self, phase, carries).run))
-        for carry in carries:
-            carry.finish([next(results) for _ in range(carry.count)])
+def decode(step: Step) -> Split:
+    """The split of a step, also of one that came back from JSON."""
+    params = dict(step.params)
+    params["path"] = tuple((op, block) for op, block in params["path"])
+    return Split(**params)
 
 
-def _by_carry(leaving: Sequence[Leaving]) -> list[tuple[Node, list[Leaving]]]:
-    """Accumulating nodes carry all their results together; a value written back is a carry of its own."""
-    groups: dict[Any, tuple[Node, list[Leaving]]] = {}
-    for item in leaving:
-        key = item.node if item.node.reducing else item
-        groups.setdefault(key, (item.node, []))[1].append(item)
-    return list(groups.values())
+class _Proposals:
+    """The splits of one block."""
+
+    def __init__(self, main: Graph, path: Path, peak: Peak, goal: Goal):
+        self.graph = nested_graph(main, path)
+        self.path, self.peak, self.goal = path, peak, goal
+        self.rules = RuleBook(self.graph)
+        self.live = {live.value: live.nbytes for live in peak.live if live.path == path}
+        self.big_bytes = max(_SMALLEST, min(goal.temp_bytes // 8, max(self.live.values(), default=0) // 4))
+        self.seen: set[Any] = set()
+
+    def run(self) -> Iterator[Candidate | Refusal]:
+        seeds = sorted(self.live, key=lambda v: (-self.live[v], v))[:_SEEDS]
+        for value in seeds:
+            if self.graph.values[value].nbytes < self.big_bytes or self.graph.values[value].producer < 0:
+                continue
+            for dimension, size in enumerate(self.graph.values[value].shape):
+                if size > 1:
+                    yield from self.along(value, dimension)
+
+    def along(self, value: int, dimension: int) -> Iterator[Candidate | Refusal]:
+        axis = grow_axis(self.graph, self.rules, (value, dimension), self.big_bytes)
+        for obstacle in axis.obstacles:
+            yield self.refusal(obstacle)
+        region = form_region(self.graph, axis)
+        if region is None or self.too_long(axis):
+            yield from () if axis.obstacles else (self.needed_whole(axis),)
+            return
+        key = (region.owned, axis.n, axis.nodes)
+        if key not in self.seen:
+            self.seen.add(key)
+            yield from self.candidate(axis, region)
+
+    def too_long(self, axis: Axis) -> bool:
+        """Loops count and index in i32."""
+        uses = (use for use in axis.producers)
+        return any(self.graph.values[v].shape[d] > _MAX_INDEX for v, d in uses)
+
+    def spared_bytes(self, region: Region) -> int:
+        """Bytes at the peak that the loops need for a chunk only, the scratch of an op among them."""
+        left = {item.value for item in region.leaving}
+        owned = (v for v in self.live if self.graph.values[v].producer in region.owned)
+        spared = sum(self.live[v] for v in owned if v not in left)
+        if self.path == self.peak.path and self.peak.op in region.owned:
+            spared += self.peak.temp_bytes - sum(live.nbytes for live in self.peak.live)
+        return spared
+
+    def candidate(self, axis: Axis, region: Region) -> Iterator[Candidate]:
+        spared = self.spared_bytes(region)
+        if not spared:
+            return
+        cost = loop_cost(self.graph, region, self.goal.chip, spared)
+        chunk = self.chunk(axis, region, cost)
+        regroups = any(
+            item.node.reducing and _regroups(self.graph, item.node.op) for item in region.leaving
+        )
+        numerics: Numerics = "reassociate" if regroups else "exact"
+        params = Split(path=self.path, value=axis.seed[0], dimension=axis.seed[1], big_bytes=axis.big_bytes, chunk=chunk)
+        yield Candidate(
+            step=Step(SplitIntoLoops.name, "", dataclasses.asdict(params)),
+            saved_bytes=int(spared * (1 - chunk / axis.n)) - self.kept_bytes(region),
+            added_seconds=cost.seconds(chunk),
+            numerics=numerics,
+            summary=self.summary(axis, region, chunk, numerics),
+        )
+
+    def kept_bytes(self, region: Region) -> int:
+        """Bytes the loops add beside the chunks: what leaves them, unless it is an output anyway."""
+        outputs = set(self.graph.returned)
+        values = {item.value for item in region.leaving if item.value not in outputs and item.value not in self.live}
+        return sum(self.graph.values[v].nbytes for v in values)
+
+    def chunk(self, axis: Axis, region: Region, cost: LoopCost) -> int:
+        others = self.peak.temp_bytes - int(cost.element_bytes * axis.n) + self.kept_bytes(region)
+        room = max(0, self.goal.temp_bytes - others)
+        largest = int(room / cost.element_bytes)
+        return cost.best_chunk(max(1, min(largest, (axis.n + 1) // 2)))
+
+    def summary(self, axis: Axis, region: Region, chunk: int, numerics: Numerics) -> str:
+        value, dimension = axis.seed
+        loops = "1 loop" if region.phases == 1 else f"{region.phases} loops"
+        steps = -(-axis.n // chunk)
+        return (
+            f"split {self.describe(value)} along dimension {dimension}: {loops} of {steps} steps, "
+            f"{chunk} of {axis.n} at a time, {numerics}; {self.source(value)}"
+        )
+
+    def describe(self, value: int) -> str:
+        data = self.graph.values[value]
+        producer = self.graph.producer(value)
+        name = producer.name.split(".")[-1] if producer else "argument"
+        return f"{name} {data.dtype}[{','.join(map(str, data.shape))}]"
+
+    def source(self, value: int) -> str:
+        producer = self.graph.values[value].producer
+        return self.graph.source(producer) if producer >= 0 else ""
+
+    def refusal(self, obstacle: Obstacle) -> Refusal:
+        op = self.graph.ops[obstacle.op]
+        message = f"dimension {obstacle.dimension} of {self.describe(obstacle.value)} stays whole at {op.name}: "
+        return Refusal(
+            op=OpId("main", obstacle.op),
+            value=self.describe(obstacle.value),
+            nbytes=self.graph.values[obstacle.value].nbytes,
+            dimension=obstacle.dimension,
+            code=obstacle.blocked.code,
+            message=message + obstacle.blocked.message,
+            location=self.graph.source(obstacle.op),
+        )
+
+    def needed_whole(self, axis: Axis) -> Refusal:
+        value, dimension = axis.seed
+        return Refusal(
+            op=OpId("main", self.graph.values[value].producer),
+            value=self.describe(value),
+            nbytes=self.graph.values[value].nbytes,
+            dimension=dimension,
+            code="needed-whole",
+            message=f"{self.describe(value)} is needed whole after it is computed, e.g. as a result",
+            location=self.source(value),
+        )
 
 
-class _Carry:
-    """What one node leaves behind, as loop carries."""
-
-    def __init__(self, rewrite: _Rewrite, node: Node, items: Sequence[Leaving]):
-        self.rewrite, self.node, self.items = rewrite, node, items
-        self.op = rewrite.graph.handles[node.op]
-        self.count = len(self.op.results) if node.reducing else 1
-
-    def initial(self) -> list[Any]:
-        if not self.node.reducing:
-            return [build.zeros(self.rewrite.values[self.items[0].value].type)]
-        reduction = ROWS[self.op.name].reduction
-        assert reduction is not None
-        operands = [self.rewrite.values[v] for v in self.rewrite.graph.ops[self.node.op].operands]
-        return reduction.initial(self.op, operands)
-
-    def next(self, body: _Body, carries: Sequence[Any]) -> list[Any]:
-        results = body.results[self.node]
-        if self.node.reducing:
-            reduction = ROWS[self.op.name].reduction
-            assert reduction is not None
-            return reduction.combine(self.op, carries, results)
-        position = self.rewrite.graph.values[self.items[0].value].result
-        dimension = self.node.result_dims[position]
-        assert dimension is not None
-        start, _ = body.bounds(carries[0].type.shape[dimension])
-        return [build.update_along(carries[0], results[position], dimension, start)]
-
-    def finish(self, finals: Sequence[Any]) -> None:
-        """Everybody who used the values uses what the loop left."""
-        for item in self.items:
-            old = self.rewrite.graph.mlir_values[item.value]
-            final = finals[self.rewrite.graph.values[item.value].result if self.node.reducing else 0]
-            new = build.convert(final, old.type.element_type)
-            old.replace_all_uses_with(new)
-            self.rewrite.values[item.value] = new
+def _regroups(graph: Graph, op: int) -> bool:
+    reduction = ROWS[graph.ops[op].name].reduction
+    return reduction is not None and reduction.regroups(graph.handles[op])
 
 
-class _Body:
-    """One step of a loop: the region's nodes on one chunk, each once, in program order."""
-
-    def __init__(self, rewrite: _Rewrite, phase: int, carries: Sequence[_Carry]):
-        self.rewrite, self.phase, self.carries = rewrite, phase, carries
-        self.graph, self.n, self.size = rewrite.graph, rewrite.region.axis.n, rewrite.chunk
-        self.results: dict[Node, list[Any]] = {}
-        self.slices: dict[tuple[int, int], Any] = {}
-        self.starts: dict[int, Any] = {}
-
-    def run(self, step: Any, carries: list[Any]) -> list[Any]:
-        self.begin(step)
-        for node in self.rewrite.region.needed(self.graph, self.phase):
-            with self.graph.handles[node.op].location:
-                self.results[node] = self.emit(node)
-        following: list[Any] = []
-        for carry in self.carries:
-            with carry.op.location:
-                following += carry.next(self, carries[len(following) : len(following) + carry.count])
-        return following
-
-    def begin(self, step: Any) -> None:
-        """The last chunk of a ragged axis starts early; `repeated` counts its elements that were done before."""
-        unclamped = stablehlo.multiply(step, build.i32(self.size))
-        self.starts[1] = unclamped
-        self.repeated = None
-        if self.n % self.size:
-            self.starts[1] = stablehlo.minimum(unclamped, build.i32(self.n - self.size))
-            self.repeated = stablehlo.subtract(unclamped, self.starts[1])
-
-    def bounds(self, extent: int) -> tuple[Any, int]:
-        """Start and size of the chunk along a dimension of `extent` elements, a multiple of the axis."""
-        inner = extent // self.n
-        if inner not in self.starts:
-            self.starts[inner] = stablehlo.multiply(self.starts[1], build.i32(inner))
-        return self.starts[inner], self.size * inner
-
-    def emit(self, node: Node) -> list[Any]:
-        op = self.graph.ops[node.op]
-        operands = [self.operand(node, p, v, d) for p, (v, d) in enumerate(zip(op.operands, node.operand_dims, strict=True))]
-        shapes = [self.chunk_shape(v, d) for v, d in zip(op.results, node.result_dims, strict=True)]
-        site = Site(self.graph.handles[node.op], node, operands, shapes, self.starts[1], self.size)
-        return ROWS[op.name].emit(site)
-
-    def chunk_shape(self, value: int, dimension: int | None) -> list[int]:
-        shape = list(self.graph.values[value].shape)
-        if dimension is not None:
-            shape[dimension] = shape[dimension] // self.n * self.size
-        return shape
-
-    def operand(self, node: Node, position: int, value: int, dimension: int | None) -> Any:
-        if dimension is None:
-            return self.rewrite.values[value]
-        chunk = self.chunk_of(value, dimension)
-        if not node.reducing or self.repeated is None:
-            return chunk
-        return self.masked(node, position, dimension, chunk)
-
-    def chunk_of(self, value: int, dimension: int) -> Any:
-        source = self.rewrite.region.source((value, dimension), self.phase)
-        if source is not None:
-            return self.results[source][self.graph.values[value].result]
-        if (value, dimension) not in self.slices:
-            whole = self.rewrite.values[value]
-            self.slices[value, dimension] = build.slice_along(
-                whole, dimension, *self.bounds(whole.type.shape[dimension])
-            )
-        return self.slices[value, dimension]
-
-    def masked(self, node: Node, position: int, dimension: int, chunk: Any) -> Any:
-        """What an earlier chunk has already accumulated counts for nothing."""
-        op = self.graph.handles[node.op]
-        reduction = ROWS[op.name].reduction
-        assert reduction is not None and self.repeated is not None
-        operands = [self.rewrite.values[v] for v in self.graph.ops[node.op].operands]
-        inner = chunk.type.shape[dimension] // self.size
-        first = stablehlo.multiply(self.repeated, build.i32(inner)) if inner > 1 else self.repeated
-        return build.keep_from(chunk, dimension, first, reduction.identity(op, position, operands))

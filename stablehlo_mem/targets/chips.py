@@ -19,7 +19,7 @@ class Chip:
         flops_per_second: dense float32 matmul rate.
         bytes_per_second: memory bandwidth.
         step_seconds: overhead of one loop iteration.
-        chunk_bytes: bytes of one step's largest intermediate at which a loop is as fast as it gets.
+        cache_bytes: fast memory in which a loop's step may keep its intermediates, 0 where kernels do not share any.
         tile: layout tile of the last two dimensions, (1, 1) where arrays are dense.
     """
 
@@ -29,7 +29,7 @@ class Chip:
     flops_per_second: float
     bytes_per_second: float
     step_seconds: float
-    chunk_bytes: int
+    cache_bytes: int
     tile: tuple[int, int] = (1, 1)
 
 
@@ -39,19 +39,71 @@ _MIB = 2**20
 CHIPS: dict[str, Chip] = {
     chip.name: chip
     for chip in (
-        Chip(name="cpu", kind="cpu", memory_bytes=0, flops_per_second=1e11, bytes_per_second=2e10,
-             step_seconds=5e-6, chunk_bytes=4 * _MIB),
-        Chip(name="cuda:h200", kind="cuda", memory_bytes=141 * 10**9, flops_per_second=6e13,
-             bytes_per_second=4.8e12, step_seconds=2e-5, chunk_bytes=512 * _MIB),
-        Chip(name="cuda:h100", kind="cuda", memory_bytes=80 * 10**9, flops_per_second=6e13,
-             bytes_per_second=3.35e12, step_seconds=2e-5, chunk_bytes=512 * _MIB),
-        Chip(name="cuda:a100", kind="cuda", memory_bytes=80 * 10**9, flops_per_second=1.9e13,
-             bytes_per_second=2.0e12, step_seconds=2e-5, chunk_bytes=256 * _MIB),
-        Chip(name="tpu:v5e", kind="tpu", memory_bytes=16 * _GIB, flops_per_second=5e13,
-             bytes_per_second=8.2e11, step_seconds=1e-5, chunk_bytes=128 * _MIB, tile=(8, 128)),
-        Chip(name="tpu:v6e", kind="tpu", memory_bytes=32 * _GIB, flops_per_second=2e14,
-             bytes_per_second=1.6e12, step_seconds=1e-5, chunk_bytes=128 * _MIB, tile=(8, 128)),
-        Chip(name="tpu:v5p", kind="tpu", memory_bytes=95 * _GIB, flops_per_second=1e14,
-             bytes_per_second=2.8e12, step_seconds=1e-5, chunk_bytes=128 * _MIB, tile=(8, 128)),
+        Chip(
+            name="cpu",
+            kind="cpu",
+            memory_bytes=0,
+            flops_per_second=1e11,
+            bytes_per_second=2e10,
+            step_seconds=5e-6,
+            cache_bytes=8 * _MIB,
+        ),
+        Chip(
+            name="cuda:h200",
+            kind="cuda",
+            memory_bytes=141 * 10**9,
+            flops_per_second=6e13,
+            bytes_per_second=4.8e12,
+            step_seconds=2e-5,
+            cache_bytes=0,
+        ),
+        Chip(
+            name="cuda:h100",
+            kind="cuda",
+            memory_bytes=80 * 10**9,
+            flops_per_second=6e13,
+            bytes_per_second=3.35e12,
+            step_seconds=2e-5,
+            cache_bytes=0,
+        ),
+        Chip(
+            name="cuda:a100",
+            kind="cuda",
+            memory_bytes=80 * 10**9,
+            flops_per_second=1.9e13,
+            bytes_per_second=2.0e12,
+            step_seconds=2e-5,
+            cache_bytes=0,
+        ),
+        Chip(
+            name="tpu:v5e",
+            kind="tpu",
+            memory_bytes=16 * _GIB,
+            flops_per_second=5e13,
+            bytes_per_second=8.2e11,
+            step_seconds=1e-5,
+            cache_bytes=0,
+            tile=(8, 128),
+        ),
+        Chip(
+            name="tpu:v6e",
+            kind="tpu",
+            memory_bytes=32 * _GIB,
+            flops_per_second=2e14,
+            bytes_per_second=1.6e12,
+            step_seconds=1e-5,
+            cache_bytes=0,
+            tile=(8, 128),
+        ),
+        Chip(
+            name="tpu:v5p",
+            kind="tpu",
+            memory_bytes=95 * _GIB,
+            flops_per_second=1e14,
+            bytes_per_second=2.8e12,
+            step_seconds=1e-5,
+            cache_bytes=0,
+            tile=(8, 128),
+        ),
     )
 }

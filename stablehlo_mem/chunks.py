@@ -1,0 +1,93 @@
+"""How many elements of an axis a step takes: as few as the budget wants, as many as the time wants."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from stablehlo_mem.cost import op_seconds
+from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.regions import Region
+from stablehlo_mem.rules import ROWS
+from stablehlo_mem.targets.chips import Chip
+
+_MULTIPLES = (128, 8, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopCost:
+    """The time of a region's loops as a function of the chunk.
+
+    Attributes:
+        n: elements of the axis.
+        fixed_seconds: recomputation: what later phases run again.
+        step_seconds: of one step of every loop: overhead, operands read whole, accumulators read and written.
+        traffic_seconds: of the intermediates, once written and once read, through main memory.
+        element_bytes: of the intermediates, per element of the axis.
+        cache_bytes: intermediates up to this size do not go through main memory.
+    """
+
+    n: int
+    fixed_seconds: float
+    step_seconds: float
+    traffic_seconds: float
+    element_bytes: float
+    cache_bytes: int
+
+    def seconds(self, chunk: int) -> float:
+        """Time added to the program by loops of this chunk; negative where caches make it faster."""
+        steps = -(-self.n // chunk)
+        cached = self.cache_bytes > 0 and chunk * self.element_bytes <= self.cache_bytes
+        return self.fixed_seconds + steps * self.step_seconds - (self.traffic_seconds if cached else 0.0)
+
+    def best_chunk(self, largest: int) -> int:
+        """The fastest chunk of at most `largest` elements."""
+        limits = [largest]
+        while limits[-1] > 1:
+            limits.append(limits[-1] // 2)
+        return min((round_chunk(self.n, limit) for limit in limits), key=lambda c: (self.seconds(c), -c))
+
+
+@functools.lru_cache(maxsize=4096)
+def round_chunk(n: int, largest: int) -> int:
+    """A chunk near `largest`, at most that, which divides `n` if one does not much smaller; tiles kept whole.
+
+    Chunks that do not divide the axis repeat a part of it and cost a mask in accumulations.
+    """
+    largest = max(1, min(largest, n))
+    for multiple in _MULTIPLES:
+        candidates = range(largest // multiple * multiple, largest // 2, -multiple)
+        divisor = next((c for c in candidates if c and n % c == 0), None)
+        if divisor:
+            return divisor
+    multiple = next(m for m in _MULTIPLES if m <= largest)
+    return largest // multiple * multiple
+
+
+def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> LoopCost:
+    """The cost of a region's loops; `spared_bytes` of intermediates are no longer kept whole."""
+    runs = [node.op for phase in range(region.phases) for node in region.needed(graph, phase)]
+    seconds = {op: op_seconds(graph, op, chip) for op in set(runs) | region.owned}
+    recomputed = sum(seconds[op] for op in runs) - sum(seconds[op] for op in region.owned)
+    bandwidth = chip.bytes_per_second
+    moved = _whole_bytes(graph, region) + 3 * _accumulated_bytes(graph, region)
+    step = chip.step_seconds * region.phases + moved / bandwidth
+    n = region.axis.n
+    return LoopCost(n, recomputed, step, 2 * spared_bytes / bandwidth, spared_bytes / n, chip.cache_bytes)
+
+
+def _whole_bytes(graph: Graph, region: Region) -> int:
+    """Bytes of operands that every step reads whole, each loop once."""
+    total = 0
+    for phase in range(region.phases):
+        whole: set[int] = set()
+        for node in region.needed(graph, phase):
+            if not ROWS[graph.ops[node.op].name].free:
+                pairs = zip(graph.ops[node.op].operands, node.operand_dims, strict=True)
+                whole.update(v for v, d in pairs if d is None)
+        total += sum(graph.values[v].nbytes for v in whole)
+    return total
+
+
+def _accumulated_bytes(graph: Graph, region: Region) -> int:
+    return sum(graph.values[item.value].nbytes for item in region.leaving if item.node.reducing)

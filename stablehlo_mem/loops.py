@@ -1,0 +1,184 @@
+"""The loops of a region, built: one `stablehlo.while` a phase, in place of the ops it owns.
+
+The loop's shell knows no op: what an op does with a slice is its row in `rules/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stablehlo_mem.ir import build
+from stablehlo_mem.ir.bindings import stablehlo
+from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.regions import Leaving, Region
+from stablehlo_mem.rules import ROWS
+from stablehlo_mem.rules.row import Reduction, Site
+from stablehlo_mem.rules.rule import Node
+
+
+def emit_loops(graph: Graph, region: Region, chunk: int) -> None:
+    """Rewrites the block of a graph in place, `chunk` elements of the region's axis a step; the graph is stale then."""
+    _Rewrite(graph, region, chunk).run()
+
+
+def _reduction(op: Any) -> Reduction:
+    reduction = ROWS[op.name].reduction
+    assert reduction is not None
+    return reduction
+
+
+class _Rewrite:
+    """Replaces the owned ops of a region by one loop a phase."""
+
+    def __init__(self, graph: Graph, region: Region, chunk: int):
+        self.graph, self.region, self.chunk = graph, region, chunk
+        self.values = list(graph.mlir_values)
+
+    def run(self) -> None:
+        owned = sorted(self.region.owned)
+        anchor = self.graph.handles[owned[-1] + 1]
+        location = self.graph.handles[self.graph.values[self.region.axis.seed[0]].producer].location
+        for phase in range(self.region.phases):
+            self.move_outside_ops(phase, anchor)
+            with build.building(anchor, location):
+                self.emit_loop(phase)
+        self.move_outside_ops(self.region.phases, anchor)
+        for op in reversed(owned):
+            self.graph.handles[op].erase()
+
+    def move_outside_ops(self, before_loop: int, anchor: Any) -> None:
+        for op in sorted(self.region.placement):
+            if self.region.placement[op] == before_loop:
+                self.graph.handles[op].move_before(anchor)
+
+    def emit_loop(self, phase: int) -> None:
+        leaving = [item for item in self.region.leaving if item.phase == phase]
+        carries = [_Carry(self, node, items) for node, items in _by_carry(leaving)]
+        initial = [value for carry in carries for value in carry.initial()]
+        steps = -(-self.region.axis.n // self.chunk)
+        results = iter(build.while_loop(steps, initial, _Body(self, phase, carries).run))
+        for carry in carries:
+            carry.finish([next(results) for _ in range(carry.count)])
+
+
+def _by_carry(leaving: Sequence[Leaving]) -> list[tuple[Node, list[Leaving]]]:
+    """Accumulating nodes carry all their results together; a value written back is a carry of its own."""
+    groups: dict[Any, tuple[Node, list[Leaving]]] = {}
+    for item in leaving:
+        key = item.node if item.node.reducing else item
+        groups.setdefault(key, (item.node, []))[1].append(item)
+    return list(groups.values())
+
+
+class _Carry:
+    """What one node leaves behind, as loop carries."""
+
+    def __init__(self, rewrite: _Rewrite, node: Node, items: Sequence[Leaving]):
+        self.rewrite, self.node, self.items = rewrite, node, items
+        self.op = rewrite.graph.handles[node.op]
+        self.count = len(self.op.results) if node.reducing else 1
+
+    def initial(self) -> list[Any]:
+        if not self.node.reducing:
+            return [build.zeros(self.rewrite.values[self.items[0].value].type)]
+        operands = [self.rewrite.values[v] for v in self.rewrite.graph.ops[self.node.op].operands]
+        return _reduction(self.op).initial(self.op, operands)
+
+    def next(self, body: _Body, carries: Sequence[Any]) -> list[Any]:
+        results = body.results[self.node]
+        if self.node.reducing:
+            return _reduction(self.op).combine(self.op, carries, results)
+        position = self.rewrite.graph.values[self.items[0].value].result
+        dimension = self.node.result_dims[position]
+        assert dimension is not None
+        start, _ = body.bounds(carries[0].type.shape[dimension])
+        return [build.update_along(carries[0], results[position], dimension, start)]
+
+    def finish(self, finals: Sequence[Any]) -> None:
+        """Everybody who used the values uses what the loop left."""
+        for item in self.items:
+            old = self.rewrite.graph.mlir_values[item.value]
+            final = finals[self.rewrite.graph.values[item.value].result if self.node.reducing else 0]
+            new = build.convert(final, old.type.element_type)
+            old.replace_all_uses_with(new)
+            self.rewrite.values[item.value] = new
+
+
+class _Body:
+    """One step of a loop: the region's nodes on one chunk, each once, in program order."""
+
+    def __init__(self, rewrite: _Rewrite, phase: int, carries: Sequence[_Carry]):
+        self.rewrite, self.phase, self.carries = rewrite, phase, carries
+        self.graph, self.n, self.size = rewrite.graph, rewrite.region.axis.n, rewrite.chunk
+        self.results: dict[Node, list[Any]] = {}
+        self.slices: dict[tuple[int, int], Any] = {}
+        self.starts: dict[int, Any] = {}
+
+    def run(self, step: Any, carries: list[Any]) -> list[Any]:
+        self.begin(step)
+        for node in self.rewrite.region.needed(self.graph, self.phase):
+            with self.graph.handles[node.op].location:
+                self.results[node] = self.emit(node)
+        following: list[Any] = []
+        for carry in self.carries:
+            with carry.op.location:
+                following += carry.next(self, carries[len(following) : len(following) + carry.count])
+        return following
+
+    def begin(self, step: Any) -> None:
+        """The last chunk of a ragged axis starts early; `repeated` counts its elements that were done before."""
+        unclamped = stablehlo.multiply(step, build.i32(self.size))
+        self.starts[1] = unclamped
+        self.repeated = None
+        if self.n % self.size:
+            self.starts[1] = stablehlo.minimum(unclamped, build.i32(self.n - self.size))
+            self.repeated = stablehlo.subtract(unclamped, self.starts[1])
+
+    def bounds(self, extent: int) -> tuple[Any, int]:
+        """Start and size of the chunk along a dimension of `extent` elements, a multiple of the axis."""
+        inner = extent // self.n
+        if inner not in self.starts:
+            self.starts[inner] = stablehlo.multiply(self.starts[1], build.i32(inner))
+        return self.starts[inner], self.size * inner
+
+    def emit(self, node: Node) -> list[Any]:
+        op = self.graph.ops[node.op]
+        operands = [self.operand(node, p, v, d) for p, (v, d) in enumerate(zip(op.operands, node.operand_dims, strict=True))]
+        shapes = [self.chunk_shape(v, d) for v, d in zip(op.results, node.result_dims, strict=True)]
+        site = Site(self.graph.handles[node.op], node, operands, shapes, self.starts[1], self.size)
+        return ROWS[op.name].emit(site)
+
+    def chunk_shape(self, value: int, dimension: int | None) -> list[int]:
+        shape = list(self.graph.values[value].shape)
+        if dimension is not None:
+            shape[dimension] = shape[dimension] // self.n * self.size
+        return shape
+
+    def operand(self, node: Node, position: int, value: int, dimension: int | None) -> Any:
+        if dimension is None:
+            return self.rewrite.values[value]
+        chunk = self.chunk_of(value, dimension)
+        if not node.reducing or self.repeated is None:
+            return chunk
+        return self.masked(node, position, dimension, chunk)
+
+    def chunk_of(self, value: int, dimension: int) -> Any:
+        source = self.rewrite.region.source((value, dimension), self.phase)
+        if source is not None:
+            return self.results[source][self.graph.values[value].result]
+        if (value, dimension) not in self.slices:
+            whole = self.rewrite.values[value]
+            self.slices[value, dimension] = build.slice_along(
+                whole, dimension, *self.bounds(whole.type.shape[dimension])
+            )
+        return self.slices[value, dimension]
+
+    def masked(self, node: Node, position: int, dimension: int, chunk: Any) -> Any:
+        """What an earlier chunk has already accumulated counts for nothing."""
+        op = self.graph.handles[node.op]
+        assert self.repeated is not None
+        operands = [self.rewrite.values[v] for v in self.graph.ops[node.op].operands]
+        inner = chunk.type.shape[dimension] // self.size
+        first = stablehlo.multiply(self.repeated, build.i32(inner)) if inner > 1 else self.repeated
+        return build.keep_from(chunk, dimension, first, _reduction(op).identity(op, position, operands))

@@ -1,0 +1,132 @@
+"""The search: candidates at the static peak, the cheapest that reach the goal, applied to a clone, until it is reached."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from stablehlo_mem.errors import PassError
+from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
+from stablehlo_mem.memory import Peak, find_peak
+from stablehlo_mem.passes import PASSES, Pass
+from stablehlo_mem.passes.normalise import attach_rules
+from stablehlo_mem.passes.split_into_loops import entry_graph
+from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step
+
+_MAX_STEPS = 64
+_MAX_TIGHTENINGS = 4
+_ORDER: dict[Numerics, int] = {"exact": 0, "reassociate": 1, "relaxed": 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """A module on the way: the steps that led to it and its static peak."""
+
+    module: ir.Module
+    peak: Peak
+    steps: tuple[Step, ...] = ()
+    summaries: tuple[str, ...] = ()
+    added_seconds: float = 0.0
+
+
+def start(module: ir.Module, goal: Goal) -> State:
+    """The state before any step; `module` is in normal form and is not edited."""
+    return State(module, find_peak(entry_graph(module), goal.chip))
+
+
+def search(state: State, goal: Goal) -> tuple[State, tuple[Refusal, ...]]:
+    """Takes steps until the static temporaries are within the goal or no candidate helps.
+
+    Returns:
+        The last state, and the refusals at its peak if the goal was not reached.
+    """
+    for _ in range(_MAX_STEPS):
+        if state.peak.temp_bytes <= goal.temp_bytes:
+            return state, ()
+        candidates, refusals = propose(state, goal)
+        following = next(_improvements(state, candidates, goal), None)
+        if following is None:
+            return state, refusals
+        state = following
+    return state, propose(state, goal)[1]
+
+
+def propose(state: State, goal: Goal) -> tuple[list[Candidate], tuple[Refusal, ...]]:
+    """All candidates at the peak, the ones to try first in front, and the refusals, largest value first."""
+    graph = entry_graph(state.module)
+    candidates: list[Candidate] = []
+    refusals: dict[Refusal, None] = {}
+    for one in _enabled(goal):
+        for item in one.propose(graph, state.peak, goal):
+            if isinstance(item, Refusal):
+                refusals[item] = None
+            elif _ORDER[item.numerics] <= _ORDER[goal.options.numerics]:
+                candidates.append(item)
+    over = state.peak.temp_bytes - goal.temp_bytes
+    candidates.sort(key=lambda c: _rank(c, over))
+    return candidates, tuple(sorted(refusals, key=lambda r: -r.nbytes))
+
+
+def _enabled(goal: Goal) -> list[Pass]:
+    names = goal.options.passes
+    return [p for p in PASSES if names is None or p.name in names]
+
+
+def _rank(candidate: Candidate, over: int) -> tuple[bool, float, float]:
+    """Candidates that reach the goal by time; the others by the memory they free."""
+    reaches = candidate.saved_bytes >= over
+    return (not reaches, candidate.added_seconds if reaches else -candidate.saved_bytes, candidate.added_seconds)
+
+
+def _improvements(state: State, candidates: list[Candidate], goal: Goal) -> Iterator[State]:
+    for candidate in candidates:
+        if candidate.saved_bytes > 0:
+            new = _take(state, candidate, goal)
+            if new is not None:
+                yield new
+
+
+def _take(state: State, candidate: Candidate, goal: Goal) -> State | None:
+    """The state after a candidate, tightened while its own loops are over the goal; None if it does not help."""
+    best: State | None = None
+    step: Step | None = candidate.step
+    for _ in range(_MAX_TIGHTENINGS):
+        if step is None:
+            break
+        new = apply(state, dataclasses.replace(candidate, step=step), goal)
+        if best is None or new.peak.temp_bytes < best.peak.temp_bytes:
+            best = new
+        if new.peak.temp_bytes <= goal.temp_bytes:
+            break
+        step = _pass_of(step).tighten(step, goal.temp_bytes / new.peak.temp_bytes)
+    if best is None or best.peak.temp_bytes > state.peak.temp_bytes:
+        return None
+    return best if best.peak.temp_bytes < state.peak.temp_bytes or best.peak.live != state.peak.live else None
+
+
+def apply(state: State, candidate: Candidate, goal: Goal) -> State:
+    """The state after a candidate's step, on a clone.
+
+    Raises:
+        PassError: the pass left an invalid module: a bug.
+    """
+    module = clone_module(state.module)
+    step = dataclasses.replace(candidate.step, input_fingerprint=fingerprint(state.module))
+    before = tuple(s.pass_name for s in state.steps)
+    try:
+        _pass_of(step).apply(module, step)
+        module.operation.verify()
+    except (ValueError, ir.MLIRError) as error:
+        raise PassError(step.pass_name, str(error), before) from error
+    attach_rules(module)
+    return State(
+        module,
+        find_peak(entry_graph(module), goal.chip),
+        (*state.steps, step),
+        (*state.summaries, candidate.summary),
+        state.added_seconds + candidate.added_seconds,
+    )
+
+
+def _pass_of(step: Step) -> Pass:
+    return next(p for p in PASSES if p.name == step.pass_name)
