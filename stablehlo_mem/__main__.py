@@ -28,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     command: Callable[[argparse.Namespace], int] = arguments.command
     try:
+        if _needs_no_accelerator(arguments):
+            demo.use_cpu_only()
         return command(arguments)
     except Exception as error:
         if arguments.debug:
@@ -167,6 +169,12 @@ def _targets(names: list[str] | None) -> str | tuple[str, ...] | None:
     if not names:
         return None
     return names[0] if len(names) == 1 else tuple(names)
+
+
+def _needs_no_accelerator(arguments: argparse.Namespace) -> bool:
+    """Whether only the CPU and named chips, which need not be there, are compiled for."""
+    targets: list[str] = getattr(arguments, "target", None) or []
+    return bool(targets) and all(target == "cpu" or ":" in target for target in targets)
 
 
 def _check_output(path: str | None) -> None:
