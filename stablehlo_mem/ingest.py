@@ -233,11 +233,11 @@ def _checked(module: ir.Module, kind: Kind, exported: Exported | None, original:
     dynamic = _first_dynamic(module)
     if dynamic is not None:
         raise InputError(f"dynamic shape {dynamic}: memory is planned for known sizes; refine the shapes first")
-    effect = _first_effect(module)
+    effect = _token(main) or _first_effect(module)
     if effect is not None:
         raise InputError(
-            f"{effect} calls back into Python or the host, which must not be repeated or reordered: "
-            "take callbacks and debug prints out of the function"
+            f"{effect}: side effects, callbacks into Python or transfers to the host, must not be repeated or "
+            "reordered; take callbacks and debug prints out of the function"
         )
     platforms = exported.platforms if exported is not None else ()
     return Program(module, kind, exported, original, platforms, _donated(main))
@@ -268,6 +268,11 @@ def _is_dynamic(mlir_type: Any) -> bool:
     if isinstance(mlir_type, ir.UnrankedTensorType):
         return True
     return isinstance(mlir_type, ir.RankedTensorType) and not mlir_type.has_static_shape
+
+
+def _token(main: Any) -> str | None:
+    types = [str(t) for t in (*main.type.inputs, *main.type.results)]
+    return next((f"main passes a {t}" for t in types if t.endswith(".token")), None)
 
 
 def _first_effect(module: ir.Module) -> str | None:

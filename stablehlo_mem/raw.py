@@ -48,8 +48,9 @@ def wrap_module(module: ir.Module, main: Any, platform: str) -> Exported:
     signature is exported and its module exchanged.
 
     Raises:
-        InputError: main has an argument or result that is no array.
+        InputError: main has an argument or result that is no array, or the module is for several devices.
     """
+    _check_one_device(module)
     inputs = [_spec(t, "argument", i) for i, t in enumerate(main.type.inputs)]
     outputs = [_spec(t, "result", i) for i, t in enumerate(main.type.results)]
 
@@ -72,3 +73,15 @@ def _spec(mlir_type: Any, role: str, index: int) -> jax.ShapeDtypeStruct:
     if dtype not in _DTYPES:
         raise InputError(f"{role} {index} of main has type {mlir_type}, which is no array JAX knows")
     return jax.ShapeDtypeStruct(shape, _DTYPES[dtype])
+
+
+def _check_one_device(module: ir.Module) -> None:
+    attributes = module.operation.attributes
+    if "mhlo.num_partitions" not in attributes:
+        return
+    count = ir.IntegerAttr(attributes["mhlo.num_partitions"]).value
+    if count > 1:
+        raise InputError(
+            f"the module is partitioned over {count} devices, which a raw module does not say enough about: "
+            "give the jax.export.Exported"
+        )

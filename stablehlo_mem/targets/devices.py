@@ -24,7 +24,7 @@ _GRIDS = {
 }
 _TPU_ENVIRONMENT = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 """A topology holds no device: do not look for one over the network, and do not mind another process with libtpu."""
-_CUDA_PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
+CUDA_PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
 
 
 def local_devices(platform: str) -> list[Any]:
@@ -57,7 +57,7 @@ def _tpu_topology(chip: Chip, count: int) -> tuple[Any, ...]:
 
 
 def _cuda_topology(chip: Chip, count: int) -> tuple[Any, ...]:
-    if not any(_installed(plugin) for plugin in _CUDA_PLUGINS):
+    if not any(is_installed(plugin) for plugin in CUDA_PLUGINS):
         raise _missing_plugin(chip, "cuda")
     shape = f"1x1x{count}"
     describe = functools.partial(
@@ -77,12 +77,13 @@ def _cuda_topology(chip: Chip, count: int) -> tuple[Any, ...]:
 def _register_cuda_plugin() -> None:
     """Registers the plugin as a compiler only; the backends are started first, so that JAX never tries it as one."""
     jax.local_devices()
-    plugin = next(p for p in _CUDA_PLUGINS if _installed(p))
+    plugin = next(p for p in CUDA_PLUGINS if is_installed(p))
     with _environment({"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}):
         importlib.import_module(plugin).initialize()
 
 
-def _installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Whether a module, in a package or not, could be imported."""
     parent = module.partition(".")[0]
     return importlib.util.find_spec(parent) is not None and importlib.util.find_spec(module) is not None
 
