@@ -174,7 +174,7 @@ class _Walk:
     def _donors(self, op: Op, value: int) -> tuple[int, ...]:
         kind = classify(op)
         if kind is Class.UPDATE or op.name == "stablehlo.while":
-            return tuple(owner(self.graph, v) for v in op.operands[self.graph.values[value].result :][:1])
+            return (owner(self.graph, op.operands[self.graph.values[value].result]),)
         if kind not in ELEMENTWISE or self.chip.kind == "tpu" or self._is_normalisation(op):
             return ()
         nbytes = self.graph.values[value].nbytes

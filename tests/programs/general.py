@@ -145,6 +145,6 @@ HELD_OUT: dict[str, Program] = {
     "heat": (heat, (spec(8192, 8192),)),
     "bf16_mlp": (
         bf16_mlp,
-        (spec(32768, 1024, dtype=jnp.bfloat16), spec(1024, 8192, dtype=jnp.bfloat16), spec(8192, 1024, dtype=jnp.bfloat16)),
+        tuple(spec(*shape, dtype=jnp.bfloat16) for shape in ((32768, 1024), (1024, 8192), (8192, 1024))),
     ),
 }
