@@ -13,13 +13,13 @@ from stablehlo_mem.cost import graph_seconds
 from stablehlo_mem.errors import BudgetError
 from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, module_bytes
+from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.memory import Measured, MemoryProfile, Refused
 from stablehlo_mem.module_profile import profile_module
 from stablehlo_mem.passes.normalise import normalise, remove_rules
-from stablehlo_mem.passes.split_into_loops import entry_graph
 from stablehlo_mem.plan import Goal, Options, Plan, Refusal
 from stablehlo_mem.report import format_bytes
-from stablehlo_mem.search import State, search, start
+from stablehlo_mem.search import State, propose, search, start
 from stablehlo_mem.targets.target import Target
 
 Budget = int | Literal["min"] | None
@@ -68,7 +68,8 @@ class _Planning:
     """One call of `keep_budget`."""
 
     def __init__(self, program: Program, budget: Budget, targets: tuple[Target, ...], options: Options):
-        self.program, self.budget, self.targets, self.options = program, budget, targets, options
+        self.program, self.targets, self.options = program, targets, options
+        self.budget: Budget = budget
         self.compiles = 0
         self.seconds = 0.0
         self.normal = clone_module(program.module)
@@ -156,7 +157,6 @@ class _Planning:
         unchanged = best is original
         result = self.program.original if unchanged else emit(self.program, best.module, self.optimise_vjp)
         exported = self.program.exported if unchanged else (result if isinstance(result, Exported) else None)
-        chip = best.target.chip
         return Plan(
             budget_bytes=self.budget if isinstance(self.budget, int) else None,
             target=tuple(t.name for t in self.targets),
@@ -164,7 +164,7 @@ class _Planning:
             after=_profile(best.module, best),
             steps=best.state.steps,
             summaries=best.state.summaries,
-            refusals=best.refusals if best.refusals or self.fits(best) else self.refusals_of(best, chip),
+            refusals=best.refusals if best.refusals or self.fits(best) else self.refusals_of(best),
             compiles=self.compiles,
             fits=self.fits(best) or self.budget is None or self.budget == "min",
             planning_seconds=self.seconds,
@@ -173,12 +173,10 @@ class _Planning:
             bytecode=module_bytes(best.module),
         )
 
-    def refusals_of(self, attempt: _Attempt, chip: object) -> tuple[Refusal, ...]:
+    def refusals_of(self, attempt: _Attempt) -> tuple[Refusal, ...]:
         """Why the best attempt is not smaller still."""
         goal = Goal(attempt.target.chip, self.options, 0)
         state = start(self.normal, goal) if not attempt.state.steps else attempt.state
-        from stablehlo_mem.search import propose
-
         return propose(state, goal)[1]
 
     def optimise_vjp(self, exported: Exported) -> Exported:
@@ -214,5 +212,3 @@ def _below_floor(program: Program, budget: int) -> BudgetError:
         reached_bytes=floor,
         best=None,
     )
-
-

@@ -34,24 +34,124 @@ class Class(enum.Enum):
 
 
 CLASSES: dict[str, Class] = {
-    **dict.fromkeys(("stablehlo.reshape", "stablehlo.optimization_barrier", "stablehlo.bitcast_convert",
-                     "stablehlo.get_tuple_element", "mhlo.bitcast", "sdy.sharding_constraint"), Class.VIEW),
-    **dict.fromkeys(("stablehlo.constant", "stablehlo.iota", "stablehlo.create_token", "stablehlo.after_all",
-                     "stablehlo.partition_id", "stablehlo.replica_id", "chlo.constant"), Class.GENERATE),
-    **{f"stablehlo.{name}": Class.CHEAP for name in (
-        "abs", "add", "and", "ceil", "clamp", "compare", "complex", "convert", "count_leading_zeros", "floor", "imag",
-        "is_finite", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "real", "reduce_precision",
-        "round_nearest_afz", "round_nearest_even", "select", "shift_left", "shift_right_arithmetic",
-        "shift_right_logical", "sign", "subtract", "xor", "map")},
-    **{f"stablehlo.{name}": Class.EXPENSIVE for name in (
-        "atan2", "cbrt", "cosine", "divide", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic",
-        "power", "remainder", "rsqrt", "sine", "sqrt", "tan", "tanh")},
-    **{f"chlo.{name}": Class.EXPENSIVE for name in (
-        "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "cosh", "digamma", "erf", "erf_inv", "erfc",
-        "lgamma", "next_after", "polygamma", "sinh", "square", "tan", "zeta")},
-    **{f"stablehlo.{name}": Class.MOVE for name in (
-        "broadcast_in_dim", "concatenate", "dynamic_slice", "gather", "pad", "reduce_window", "reverse", "slice",
-        "transpose")},
+    **dict.fromkeys(
+        (
+            "stablehlo.reshape",
+            "stablehlo.optimization_barrier",
+            "stablehlo.bitcast_convert",
+            "stablehlo.get_tuple_element",
+            "mhlo.bitcast",
+            "sdy.sharding_constraint",
+        ),
+        Class.VIEW,
+    ),
+    **dict.fromkeys(
+        (
+            "stablehlo.constant",
+            "stablehlo.iota",
+            "stablehlo.create_token",
+            "stablehlo.after_all",
+            "stablehlo.partition_id",
+            "stablehlo.replica_id",
+            "chlo.constant",
+        ),
+        Class.GENERATE,
+    ),
+    **{
+        f"stablehlo.{name}": Class.CHEAP
+        for name in (
+            "abs",
+            "add",
+            "and",
+            "ceil",
+            "clamp",
+            "compare",
+            "complex",
+            "convert",
+            "count_leading_zeros",
+            "floor",
+            "imag",
+            "is_finite",
+            "maximum",
+            "minimum",
+            "multiply",
+            "negate",
+            "not",
+            "or",
+            "popcnt",
+            "real",
+            "reduce_precision",
+            "round_nearest_afz",
+            "round_nearest_even",
+            "select",
+            "shift_left",
+            "shift_right_arithmetic",
+            "shift_right_logical",
+            "sign",
+            "subtract",
+            "xor",
+            "map",
+        )
+    },
+    **{
+        f"stablehlo.{name}": Class.EXPENSIVE
+        for name in (
+            "atan2",
+            "cbrt",
+            "cosine",
+            "divide",
+            "exponential",
+            "exponential_minus_one",
+            "log",
+            "log_plus_one",
+            "logistic",
+            "power",
+            "remainder",
+            "rsqrt",
+            "sine",
+            "sqrt",
+            "tan",
+            "tanh",
+        )
+    },
+    **{
+        f"chlo.{name}": Class.EXPENSIVE
+        for name in (
+            "acos",
+            "acosh",
+            "asin",
+            "asinh",
+            "atan",
+            "atanh",
+            "bessel_i1e",
+            "cosh",
+            "digamma",
+            "erf",
+            "erf_inv",
+            "erfc",
+            "lgamma",
+            "next_after",
+            "polygamma",
+            "sinh",
+            "square",
+            "tan",
+            "zeta",
+        )
+    },
+    **{
+        f"stablehlo.{name}": Class.MOVE
+        for name in (
+            "broadcast_in_dim",
+            "concatenate",
+            "dynamic_slice",
+            "gather",
+            "pad",
+            "reduce_window",
+            "reverse",
+            "slice",
+            "transpose",
+        )
+    },
     "stablehlo.reduce": Class.REDUCE,
     "stablehlo.dot_general": Class.DOT,
     "stablehlo.dynamic_update_slice": Class.UPDATE,
@@ -74,8 +174,9 @@ _CUSTOM_TOP_K = 16
 _FROM_MEMORY: dict[str, frozenset[str]] = {
     "cpu": frozenset({"stablehlo.concatenate", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.sort"}),
     "cuda": frozenset({"stablehlo.sort"}),
-    "tpu": frozenset({"stablehlo.concatenate", "stablehlo.gather", "stablehlo.reduce_window", "stablehlo.scatter",
-                      "stablehlo.sort"}),
+    "tpu": frozenset(
+        {"stablehlo.concatenate", "stablehlo.gather", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.sort"}
+    ),
 }
 """Ops that a kind of target does not fuse with what computes their operands, though others do."""
 _KEPT_RESULTS = frozenset({"stablehlo.concatenate", "stablehlo.gather", "stablehlo.reduce_window"})

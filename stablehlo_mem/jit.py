@@ -274,7 +274,7 @@ def _donation(fun: Callable[..., Any], jit_kwargs: dict[str, Any]) -> Callable[[
     if None in (jit_kwargs.get("donate_argnums"), jit_kwargs.get("donate_argnames")):  # one is told by the other
         names = [p.name for p in inspect.signature(fun).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
         for i, name in enumerate(names):
-            if not donated.isdisjoint({i, i - len(names), name}):
+            if i in donated or name in donated:
                 donated |= {i, name}
     return donated.__contains__
 

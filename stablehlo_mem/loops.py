@@ -144,7 +144,9 @@ class _Body:
 
     def emit(self, node: Node) -> list[Any]:
         op = self.graph.ops[node.op]
-        operands = [self.operand(node, p, v, d) for p, (v, d) in enumerate(zip(op.operands, node.operand_dims, strict=True))]
+        operands = [
+            self.operand(node, p, v, d) for p, (v, d) in enumerate(zip(op.operands, node.operand_dims, strict=True))
+        ]
         shapes = [self.chunk_shape(v, d) for v, d in zip(op.results, node.result_dims, strict=True)]
         site = Site(self.graph.handles[node.op], node, operands, shapes, self.starts[1], self.size)
         return ROWS[op.name].emit(site)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from stablehlo_mem.fusion import ELEMENTWISE, Class, buffer_bytes, classify, owner, plan_buffers
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import Graph, Op, Path
 from stablehlo_mem.schedule import order_kernels
 from stablehlo_mem.targets.chips import Chip
-
-Path = tuple[tuple[int, int], ...]
-"""From a function's block to a nested one: (op index, block index) at each level; () is the function's block."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

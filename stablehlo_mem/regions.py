@@ -177,9 +177,7 @@ def _store_small(graph: Graph, axis: Axis, phases: _Phases, primary: Mapping[int
                 phases.leaving.setdefault(use[0], source)
 
 
-def _placement(
-    graph: Graph, owned: set[int], left: Mapping[int, int], phases: _Phases, count: int
-) -> dict[int, int]:
+def _placement(graph: Graph, owned: set[int], left: Mapping[int, int], phases: _Phases, count: int) -> dict[int, int]:
     """For each op outside, between the first and the last owned one: the loop before which it runs, as late as can be.
 
     Ops that must keep their order (side effects) run as soon as their operands are there.

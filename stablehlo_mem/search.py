@@ -1,4 +1,4 @@
-"""The search: candidates at the static peak, the cheapest that reach the goal, applied to a clone, until it is reached."""
+"""The search: candidates at the static peak; the cheapest that reach the goal are applied, until it is reached."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
+from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.memory import Peak, find_peak
 from stablehlo_mem.passes import PASSES, Pass
 from stablehlo_mem.passes.normalise import attach_rules
-from stablehlo_mem.passes.split_into_loops import entry_graph
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step
 
 _MAX_STEPS = 64

@@ -109,7 +109,7 @@ def functions(module: ir.Module) -> Iterator[Any]:
 
 
 def walk_operations(root: Any) -> Iterator[Any]:
-    """The operations inside `root` in preorder. (The bindings' own `walk` hands out handles that do not outlive it.)"""
+    """The operations inside `root` in preorder; unlike the bindings' own `walk`, handles that outlive it."""
     for region in root.operation.regions:
         for block in region.blocks:
             for op in block.operations:

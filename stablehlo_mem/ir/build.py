@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
-
-import numpy as np
 
 from stablehlo_mem.ir.bindings import ir, stablehlo
 
 
 @contextlib.contextmanager
-def building(block_or_op: Any, location: Any) -> Iterator[None]:
+def building(block_or_op: Any, location: Any) -> Generator[None]:
     """Builds at the end of a block, or before an op, with a location."""
-    at_end = isinstance(block_or_op, ir.Block)
-    point = ir.InsertionPoint(block_or_op) if at_end else ir.InsertionPoint(block_or_op)
-    with location.context, location, point:
+    with location.context, location, ir.InsertionPoint(block_or_op):
         yield
 
 
@@ -32,7 +28,8 @@ def retype(mlir_type: Any, shape: Sequence[int]) -> Any:
 
 def i32(value: int) -> Any:
     """An i32 scalar constant."""
-    return stablehlo.constant(ir.DenseElementsAttr.get(np.int32(value)))
+    element = ir.IntegerType.get_signless(32)
+    return stablehlo.constant(ir.DenseElementsAttr.get_splat(tensor((), element), ir.IntegerAttr.get(element, value)))
 
 
 def zeros(mlir_type: Any) -> Any:
@@ -82,9 +79,7 @@ def keep_from(value: Any, dimension: int, first: Any, otherwise: Any) -> Any:
     shape = value.type.shape
     i32_type = ir.IntegerType.get_signless(32)
     index = stablehlo.iota(tensor([shape[dimension]], i32_type), ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0))
-    keep = stablehlo.compare(
-        index, broadcast(first, index.type), stablehlo.ComparisonDirectionAttr.get("GE")
-    )
+    keep = stablehlo.compare(index, broadcast(first, index.type), stablehlo.ComparisonDirectionAttr.get("GE"))
     mask = broadcast(keep, tensor(shape, ir.IntegerType.get_signless(1)), [dimension])
     return stablehlo.select(mask, value, broadcast(otherwise, value.type))
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from stablehlo_mem.ir.bindings import ir, source_line
+from stablehlo_mem.ir.bindings import functions, ir, source_line
 
 _DTYPE_BITS = {"i1": 8, "index": 64}
 """Element types whose storage is not the number in their name: predicates take a byte."""
@@ -86,6 +86,23 @@ class Graph:
         """The op that defines a value, None for arguments and captures."""
         index = self.values[value].producer
         return self.ops[index] if index >= 0 else None
+
+
+Path = tuple[tuple[int, int], ...]
+"""From a function's block to a nested one: (op index, block index) at each level; () is the function's block."""
+
+
+def entry_graph(module: ir.Module) -> Graph:
+    """The graph of the function `main`."""
+    mains = (f for f in functions(module) if ir.StringAttr(f.operation.attributes["sym_name"]).value == "main")
+    return build_graph(next(mains).operation.regions[0].blocks[0])
+
+
+def nested_graph(graph: Graph, path: Path) -> Graph:
+    """The graph of the block a path leads to."""
+    for op, block in path:
+        graph = graph.ops[op].blocks[block]
+    return graph
 
 
 def build_graph(block: ir.Block) -> Graph:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from stablehlo_mem.ir.bindings import RULES_PASS, functions, inlined_func_call, ir, run_passes, stablehlo, walk_operations
+from stablehlo_mem.ir.bindings import (
+    RULES_PASS,
+    functions,
+    inlined_func_call,
+    ir,
+    run_passes,
+    stablehlo,
+    walk_operations,
+)
 
 RULE = "sdy.sharding_rule"
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from stablehlo_mem.axes import Axis, Obstacle, RuleBook, grow_axis
 from stablehlo_mem.chunks import LoopCost, loop_cost, round_chunk
-from stablehlo_mem.ir.bindings import functions, ir
-from stablehlo_mem.ir.graph import Graph, OpId, build_graph
+from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.graph import Graph, OpId, entry_graph, nested_graph
 from stablehlo_mem.loops import emit_loops
 from stablehlo_mem.memory import Path, Peak
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step
@@ -48,19 +48,6 @@ class Split:
     dimension: int
     big_bytes: int
     chunk: int
-
-
-def entry_graph(module: ir.Module) -> Graph:
-    """The graph of the public function main."""
-    mains = (f for f in functions(module) if ir.StringAttr(f.operation.attributes["sym_name"]).value == "main")
-    return build_graph(next(mains).operation.regions[0].blocks[0])
-
-
-def nested_graph(graph: Graph, path: Path) -> Graph:
-    """The graph of the block a path leads to."""
-    for op, block in path:
-        graph = graph.ops[op].blocks[block]
-    return graph
 
 
 class SplitIntoLoops:
@@ -162,11 +149,11 @@ class _Proposals:
             return
         cost = loop_cost(self.graph, region, self.goal.chip, spared)
         chunk = self.chunk(axis, region, cost)
-        regroups = any(
-            item.node.reducing and _regroups(self.graph, item.node.op) for item in region.leaving
-        )
+        regroups = any(item.node.reducing and _regroups(self.graph, item.node.op) for item in region.leaving)
         numerics: Numerics = "reassociate" if regroups else "exact"
-        params = Split(path=self.path, value=axis.seed[0], dimension=axis.seed[1], big_bytes=axis.big_bytes, chunk=chunk)
+        params = Split(
+            path=self.path, value=axis.seed[0], dimension=axis.seed[1], big_bytes=axis.big_bytes, chunk=chunk
+        )
         yield Candidate(
             step=Step(SplitIntoLoops.name, "", dataclasses.asdict(params)),
             saved_bytes=int(spared * (1 - chunk / axis.n)) - self.kept_bytes(region),
@@ -235,5 +222,3 @@ class _Proposals:
 def _regroups(graph: Graph, op: int) -> bool:
     reduction = ROWS[graph.ops[op].name].reduction
     return reduction is not None and reduction.regroups(graph.handles[op])
-
-

@@ -9,17 +9,19 @@ from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.rules.row import Row, Site
 from stablehlo_mem.rules.rule import Rule, elementwise_rule
 
-_SHARDY_ELEMENTWISE = """
-abs add and atan2 bitcast_convert cbrt ceil clamp compare complex convert cosine count_leading_zeros divide
-exponential exponential_minus_one floor imag is_finite log log_plus_one logistic maximum minimum multiply negate not
-or popcnt power real reduce_precision remainder round_nearest_afz round_nearest_even rsqrt select shift_left
-shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh xor
-""".split()
+_SHARDY_ELEMENTWISE = (
+    "abs", "add", "and", "atan2", "bitcast_convert", "cbrt", "ceil", "clamp", "compare", "complex", "convert",
+    "cosine", "count_leading_zeros", "divide", "exponential", "exponential_minus_one", "floor", "imag", "is_finite",
+    "log", "log_plus_one", "logistic", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power",
+    "real", "reduce_precision", "remainder", "round_nearest_afz", "round_nearest_even", "rsqrt", "select",
+    "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sine", "sqrt", "subtract", "tan", "tanh",
+    "xor",
+)  # fmt: skip
 
-_CHLO_ELEMENTWISE = """
-acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc is_inf is_neg_inf is_pos_inf lgamma
-next_after polygamma sinh square tan zeta
-""".split()
+_CHLO_ELEMENTWISE = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "conj", "cosh", "digamma", "erf", "erf_inv",
+    "erfc", "is_inf", "is_neg_inf", "is_pos_inf", "lgamma", "next_after", "polygamma", "sinh", "square", "tan", "zeta",
+)  # fmt: skip
 
 
 def _same_shape_rule(op: Any) -> Rule | None:
@@ -45,7 +47,7 @@ def _emit_constant(site: Site) -> list[Any]:
 
 
 def _emit_iota(site: Site) -> list[Any]:
-    """iota of the chunk, shifted by its start where the axis is the counted dimension."""
+    """Iota of the chunk, shifted by its start where the axis is the counted dimension."""
     (iota,) = build.clone_with(site.op, (), site.result_shapes)
     dimension = site.op.attributes["iota_dimension"].value
     axis = site.node.result_dims[0]

@@ -100,4 +100,3 @@ ROWS: dict[str, Row] = {
     "stablehlo.sort": Row(rule=_all_but("dimension")),
     "chlo.top_k": Row(rule=_top_k_rule),
 }
-

@@ -75,7 +75,11 @@ def _identity(op: Any, mlir_type: Any) -> Any | None:
 
 
 def _integer_identity(name: str, element: Any) -> Any | None:
-    low, high = (0, 2**element.width - 1) if _is_unsigned(element) else (-(2 ** (element.width - 1)), 2 ** (element.width - 1) - 1)
+    low, high = (
+        (0, 2**element.width - 1)
+        if _is_unsigned(element)
+        else (-(2 ** (element.width - 1)), 2 ** (element.width - 1) - 1)
+    )
     ones = high if _is_unsigned(element) else -1
     values = {"add": 0, "or": 0, "xor": 0, "multiply": 1, "and": ones, "maximum": low, "minimum": high}
     value = values.get(name.removeprefix("stablehlo."))
@@ -139,8 +143,7 @@ def apply_elementwise(block: Any, arguments: Sequence[Any]) -> list[Any]:
     for inner in list(block.operations)[:-1]:
         op = inner.operation
         operands = [values.get(v, v) for v in op.operands]
-        for old, new in zip(op.results, _elementwise(op, operands, shape), strict=True):
-            values[old] = new
+        values.update(zip(op.results, _elementwise(op, operands, shape), strict=True))
     returned = block.operations[len(block.operations) - 1].operation.operands
     return [_shaped(values.get(v, v), shape) for v in returned]
 
@@ -164,9 +167,13 @@ _SAME_TYPE = frozenset({"stablehlo.add"})
 """Body ops whose result follows a widened operand."""
 
 _BODY_OPS = frozenset(
-    f"stablehlo.{name}"
-    for name in "add and compare constant maximum minimum multiply or select xor not abs negate convert return".split()
+    {
+        *("stablehlo.add", "stablehlo.multiply", "stablehlo.negate", "stablehlo.abs", "stablehlo.convert"),
+        *("stablehlo.and", "stablehlo.or", "stablehlo.xor", "stablehlo.not", "stablehlo.constant"),
+        *("stablehlo.maximum", "stablehlo.minimum", "stablehlo.compare", "stablehlo.select", "stablehlo.return"),
+    }
 )
+"""What a reducer may be made of so that it works on whole tensors as on scalars."""
 
 
 def _reduce_rule(op: Any) -> Rule | None:

@@ -45,8 +45,8 @@ CHIPS: dict[str, Chip] = {
             memory_bytes=0,
             flops_per_second=1e11,
             bytes_per_second=2e10,
-            step_seconds=5e-6,
-            cache_bytes=8 * _MIB,
+            step_seconds=2e-5,
+            cache_bytes=16 * _MIB,
         ),
         Chip(
             name="cuda:h200",
