@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import io_callback
 from jax.export import export
 
 import stablehlo_mem as shm
@@ -84,7 +85,7 @@ def calling_back(x):
 
 
 def ordered(x):
-    jax.experimental.io_callback(lambda v: None, None, x, ordered=True)
+    io_callback(lambda v: None, None, x, ordered=True)
     return x
 
 
