@@ -57,8 +57,8 @@ def export_attention(tokens: int, platform: str = "cpu") -> Exported:
 
 
 def budget_bytes(tokens: int) -> int:
-    """Ten times one of the four arrays going in and out: six for temporaries, however long the scores' rows are."""
-    return 10 * HEADS * tokens * WIDTH * 4
+    """Sixteen times one of the four arrays going in and out: twelve for temporaries, linear in the tokens."""
+    return 16 * HEADS * tokens * WIDTH * 4
 
 
 def run_demo(tokens: int = TOKENS, long_tokens: int = LONG_TOKENS, report_tokens: int = REPORT_TOKENS) -> int:
