@@ -199,14 +199,14 @@ class Buffers:
 
     Attributes:
         materialised: per value, whether it has a buffer; always False for arguments and captures.
-        last: per value, the last op whose kernel reads its memory, -1 if none does.
         reads: per op, the values its kernel reads from memory; empty for ops fused away.
+        aligned: per op, those of `reads` it reads only at the place it writes: the result may be written over them.
         scratch: per op, bytes its kernel needs beside operands and results.
     """
 
     materialised: tuple[bool, ...]
-    last: tuple[int, ...]
     reads: tuple[tuple[int, ...], ...]
+    aligned: tuple[tuple[int, ...], ...]
     scratch: tuple[int, ...]
 
 
@@ -252,6 +252,7 @@ class _Sweep:
     Attributes:
         hard: per value, the kernels that read it from memory whatever it is.
         soft: per value, the kernels that would compute it on the fly.
+        moved: per value, the kernels that read it elsewhere than where they write.
         reused: per value, whether some kernel would compute its elements more than once (a broadcast follows).
         gemm: per value, whether a kernel takes it only as a chain of unary ops.
         chain: per value, whether only unary ops lie between it and the end of its one kernel.
@@ -266,6 +267,7 @@ class _Sweep:
         self.chip = chip
         self.hard: list[set[int]] = [set() for _ in range(count)]
         self.soft: list[set[int]] = [set() for _ in range(count)]
+        self.moved: list[set[int]] = [set() for _ in range(count)]
         self.reused = [False] * count
         self.gemm = [False] * count
         self.chain = [False] * count
@@ -299,6 +301,7 @@ class _Sweep:
         for operand, result in pairs:
             self.hard[operand] |= self.hard[result]
             self.soft[operand] |= self.soft[result]
+            self.moved[operand] |= self.moved[result]
             self.reused[operand] |= self.reused[result]
             self.gemm[operand] |= self.gemm[result]
             self.chain[operand] = self.chain[result] and len(self.graph.users[operand]) == 1
@@ -322,6 +325,7 @@ class _Sweep:
                 self.scratch[kernel] += self.graph.values[value].nbytes // 16  # the upper levels of a scan's tree
         for operand in op.operands:
             (self.hard if in_memory else self.soft)[operand].update(kernels)
+            self.moved[operand] |= kernels if kind is Class.MOVE else self.moved[value] - {op.index}
             self.reused[operand] |= self._enlarges(op, operand) or (not kept and self.reused[value])
             self.gemm[operand] |= not kept and self.gemm[value]
             self.chain[operand] = (
@@ -442,7 +446,7 @@ class _Sweep:
         if split > 1:
             self.scratch[op.index] += self._split_scratch(op, split)
         if self.chip.kind == "cpu":
-            self.scratch[op.index] += self._upcast_scratch(op)
+            self.scratch[op.index] += self._upcast_scratch(op) + self._transposed_bytes(op)
 
     def _is_epilogue(self, dot: int) -> bool:
         """Whether the one kernel that uses a dot's result computes it too."""
@@ -463,6 +467,13 @@ class _Sweep:
         """Bytes of the float32 copies XLA:CPU makes of a dot's operands and result in a narrower float."""
         values = [self.graph.values[v] for v in (*dict.fromkeys(op.operands), *op.results)]
         return sum(2 * v.nbytes for v in values if v.dtype in ("bf16", "f16"))
+
+    def _transposed_bytes(self, op: Op) -> int:
+        """Bytes of XLA:CPU's copies of a dot's operands whose batch dimensions do not come first."""
+        numbers: Any = _dot_numbers(self.graph, op)
+        batches = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
+        pairs = zip(op.operands, batches, strict=True)
+        return sum(self.graph.values[v].nbytes for v, dims in pairs if list(dims) != list(range(len(dims))))
 
     def _split_scratch(self, op: Op, split: int) -> int:
         """Bytes of the partial results of a split contraction, and of its operands padded to whole parts."""
@@ -521,14 +532,17 @@ class _Sweep:
 
     def result(self) -> Buffers:
         reads: list[list[int]] = [[] for _ in self.graph.ops]
-        last = [-1] * len(self.graph.values)
+        aligned: list[list[int]] = [[] for _ in self.graph.ops]
         for value, (hard, soft) in enumerate(zip(self.hard, self.soft, strict=True)):
             if self.materialised[value] or self.graph.values[value].producer < 0:
                 readers = hard | soft
-                last[value] = max(readers, default=-1)
                 for op in readers:
                     reads[op].append(value)
-        return Buffers(tuple(self.materialised), tuple(last), tuple(tuple(r) for r in reads), tuple(self.scratch))
+                    if op not in self.moved[value]:
+                        aligned[op].append(value)
+        return Buffers(
+            tuple(self.materialised), tuple(map(tuple, reads)), tuple(map(tuple, aligned)), tuple(self.scratch)
+        )
 
 
 def _find_generated(graph: Graph) -> tuple[list[bool], list[bool]]:
@@ -576,9 +590,13 @@ def owner(graph: Graph, value: int) -> int:
     return value
 
 
+def _dot_numbers(graph: Graph, op: Op) -> Any:
+    return stablehlo.DotDimensionNumbers(graph.handles[op.index].attributes["dot_dimension_numbers"])
+
+
 def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
     """(rows, columns, batch, contraction) of a dot_general, in elements."""
-    numbers: Any = stablehlo.DotDimensionNumbers(graph.handles[op.index].attributes["dot_dimension_numbers"])
+    numbers: Any = _dot_numbers(graph, op)
     left, right = (graph.values[v] for v in op.operands[:2])
     batch = math.prod(left.shape[d] for d in numbers.lhs_batching_dimensions)
     depth = math.prod(left.shape[d] for d in numbers.lhs_contracting_dimensions)

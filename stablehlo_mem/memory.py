@@ -175,7 +175,7 @@ class _Walk:
         if kind not in ELEMENTWISE or self.chip.kind == "tpu" or self._is_normalisation(op):
             return ()
         nbytes = self.graph.values[value].nbytes
-        return tuple(v for v in self.buffers.reads[op.index] if self.graph.values[v].nbytes == nbytes)
+        return tuple(v for v in self.buffers.aligned[op.index] if self.graph.values[v].nbytes == nbytes)
 
     def _is_normalisation(self, op: Op) -> bool:
         """Whether XLA:GPU computes `op` and the reductions of the same operand it needs as one (softmax) kernel.
@@ -230,7 +230,7 @@ class _Walk:
         ends = self.last.get(carry)
         if ends is None or self.rank[ends] < self.rank[producer.index]:
             return True
-        return ends == producer.index and classify(producer) in ELEMENTWISE
+        return ends == producer.index and carry in self.buffers.aligned[ends] and classify(producer) in ELEMENTWISE
 
     def _nested_peak(self, op: Op) -> Peak | None:
         """The highest peak of the blocks in an op, its path starting at that op."""

@@ -109,9 +109,7 @@ def attention_by_queries(q: Array, k: Array, v: Array) -> Array:
 
 
 def attention_by_heads(q: Array, k: Array, v: Array) -> Array:
-    return _rows(
-        lambda i: attention(_take(q, i, 1), _take(k, i, 1), _take(v, i, 1)), count=q.shape[0], size=1, out=q
-    )
+    return _rows(lambda i: attention(_take(q, i, 1), _take(k, i, 1), _take(v, i, 1)), count=q.shape[0], size=1, out=q)
 
 
 def rbf_by_rows(x: Array, y: Array, v: Array, size: int = 1000) -> Array:

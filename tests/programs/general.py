@@ -60,6 +60,21 @@ def embed_classify(tokens: Array, table: Array, weights: Array) -> Array:
     return jax.nn.softmax(table[tokens].mean(1) @ weights, -1).max(-1)
 
 
+def linear_attention(q: Array, k: Array, v: Array) -> Array:
+    features = jax.nn.elu(q) + 1, jax.nn.elu(k) + 1
+    state = jnp.einsum("bnhd,bnhe->bhde", features[1], v)
+    norm = jnp.einsum("bnhd,bhd->bnh", features[0], features[1].sum(1))
+    return jnp.einsum("bnhd,bhde->bnhe", features[0], state) / norm[..., None]
+
+
+def heat(grid: Array) -> Array:
+    def step(_: int, u: Array) -> Array:
+        around = jnp.roll(u, 1, 0) + jnp.roll(u, -1, 0) + jnp.roll(u, 1, 1) + jnp.roll(u, -1, 1)
+        return u + 0.1 * (around - 4 * u)
+
+    return lax.fori_loop(0, 100, step, grid)
+
+
 DEVELOPMENT: dict[str, Program] = {
     "norm_mlp": (norm_mlp, (spec(32768, 1024), spec(1024, 4096), spec(4096, 1024))),
     "gpt_block": (
@@ -74,6 +89,8 @@ DEVELOPMENT: dict[str, Program] = {
         embed_classify,
         (spec(8192, 64, dtype=jnp.int32), spec(50_000, 256), spec(256, 50_000)),
     ),
+    "linear_attention": (linear_attention, (spec(4, 16384, 16, 64),) * 3),
+    "heat": (heat, (spec(8192, 8192),)),
 }
 
 
@@ -95,13 +112,6 @@ def swiglu(x: Array, gate: Array, up: Array, down: Array) -> Array:
     return x + (jax.nn.silu(scaled @ gate) * (scaled @ up)) @ down
 
 
-def linear_attention(q: Array, k: Array, v: Array) -> Array:
-    features = jax.nn.elu(q) + 1, jax.nn.elu(k) + 1
-    state = jnp.einsum("bnhd,bnhe->bhde", features[1], v)
-    norm = jnp.einsum("bnhd,bhd->bnh", features[0], features[1].sum(1))
-    return jnp.einsum("bnhd,bhde->bnhe", features[0], state) / norm[..., None]
-
-
 def contrastive(a: Array, b: Array) -> Array:
     a, b = (t / jnp.linalg.norm(t, axis=-1, keepdims=True) for t in (a, b))
     logits = a @ b.T / 0.07
@@ -120,29 +130,44 @@ def cosine_ranks(items: Array, queries: Array) -> tuple[Array, Array]:
     return lax.top_k(scores, 100)
 
 
-def heat(grid: Array) -> Array:
-    def step(_: int, u: Array) -> Array:
-        around = jnp.roll(u, 1, 0) + jnp.roll(u, -1, 0) + jnp.roll(u, 1, 1) + jnp.roll(u, -1, 1)
-        return u + 0.1 * (around - 4 * u)
-
-    return lax.fori_loop(0, 100, step, grid)
-
-
 def bf16_mlp(x: Array, w1: Array, w2: Array) -> Array:
     return jax.nn.relu(x @ w1) @ w2
+
+
+def mixture_log_likelihood(x: Array, means: Array, log_scales: Array, weights: Array) -> Array:
+    scaled = (x[:, None] - means[None]) * jnp.exp(-log_scales)[None]
+    log_density = -0.5 * (scaled**2).sum(-1) - log_scales.sum(-1)[None] + jax.nn.log_softmax(weights)[None]
+    return jax.nn.logsumexp(log_density, 1).mean()
+
+
+def local_attention(q: Array, k: Array, v: Array) -> Array:
+    """Attention within windows of 512 tokens and the window before."""
+
+    def windows(t: Array) -> Array:
+        return t.reshape(t.shape[0], -1, 512, t.shape[-1])
+
+    def with_previous(t: Array) -> Array:
+        w = windows(t)
+        return jnp.concatenate([jnp.pad(w, ((0, 0), (1, 0), (0, 0), (0, 0)))[:, :-1], w], 2)
+
+    scores = jnp.einsum("hwqd,hwkd->hwqk", windows(q), with_previous(k)) / 8.0
+    return jnp.einsum("hwqk,hwkd->hwqd", jax.nn.softmax(scores, -1), with_previous(v)).reshape(q.shape)
 
 
 HELD_OUT: dict[str, Program] = {
     "sinkhorn": (sinkhorn, (spec(20_000, 3), spec(20_000, 3))),
     "swiglu": (swiglu, (spec(16384, 2048), spec(2048, 8192), spec(2048, 8192), spec(8192, 2048))),
-    "linear_attention": (linear_attention, (spec(4, 16384, 16, 64),) * 3),
     "contrastive": (contrastive, (spec(32768, 512),) * 2),
     "message_passing": (
         message_passing,
         (spec(100_000, 64), spec(2, 2_000_000, dtype=jnp.int32), spec(128, 128), spec(128, 64)),
     ),
+    "mixture": (
+        mixture_log_likelihood,
+        (spec(500_000, 32), spec(512, 32), spec(512, 32), spec(512)),
+    ),
+    "local_attention": (local_attention, (spec(16, 65536, 64),) * 3),
     "cosine_ranks": (cosine_ranks, (spec(100_000, 64), spec(4096, 64))),
-    "heat": (heat, (spec(8192, 8192),)),
     "bf16_mlp": (
         bf16_mlp,
         tuple(spec(*shape, dtype=jnp.bfloat16) for shape in ((32768, 1024), (1024, 8192), (8192, 1024))),
