@@ -19,7 +19,7 @@ from jax.interpreters import batching, mlir
 from stablehlo_mem import budget as budget_loop
 from stablehlo_mem.api import TargetLike, export_function, platforms_of, require_fit
 from stablehlo_mem.bytesize import parse_budget
-from stablehlo_mem.errors import InputError
+from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.ingest import ingest
 from stablehlo_mem.plan import Options, Plan
 from stablehlo_mem.targets.target import named_targets
@@ -81,13 +81,11 @@ class BudgetedFunction:
         """Calls it: traced, planned and compiled on the first call of each signature."""
         try:
             return self._jitted(*args, **kwargs)
-        except TypeError as error:
-            if "custom_vjp" not in str(error):
+        except (TypeError, ValueError) as error:
+            translated = _translate(error, self._settings)
+            if translated is None:
                 raise
-            raise InputError(
-                f"{self._settings.name}: forward-mode differentiation (jvp, jacfwd, hessian) of a function under "
-                "stablehlo_mem.jit is not supported: use reverse mode, or put jit around the derivative"
-            ) from error
+            raise translated from error
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Binds as a method, as functions do."""
@@ -256,6 +254,20 @@ def _traceable(
         return jax.tree.unflatten(jax.tree.structure(shapes), outs)
 
     return traceable
+
+
+def _translate(error: Exception, settings: _Settings) -> Exception | None:
+    """JAX's own words for what we do not support, in ours; None for any other error."""
+    if "custom_vjp function" in str(error):
+        return InputError(
+            f"{settings.name}: forward-mode differentiation (jvp, jacfwd, hessian) of a function under "
+            "stablehlo_mem.jit is not supported: use reverse mode, or put jit around the derivative"
+        )
+    if "was exported for platforms" in str(error):
+        return TargetError(
+            f"{settings.name} was planned for target {settings.target!r}, which does not run here: {error}"
+        )
+    return None
 
 
 def _refuse_effects(closed: core.ClosedJaxpr, name: str) -> None:

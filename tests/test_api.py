@@ -314,3 +314,12 @@ def test_the_plan_gives_a_module_to_change():
     assert plan.module is not plan.module
     assert str(ingest(plan.result).main.type) == str(ingest(exported()).main.type)
     assert plan.exported is plan.result
+
+
+def test_planning_for_a_chip_that_is_not_here_is_fine_and_running_is_not():
+    pytest.importorskip("libtpu")
+    q, k, v = arrays(0, 1, 2)
+    fun = shm.jit(attention, budget="1GiB", target="tpu:v5e")
+    assert fun.plan(q, k, v).target == ("tpu:v5e",)
+    with pytest.raises(shm.TargetError, match="tpu:v5e.*does not run here"):
+        fun(q, k, v)
