@@ -104,21 +104,33 @@ class BudgetedFunction:
 class _Call:
     """A jaxpr to be run within the budget, on its constants and arguments in one flat row of operands.
 
-    Equal to itself only: JAX's caches then hold one plan for each.
+    Equal to itself only: JAX's caches then hold one plan for each. It holds no constants: they may be tracers.
+    `fixed` are the operands that are constants and no tracers, `donated` those whose buffers may be taken over.
     """
 
-    closed: core.ClosedJaxpr
+    jaxpr: core.Jaxpr
     settings: _Settings
+    fixed: frozenset[int]
     donated: tuple[int, ...] = ()
 
     @property
+    def differentiable(self) -> list[int]:
+        """The operands that have a cotangent: not integers, keys, or constants that are no tracers."""
+        avals = enumerate(self.operand_avals)
+        return [i for i, aval in avals if i not in self.fixed and jnp.issubdtype(aval.dtype, jnp.inexact)]
+
+    @property
     def operand_avals(self) -> list[Any]:
-        return [v.aval for v in (*self.closed.jaxpr.constvars, *self.closed.jaxpr.invars)]
+        return [v.aval for v in (*self.jaxpr.constvars, *self.jaxpr.invars)]
+
+    @property
+    def result_avals(self) -> list[Any]:
+        return [v.aval for v in self.jaxpr.outvars]
 
     def evaluate(self, *operands: Any) -> list[Any]:
         """The function as it was written: to be exported, differentiated or batched."""
-        constants = len(self.closed.jaxpr.constvars)
-        closed = core.ClosedJaxpr(self.closed.jaxpr, operands[:constants])
+        constants = len(self.jaxpr.constvars)
+        closed = core.ClosedJaxpr(self.jaxpr, operands[:constants])
         return core.jaxpr_as_fun(closed)(*operands[constants:])
 
     def __call__(self, *operands: Any) -> list[Any]:
@@ -135,13 +147,12 @@ class _Call:
         return run(*operands)
 
     def pull_back(self, primals: tuple[Any, ...], cotangents: list[Any]) -> tuple[Any, ...]:
-        """Cotangents of the operands, None for those of integers and keys."""
+        """Cotangents of the operands, None for those that have none."""
         outputs = tuple(i for i, c in enumerate(cotangents) if c.dtype != jax.dtypes.float0)
-        inputs = [i for i, p in enumerate(primals) if jnp.issubdtype(p.dtype, jnp.inexact)]
-        if not outputs or not inputs:
+        if not outputs or not self.differentiable:
             return (None,) * len(primals)
         found = _backward(self, outputs)(*primals, *(cotangents[i] for i in outputs))
-        by_input = dict(zip(inputs, found, strict=True))
+        by_input = dict(zip(self.differentiable, found, strict=True))
         return tuple(by_input.get(i) for i in range(len(primals)))
 
     @functools.cached_property
@@ -172,7 +183,7 @@ _budgeted_p.multiple_results = True
 
 @_budgeted_p.def_abstract_eval
 def _abstract_eval(*_: Any, call: _Call) -> list[Any]:
-    return call.closed.out_avals
+    return call.result_avals
 
 
 @_budgeted_p.def_impl
@@ -196,19 +207,19 @@ mlir.register_lowering(_budgeted_p, mlir.lower_fun(_run_exported, multiple_resul
 
 
 @functools.lru_cache(maxsize=256)
-def _batched(call: _Call, axes: tuple[int | None, ...], size: int) -> _Call:
+def _batched(call: _Call, axes: tuple[int | None, ...], size: int) -> Callable[..., list[Any]]:
     specs = [
         s if axis is None else jax.ShapeDtypeStruct((*s.shape[:axis], size, *s.shape[axis:]), s.dtype)
         for s, axis in zip(_specs(call.operand_avals), axes, strict=True)
     ]
     batched = jax.vmap(call.evaluate, in_axes=axes, axis_size=size)
-    return _Call(jax.make_jaxpr(batched)(*specs), call.settings)
+    return _traced(batched, specs, call.settings)
 
 
 @functools.lru_cache(maxsize=256)
-def _backward(call: _Call, outputs: tuple[int, ...]) -> _Call:
+def _backward(call: _Call, outputs: tuple[int, ...]) -> Callable[..., list[Any]]:
     avals = call.operand_avals
-    inexact = [i for i, aval in enumerate(avals) if jnp.issubdtype(aval.dtype, jnp.inexact)]
+    inexact = call.differentiable
 
     def backward(*operands: Any) -> Any:
         primals, cotangents = list(operands[: len(avals)]), operands[len(avals) :]
@@ -222,8 +233,13 @@ def _backward(call: _Call, outputs: tuple[int, ...]) -> _Call:
         _, pull_back = jax.vjp(differentiable, *(primals[i] for i in inexact))
         return pull_back(list(cotangents))
 
-    specs = _specs([*avals, *(call.closed.out_avals[i] for i in outputs)])
-    return _Call(jax.make_jaxpr(backward)(*specs), call.settings)
+    specs = _specs([*avals, *(call.result_avals[i] for i in outputs)])
+    return _traced(backward, specs, call.settings)
+
+
+def _traced(fun: Callable[..., Any], specs: list[Any], settings: _Settings) -> Callable[..., list[Any]]:
+    closed = jax.make_jaxpr(fun)(*specs)
+    return functools.partial(_Call(closed.jaxpr, settings, frozenset(range(len(closed.consts)))), *closed.consts)
 
 
 def _traceable(
@@ -250,7 +266,8 @@ def _traceable(
         _refuse_effects(closed, settings.name)
         flags = _leaf_flags(args, kwargs, is_donated)
         donated = tuple(len(closed.consts) + k for k, i in enumerate(dynamic) if flags[i])
-        outs = _Call(closed, settings, donated)(*closed.consts, *operands)
+        fixed = frozenset(i for i, constant in enumerate(closed.consts) if not isinstance(constant, Tracer))
+        outs = _Call(closed.jaxpr, settings, fixed, donated)(*closed.consts, *operands)
         return jax.tree.unflatten(jax.tree.structure(shapes), outs)
 
     return traceable

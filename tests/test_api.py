@@ -323,3 +323,18 @@ def test_planning_for_a_chip_that_is_not_here_is_fine_and_running_is_not():
     assert fun.plan(q, k, v).target == ("tpu:v5e",)
     with pytest.raises(shm.TargetError, match="tpu:v5e.*does not run here"):
         fun(q, k, v)
+
+
+def test_constants_of_derivatives_and_batches_come_along():
+    table = np.random.default_rng(0).standard_normal((24, 24)).astype(np.float32)
+
+    @jax.custom_vjp
+    def scaled(x):
+        return x @ jnp.asarray(table)
+
+    scaled.defvjp(lambda x: (scaled(x), x), lambda x, ct: (ct @ jnp.asarray(table[::-1].copy()) * x,))
+    fun = shm.jit(scaled, budget="1GiB")
+    (x,) = arrays(0, shape=(24, 24))
+    close(fun(x), scaled(x))
+    close(jax.vmap(fun)(np.stack([x, 2 * x])), jax.vmap(scaled)(np.stack([x, 2 * x])))
+    close(jax.grad(lambda x: fun(x).sum())(x), jax.grad(lambda x: scaled(x).sum())(x))
