@@ -28,6 +28,8 @@ _SHRINK = 0.8
 """How far below what would just fit the next static goal is set: the compilers' peaks are not smooth."""
 _MIN_FACTOR = 4
 """Ratio of the successive static goals when the smallest peak is looked for."""
+_PATIENCE = 3
+"""Smaller goals in a row that may bring nothing before the search for the smallest peak ends."""
 _MAX_SLOWDOWN = 4.0
 """The smallest peak may take this many times the original's estimated time."""
 
@@ -114,7 +116,7 @@ class _Planning:
         chip = original.target.chip
         first = start(self.normal, Goal(chip, self.options, 0))
         limit = _MAX_SLOWDOWN * graph_seconds(entry_graph(self.normal), chip)
-        goal, best = first.peak.temp_bytes / _MIN_FACTOR, original.peak_bytes
+        goal, best, stalled = first.peak.temp_bytes / _MIN_FACTOR, original.peak_bytes, 0
         while self.compiles + len(self.targets) <= self.options.max_compiles:
             state, refusals = self.search(Goal(chip, self.options, int(goal)))
             slow = graph_seconds(entry_graph(state.module), chip) > limit
@@ -122,9 +124,10 @@ class _Planning:
                 return
             attempt = self.measure(state, state.module, refusals)
             yield attempt
-            if attempt.peak_bytes >= best:
+            stalled = stalled + 1 if attempt.peak_bytes >= best else 0
+            if stalled == _PATIENCE:
                 return
-            best, goal = attempt.peak_bytes, goal / _MIN_FACTOR
+            best, goal = min(best, attempt.peak_bytes), goal / _MIN_FACTOR
 
     def search(self, goal: Goal) -> tuple[State, tuple[Refusal, ...]]:
         with self.timed():

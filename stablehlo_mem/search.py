@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.ir.graph import entry_graph
@@ -15,6 +13,8 @@ from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step
 
 _MAX_STEPS = 64
 _MAX_TIGHTENINGS = 4
+_TRIED = 6
+"""Candidates that are applied and profiled at one peak."""
 _ORDER: dict[Numerics, int] = {"exact": 0, "reassociate": 1, "relaxed": 2}
 
 
@@ -44,7 +44,7 @@ def search(state: State, goal: Goal) -> tuple[State, tuple[Refusal, ...]]:
         if state.peak.temp_bytes <= goal.temp_bytes:
             return state, ()
         candidates, refusals = propose(state, goal)
-        following = next(_improvements(state, candidates, goal), None)
+        following = _follow(state, candidates, goal)
         if following is None:
             return state, refusals
         state = following
@@ -78,12 +78,16 @@ def _rank(candidate: Candidate, over: int) -> tuple[bool, float, float]:
     return (not reaches, candidate.added_seconds if reaches else -candidate.saved_bytes, candidate.added_seconds)
 
 
-def _improvements(state: State, candidates: list[Candidate], goal: Goal) -> Iterator[State]:
-    for candidate in candidates:
-        if candidate.saved_bytes > 0:
-            new = _take(state, candidate, goal)
-            if new is not None:
-                yield new
+def _follow(state: State, candidates: list[Candidate], goal: Goal) -> State | None:
+    """The first candidate that reaches the goal; if none does, the one of the first few that comes nearest."""
+    best: State | None = None
+    for candidate in candidates[:_TRIED]:
+        new = _take(state, candidate, goal)
+        if new is not None and (best is None or new.peak.temp_bytes < best.peak.temp_bytes):
+            best = new
+        if best is not None and best.peak.temp_bytes <= goal.temp_bytes:
+            break
+    return best
 
 
 def _take(state: State, candidate: Candidate, goal: Goal) -> State | None:

@@ -42,6 +42,12 @@ def _only_shared(operands: tuple[int, ...], reason: str) -> Callable[[Any], Rule
     return rule_of
 
 
+def _scatter_rule(op: Any) -> Rule | None:
+    """Dimensions that inputs and updates share: batches and whole windows."""
+    inputs = len(op.results)
+    return _only_shared((*range(inputs), *range(inputs + 1, 2 * inputs + 1)), "updates are placed by index along it")(op)
+
+
 def _no_reduction(op: Any) -> Rule | None:
     rule = shardy_rule(op)
     return rule and rule.block(set(rule.reduction), "elements are picked by index along it")
@@ -94,6 +100,7 @@ ROWS: dict[str, Row] = {
     "stablehlo.dynamic_slice": Row(emit=_sized("slice_sizes", of_result=True)),
     "stablehlo.dynamic_update_slice": Row(rule=_only_shared((0, 1), "a part of it is updated")),
     "stablehlo.gather": Row(rule=_no_reduction, emit=_gather_emit),
+    "stablehlo.scatter": Row(rule=_scatter_rule),
     "stablehlo.concatenate": Row(rule=_concatenate_rule),
     "stablehlo.pad": Row(),
     "stablehlo.reverse": Row(),
