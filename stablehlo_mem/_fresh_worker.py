@@ -128,36 +128,39 @@ def run(directory: pathlib.Path) -> dict[str, Any]:
     exported = jax.export.deserialize(bytearray((directory / "program.bin").read_bytes()))
     args, kwargs = wait(load_arguments(exported, directory, spec["seed"]))
     started = time.perf_counter()
-    lowered = jax.jit(exported.call).lower(*args, **kwargs)
-    compiled = lowered.compile(compiler_options=spec["compiler_options"] or None)
-    compile_seconds = time.perf_counter() - started
-    del lowered
-    memory = PeakMemory()
-    memory.start()
-    outputs, seconds = timed(compiled, args, kwargs)
-    # Of the first execution: after it malloc keeps freed blocks for the next, which is no need of the program.
-    peak_rss_bytes = memory.stop()
-    all_seconds = [seconds]
-    for _ in range(spec["repeats"] - 1):
-        del outputs
-        outputs, seconds = timed(compiled, args, kwargs)
-        all_seconds.append(seconds)
-    result: dict[str, Any] = {
-        "peak_rss_bytes": peak_rss_bytes,
-        "resident_before_bytes": memory.before_bytes,
-        "exact": memory.exact,
-        "argument_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves((args, kwargs))),
-        "output_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves(outputs)),
-        "device_peak_bytes": device_peak(),
-        "device": jax.local_devices()[0].device_kind,
-        "seconds": all_seconds,
-        "compile_seconds": compile_seconds,
-    }
+    compiled = jax.jit(exported.call).lower(*args, **kwargs).compile(compiler_options=spec["compiler_options"] or None)
+    result: dict[str, Any] = {"compile_seconds": time.perf_counter() - started}
+    measured, outputs = execute(compiled, args, kwargs, spec["repeats"])
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(outputs)]
-    result["digest"] = digest(leaves)
+    result |= measured | {
+        "argument_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves((args, kwargs))),
+        "output_bytes": sum(leaf.nbytes for leaf in leaves),
+        "device": jax.local_devices()[0].device_kind,
+        "digest": digest(leaves),
+    }
     if spec["keep_outputs"]:
         result["outputs"] = save(leaves, directory / "outputs.npz")
     return result
+
+
+def execute(compiled: Any, args: Any, kwargs: Any, repeats: int) -> tuple[dict[str, Any], Any]:
+    """Time and memory, and the outputs of the last execution."""
+    memory = PeakMemory()
+    memory.start()
+    outputs, first = timed(compiled, args, kwargs)
+    # Of the first execution: after it malloc keeps freed blocks for the next, which is no need of the program.
+    result: dict[str, Any] = {
+        "peak_rss_bytes": memory.stop(),
+        "resident_before_bytes": memory.before_bytes,
+        "exact": memory.exact,
+        "device_peak_bytes": device_peak(),
+        "seconds": [first],
+    }
+    for _ in range(repeats - 1):
+        del outputs
+        outputs, seconds = timed(compiled, args, kwargs)
+        result["seconds"].append(seconds)
+    return result, outputs
 
 
 def save(leaves: list[Array], path: pathlib.Path) -> list[Any]:
