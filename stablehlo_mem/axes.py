@@ -107,7 +107,9 @@ class _Growth:
             for value, dimension in zip(op.operands, node.operand_dims, strict=True):
                 if dimension is not None:
                     self.demand((value, dimension))
-            for value, dimension in zip(op.results, node.result_dims, strict=True):
+            # What is free is made again wherever it is used: its users need not run together.
+            results = () if self.is_free(node) else zip(op.results, node.result_dims, strict=True)
+            for value, dimension in results:
                 if dimension is not None and self.is_big(value):
                     self.downstream(value, dimension)
 

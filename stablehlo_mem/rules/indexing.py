@@ -45,7 +45,9 @@ def _only_shared(operands: tuple[int, ...], reason: str) -> Callable[[Any], Rule
 def _scatter_rule(op: Any) -> Rule | None:
     """Dimensions that inputs and updates share: batches and whole windows."""
     inputs = len(op.results)
-    return _only_shared((*range(inputs), *range(inputs + 1, 2 * inputs + 1)), "updates are placed by index along it")(op)
+    return _only_shared((*range(inputs), *range(inputs + 1, 2 * inputs + 1)), "updates are placed by index along it")(
+        op
+    )
 
 
 def _no_reduction(op: Any) -> Rule | None:
