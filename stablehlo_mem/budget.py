@@ -100,7 +100,7 @@ class _Planning:
         """Static goals below the budget by as much as the compiler was seen to need more than the profile said."""
         assert isinstance(self.budget, int)
         room = float(max(0, self.budget - self.fixed_bytes(original)))
-        goal, worst, previous = room, original, None
+        goal, worst, previous = self.first_goal(original, room), original, None
         while self.compiles + len(self.targets) <= self.options.max_compiles:
             state, refusals = self.search(Goal(worst.target.chip, self.options, int(goal)))
             if not state.steps or (previous is not None and state.steps == previous.steps):
@@ -110,6 +110,13 @@ class _Planning:
             previous, worst = state, attempt
             temp = attempt.peak_bytes - (self.budget - room)
             goal = min(goal, state.peak.temp_bytes) * max(0.1, min(1.0, room / temp if temp > 0 else 1.0)) * _SHRINK
+
+    def first_goal(self, original: _Attempt, room: float) -> float:
+        """The room there is for temporaries; less where the compiler sees more of them than the profile does."""
+        static = original.state.peak.temp_bytes
+        if static > room or not isinstance(original.measured, Measured):
+            return room
+        return _SHRINK * static * room / max(1, original.measured.temp_bytes)
 
     def towards_min(self, original: _Attempt) -> Iterator[_Attempt]:
         """Static goals ever smaller, until the peak no longer falls or the program would become too slow."""

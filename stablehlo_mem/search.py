@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.ir.graph import entry_graph
@@ -127,7 +128,7 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
         module,
         find_peak(entry_graph(module), goal.chip),
         (*state.steps, step),
-        (*state.summaries, candidate.summary),
+        (*state.summaries, f"{candidate.summary}: {_pass_of(step).describe(step)}"),
         state.added_seconds + candidate.added_seconds,
     )
 

@@ -15,13 +15,15 @@ from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 class Pass(Protocol):
     """A pass proposes without editing and applies without deciding.
 
-    A `Refusal` among the proposals says why a value at the peak was left alone. `tighten` gives the same step
+    A `Refusal` among the proposals says why a value at the peak was left alone. `describe` says in words how a step is done; `tighten` gives the same step
     with about `factor` of the memory, None if it has no smaller form.
     """
 
     name: str
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterable[Candidate | Refusal]: ...
+
+    def describe(self, step: Step) -> str: ...
 
     def apply(self, module: ir.Module, step: Step) -> None: ...
 

@@ -41,6 +41,8 @@ class Split:
         value, dimension: the seed of the axis, in that block's graph.
         big_bytes: values of at least this size are split.
         chunk: elements of the axis in one step.
+        elements: of the axis, for people.
+        loops: number of them, for people.
     """
 
     path: Path
@@ -48,6 +50,8 @@ class Split:
     dimension: int
     big_bytes: int
     chunk: int
+    elements: int = 0
+    loops: int = 0
 
 
 class SplitIntoLoops:
@@ -64,6 +68,12 @@ class SplitIntoLoops:
     def apply(self, module: ir.Module, step: Step) -> None:
         """Splits as a step says, in place."""
         split(module, decode(step))
+
+    def describe(self, step: Step) -> str:
+        """What a step's loops look like."""
+        one = decode(step)
+        loops = "1 loop" if one.loops == 1 else f"{one.loops} loops"
+        return f"{loops} of {-(-one.elements // one.chunk)} steps, {one.chunk} of {one.elements} at a time"
 
     def tighten(self, step: Step, factor: float) -> Step | None:
         """The same split in smaller chunks, None if a chunk is one element already."""
@@ -152,14 +162,20 @@ class _Proposals:
         regroups = any(item.node.reducing and _regroups(self.graph, item.node.op) for item in region.leaving)
         numerics: Numerics = "reassociate" if regroups else "exact"
         params = Split(
-            path=self.path, value=axis.seed[0], dimension=axis.seed[1], big_bytes=axis.big_bytes, chunk=chunk
+            path=self.path,
+            value=axis.seed[0],
+            dimension=axis.seed[1],
+            big_bytes=axis.big_bytes,
+            chunk=chunk,
+            elements=axis.n,
+            loops=region.phases,
         )
         yield Candidate(
             step=Step(SplitIntoLoops.name, "", dataclasses.asdict(params)),
             saved_bytes=int(spared * (1 - chunk / axis.n)) - self.kept_bytes(region),
             added_seconds=cost.seconds(chunk),
             numerics=numerics,
-            summary=self.summary(axis, region, chunk, numerics),
+            summary=self.summary(axis, numerics),
         )
 
     def kept_bytes(self, region: Region) -> int:
@@ -174,14 +190,10 @@ class _Proposals:
         largest = int(room / cost.element_bytes)
         return cost.best_chunk(max(1, min(largest, (axis.n + 1) // 2)))
 
-    def summary(self, axis: Axis, region: Region, chunk: int, numerics: Numerics) -> str:
+    def summary(self, axis: Axis, numerics: Numerics) -> str:
         value, dimension = axis.seed
-        loops = "1 loop" if region.phases == 1 else f"{region.phases} loops"
-        steps = -(-axis.n // chunk)
-        return (
-            f"split {self.describe(value)} along dimension {dimension}: {loops} of {steps} steps, "
-            f"{chunk} of {axis.n} at a time, {numerics}; {self.source(value)}"
-        )
+        source = self.source(value)
+        return f"split {self.describe(value)} along dimension {dimension} ({numerics}" + (f"; {source})" if source else ")")
 
     def describe(self, value: int) -> str:
         data = self.graph.values[value]
