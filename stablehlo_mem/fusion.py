@@ -315,8 +315,9 @@ class _Sweep:
         self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[value]
         self._charge_relayout(op, kernels)
-        if self.hard[value] and kind is not Class.EXPENSIVE and len(tensors) <= 1 and self.chip.kind != "cuda":
-            # Kept for some kernels; as it is unary the others compute it again from its operand.
+        wide = [v for v in tensors if not self._is_broadcast(v)]
+        if self.hard[value] and kind is not Class.EXPENSIVE and len(wide) <= 1 and self.chip.kind != "cuda":
+            # Kept for some kernels; as it reads no more than its result the others compute it again.
             kernels = kernels | self.soft[value]
             self.soft[value] = set()
         in_memory = op.name in _FROM_MEMORY[self.chip.kind]
@@ -384,7 +385,7 @@ class _Sweep:
         for value in op.results:
             self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[op.results[0]]
-        for operand in op.operands:
+        for operand in map(self._below_sign, op.operands) if _is_sum(op) else op.operands:
             (self.hard if tree else self.soft)[operand].update(kernels)
             self.reused[operand] |= not kept and self.reused[op.results[0]]
         self.scratch[op.index] += self._reduce_scratch(op, tree)
@@ -397,9 +398,19 @@ class _Sweep:
         if self.chip.kind == "cpu" or not self.soft[value]:
             return True
         user = self.graph.ops[next(iter(self.soft[value]))]
-        if classify(user) is not Class.REDUCE or not _CUDA_NESTED * length <= self._reduced_length(user) <= _CUDA_ROW:
+        if len(self.soft[value]) > 1 or classify(user) is not Class.REDUCE or len(user.results) == 1:
+            return False  # an argmin takes in the sums it compares, a minimum does not
+        if not _CUDA_NESTED * length <= self._reduced_length(user) <= _CUDA_ROW:
             return False
         return self._source_bytes(op.operands[0]) <= _CUDA_CACHE
+
+    def _below_sign(self, value: int) -> int:
+        """The value without the negations before it: every compiler moves them behind a sum."""
+        producer = self.graph.producer(value)
+        while producer is not None and producer.name == "stablehlo.negate":
+            value = producer.operands[0]
+            producer = self.graph.producer(value)
+        return value
 
     def _source_bytes(self, value: int) -> int:
         """Bytes of the largest value read by the fused expression of `value`; a slice counts as what it takes."""
@@ -543,6 +554,10 @@ class _Sweep:
         return Buffers(
             tuple(self.materialised), tuple(map(tuple, reads)), tuple(map(tuple, aligned)), tuple(self.scratch)
         )
+
+
+def _is_sum(op: Op) -> bool:
+    return len(op.results) == 1 and bool(op.blocks) and op.blocks[0].ops[0].name == "stablehlo.add"
 
 
 def _find_generated(graph: Graph) -> tuple[list[bool], list[bool]]:

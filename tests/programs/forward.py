@@ -83,7 +83,7 @@ GRADIENTS: dict[str, Program] = {
 # The same programs as loops, by hand: rows at a time written back in place, or columns at a time accumulated.
 
 
-def _rows(step: Callable[[Array], Array], *, count: int, size: int, out: Any) -> Any:
+def _rows(step: Callable[[Array], Any], *, count: int, size: int, out: Any) -> Any:
     def body(i: Array, carry: Any) -> Any:
         start = jnp.minimum(i * size, count - size)
         part = step(start)

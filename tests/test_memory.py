@@ -1,0 +1,269 @@
+"""The static memory profile: one tiny program per rule of the fusion model, and the real compilers on real programs."""
+
+import importlib.util
+
+import pytest
+
+from stablehlo_mem.ir.bindings import ir, parse_module
+from stablehlo_mem.ir.graph import Graph, build_graph
+from stablehlo_mem.memory import find_peak, materialised
+from stablehlo_mem.module_profile import main_function, profile_module
+from stablehlo_mem.targets import devices
+from stablehlo_mem.targets.chips import CHIPS
+from tests.programs.forward import FORWARD, SPLIT
+from tests.programs.general import DEVELOPMENT
+from tests.programs.measure import Comparison, compare
+
+MATRIX = 1024 * 1024 * 4
+COUNTER = 4
+modules: list[ir.Module] = []
+"""Keeps alive what the graphs point into."""
+
+
+def graph_of(body: str, arguments: str = "%x: tensor<1024x1024xf32>", results: str = "tensor<1024x1024xf32>") -> Graph:
+    text = f"func.func public @main({arguments}) -> ({results}) {{\n{body}\n}}"
+    module = parse_module(text)
+    modules.append(module)
+    return build_graph(main_function(module).regions[0].blocks[0])
+
+
+def temp_bytes(graph: Graph, chip: str) -> int:
+    return find_peak(graph, CHIPS[chip]).temp_bytes
+
+
+def kept(graph: Graph, chip: str) -> list[str]:
+    """Names of the ops whose results have a buffer."""
+    names = [graph.producer(v) for v, kept in enumerate(materialised(graph, CHIPS[chip])) if kept]
+    return [op.name.partition(".")[2] for op in names if op is not None]
+
+
+def dot(name: str, left: str, right: str) -> str:
+    matrix = "tensor<1024x1024xf32>"
+    return (
+        f"%{name} = stablehlo.dot_general %{left}, %{right}, contracting_dims = [1] x [0] "
+        f": ({matrix}, {matrix}) -> {matrix}\n"
+    )
+
+
+def unary(name: str, op: str, operand: str) -> str:
+    return f"%{name} = stablehlo.{op} %{operand} : tensor<1024x1024xf32>\n"
+
+
+def binary(name: str, op: str, left: str, right: str) -> str:
+    return f"%{name} = stablehlo.{op} %{left}, %{right} : tensor<1024x1024xf32>\n"
+
+
+def give(name: str, result: str = "tensor<1024x1024xf32>") -> str:
+    return f"return %{name} : {result}"
+
+
+def reduce(name: str, operand: str, shape: str = "1024x1024", dimension: int = 1, result: str = "1024") -> str:
+    return (
+        f"%z{name} = stablehlo.constant dense<0.0> : tensor<f32>\n"
+        f"%{name} = stablehlo.reduce(%{operand} init: %z{name}) applies stablehlo.add "
+        f"across dimensions = [{dimension}] : (tensor<{shape}xf32>, tensor<f32>) -> tensor<{result}xf32>\n"
+    )
+
+
+@pytest.mark.parametrize("chip", ["cpu", "cuda:h200", "tpu:v5e"])
+def test_elementwise_chain_has_no_temporaries(chip: str):
+    graph = graph_of(unary("a", "tanh", "x") + unary("b", "negate", "a") + binary("c", "add", "b", "x") + give("c"))
+    assert temp_bytes(graph, chip) == 0
+
+
+@pytest.mark.parametrize("chip", ["cpu", "cuda:h200", "tpu:v5e"])
+def test_dot_result_is_materialised_and_reused_in_place(chip: str):
+    graph = graph_of(dot("a", "x", "x") + binary("b", "multiply", "a", "a") + dot("c", "b", "x") + give("c"))
+    assert temp_bytes(graph, chip) == MATRIX
+    assert kept(graph, "cpu") == ["dot_general", "multiply", "dot_general"]
+
+
+def test_dot_operands_are_fused_on_accelerators_only():
+    graph = graph_of(unary("a", "exponential", "x") + dot("b", "a", "x") + give("b"))
+    assert temp_bytes(graph, "cpu") == MATRIX
+    assert temp_bytes(graph, "cuda:h200") == temp_bytes(graph, "tpu:v5e") == 0
+
+
+def test_expensive_value_of_several_kernels_is_kept_where_arithmetic_is_dear():
+    body = unary("a", "tanh", "x") + dot("b", "a", "x") + dot("c", "x", "a") + binary("d", "add", "b", "c") + give("d")
+    assert "tanh" in kept(graph_of(body), "cpu")
+    assert "tanh" in kept(graph_of(body), "cuda:h200")
+    assert "tanh" not in kept(graph_of(body), "tpu:v5e")
+
+
+def test_cpu_reads_long_reductions_from_memory_and_keeps_partial_results():
+    body = binary("a", "multiply", "x", "x") + reduce("s", "a") + give("s", "tensor<1024xf32>")
+    graph = graph_of(body, results="tensor<1024xf32>")
+    assert temp_bytes(graph, "cpu") == MATRIX + MATRIX // 32
+    assert temp_bytes(graph, "cuda:h200") == temp_bytes(graph, "tpu:v5e") == 0
+
+
+def test_cpu_fuses_short_reductions():
+    body = "%a = stablehlo.multiply %x, %x : tensor<65536x16xf32>\n"
+    body += reduce("s", "a", "65536x16", 1, "65536") + give("s", "tensor<65536xf32>")
+    graph = graph_of(body, "%x: tensor<65536x16xf32>", "tensor<65536xf32>")
+    assert temp_bytes(graph, "cpu") == 0
+
+
+def test_generated_values_are_free_until_something_needs_them_in_memory():
+    ones = "%o = stablehlo.constant dense<1.0> : tensor<f32>\n"
+    ones += "%b = stablehlo.broadcast_in_dim %o, dims = [] : (tensor<f32>) -> tensor<1024x1024xf32>\n"
+    assert temp_bytes(graph_of(ones + binary("c", "add", "x", "b") + give("c")), "cpu") == 0
+    assert temp_bytes(graph_of(ones + dot("c", "x", "b") + give("c")), "cpu") == MATRIX
+
+
+def test_softmax_on_cuda_is_not_in_place():
+    broadcast = "dims = [0] : (tensor<1024xf32>) -> tensor<1024x1024xf32>\n"
+    body = dot("s", "x", "x") + unary("e", "exponential", "s") + reduce("t", "e")
+    body += f"%b = stablehlo.broadcast_in_dim %t, {broadcast}"
+    body += binary("p", "divide", "e", "b") + dot("o", "p", "x") + give("o")
+    small = 64 * 1024
+    assert temp_bytes(graph_of(body), "cuda:h200") == pytest.approx(2 * MATRIX, abs=small)
+    assert temp_bytes(graph_of(body), "tpu:v5e") == pytest.approx(MATRIX, abs=small)
+
+
+def test_cuda_splits_the_contraction_of_a_dot_with_few_outputs():
+    types = ": (tensor<64x65536xf32>, tensor<65536x64xf32>) -> tensor<64x64xf32>"
+    body = f"%d = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] {types}\n"
+    body += give("d", "tensor<64x64xf32>")
+    graph = graph_of(body, "%x: tensor<64x65536xf32>, %y: tensor<65536x64xf32>", "tensor<64x64xf32>")
+    assert temp_bytes(graph, "cuda:h200") == 64 * 64 * 64 * 4
+
+
+def test_unknown_op_is_charged_in_full():
+    call = "%c = stablehlo.custom_call @mystery(%a) : (tensor<1024x1024xf32>) -> tensor<1024x1024xf32>\n"
+    graph = graph_of(unary("a", "tanh", "x") + call + unary("b", "negate", "c") + give("b"))
+    for chip in ("cpu", "cuda:h200", "tpu:v5e"):
+        assert temp_bytes(graph, chip) == 2 * MATRIX
+
+
+def test_outputs_and_arguments_are_no_temporaries():
+    assert temp_bytes(graph_of(dot("a", "x", "x") + give("a")), "cpu") == 0
+
+
+def loop(body: str, init: str = "%b") -> str:
+    """A while of eight steps over i32 and one matrix; `body` makes %new from %i and %c."""
+    return f"""
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %eight = stablehlo.constant dense<8> : tensor<i32>
+    %w:2 = stablehlo.while(%i = %zero, %c = {init}) : tensor<i32>, tensor<1024x1024xf32>
+    cond {{
+      %p = stablehlo.compare LT, %i, %eight : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %p : tensor<i1>
+    }} do {{
+      {body}
+      %n = stablehlo.add %i, %one : tensor<i32>
+      stablehlo.return %n, %new : tensor<i32>, tensor<1024x1024xf32>
+    }}
+    """
+
+
+ZEROS = """
+%o = stablehlo.constant dense<0.0> : tensor<f32>
+%b = stablehlo.broadcast_in_dim %o, dims = [] : (tensor<f32>) -> tensor<1024x1024xf32>
+"""
+UPDATE = """
+%row = stablehlo.dynamic_slice %x, %i, %zero, sizes = [8, 1024]
+  : (tensor<1024x1024xf32>, tensor<i32>, tensor<i32>) -> tensor<8x1024xf32>
+%new = stablehlo.dynamic_update_slice %c, %row, %i, %zero
+  : (tensor<1024x1024xf32>, tensor<8x1024xf32>, tensor<i32>, tensor<i32>) -> tensor<1024x1024xf32>
+"""
+
+
+@pytest.mark.parametrize("chip", ["cpu", "cuda:h200"])
+def test_carry_updated_in_place_is_the_output(chip: str):
+    assert temp_bytes(graph_of(ZEROS + loop(UPDATE) + give("w#1")), chip) == COUNTER
+
+
+@pytest.mark.parametrize("chip", ["cpu", "cuda:h200"])
+def test_carry_is_counted_once_where_it_is_no_output(chip: str):
+    graph = graph_of(ZEROS + loop(UPDATE) + dot("d", "w#1", "x") + give("d"))
+    assert temp_bytes(graph, chip) == MATRIX + COUNTER
+
+
+def test_argument_that_a_loop_changes_is_copied():
+    graph = graph_of(loop(UPDATE, "%x") + dot("d", "w#1", "x") + give("d"))
+    assert temp_bytes(graph, "cpu") == MATRIX + COUNTER
+
+
+def test_nested_peak_adds_to_the_outer_live_values():
+    body = dot("m", "c", "x") + dot("k", "m", "x") + binary("new", "add", "k", "m")
+    outer = dot("a", "x", "x") + dot("b", "a", "x") + loop(body) + dot("d", "w#1", "a") + give("d")
+    peak = find_peak(graph_of(outer), CHIPS["cpu"])
+    assert peak.temp_bytes == 4 * MATRIX + COUNTER  # a, the carry, m and k
+    assert peak.path
+    assert {len(live.path) for live in peak.live} == {0, 1}
+
+
+def test_carry_read_out_of_place_needs_a_second_buffer():
+    body = "%t = stablehlo.transpose %c, dims = [1, 0] : (tensor<1024x1024xf32>) -> tensor<1024x1024xf32>\n"
+    shifted = graph_of(ZEROS + loop(body + binary("new", "add", "c", "t")) + give("w#1"))
+    aligned = graph_of(ZEROS + loop(binary("new", "add", "c", "c")) + give("w#1"))
+    assert temp_bytes(shifted, "cuda:h200") == MATRIX + COUNTER
+    assert temp_bytes(aligned, "cuda:h200") == COUNTER
+
+
+def test_profile_counts_donation_constants_and_names_sources():
+    text = """
+    func.func public @main(%x: tensor<1024x1024xf32> {tf.aliasing_output = 0 : i32}) -> tensor<1024x1024xf32> {
+      %k = stablehlo.constant dense<[1.0, 2.0]> : tensor<2xf32>
+      %s = stablehlo.broadcast_in_dim %k, dims = [0] : (tensor<2xf32>) -> tensor<2x1024xf32>
+      %d = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0]
+        : (tensor<1024x1024xf32>, tensor<1024x1024xf32>) -> tensor<1024x1024xf32> loc("user.py":7:1)
+      %e = stablehlo.dot_general %d, %x, contracting_dims = [1] x [0]
+        : (tensor<1024x1024xf32>, tensor<1024x1024xf32>) -> tensor<1024x1024xf32>
+      return %e : tensor<1024x1024xf32>
+    }"""
+    profile = profile_module(parse_module(text), CHIPS["cpu"])
+    assert profile.alias_bytes == profile.argument_bytes == profile.output_bytes == MATRIX
+    assert profile.temp_bytes == MATRIX
+    assert profile.live[0].source == "user.py:7"
+    assert profile.peak_bytes == 2 * MATRIX + profile.constant_bytes
+
+
+def test_ten_thousand_ops_take_well_under_a_second():
+    import time
+
+    names = [f"v{i}" for i in range(10_000)]
+    body = "".join(
+        binary(name, "add", before, "x") if i % 50 else dot(name, before, "x")
+        for i, (name, before) in enumerate(zip(names, ["x", *names], strict=False))
+    )
+    graph = graph_of(body + give(names[-1]))
+    for chip in ("cpu", "cuda:h200", "tpu:v5e"):
+        start = time.perf_counter()
+        find_peak(graph, CHIPS[chip])
+        assert time.perf_counter() - start < 1.0
+
+
+def test_comparison_bounds():
+    assert Comparison(95, 100, 0).holds(upper=None)
+    big = 2**30
+    assert not Comparison(big, 2 * big, 0).holds(upper=None)
+    assert not Comparison(2 * big, big, 0).holds(upper=1.5)
+    assert Comparison(2 * big, big, 0).holds(upper=None)
+
+
+CALIBRATED = {**FORWARD, **SPLIT, **{n: DEVELOPMENT[n] for n in ("norm_mlp", "gpt_block", "conv_net", "rnn")}}
+needs = {
+    "cpu": pytest.mark.skipif(False, reason=""),
+    "tpu": pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"),
+    "cuda": pytest.mark.skipif(
+        not any(devices.is_installed(p) for p in devices.CUDA_PLUGINS), reason="no CUDA plugin is installed"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALIBRATED)
+@pytest.mark.parametrize(
+    ("target", "upper"),
+    [
+        pytest.param("cpu", 1.5, marks=needs["cpu"]),
+        pytest.param("cuda:h200", 1.5, marks=needs["cuda"]),
+        pytest.param("tpu:v5e", None, marks=needs["tpu"]),
+    ],
+)
+def test_static_temporaries_agree_with_the_compiler(name: str, target: str, upper: float | None):
+    comparison = compare(CALIBRATED[name], target)
+    assert comparison.holds(upper=upper), f"static / measured = {comparison.ratio}"
