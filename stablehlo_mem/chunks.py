@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 
 from stablehlo_mem.cost import op_seconds
 from stablehlo_mem.ir.graph import Graph
@@ -41,11 +42,23 @@ class LoopCost:
         return self.fixed_seconds + steps * self.step_seconds - (self.traffic_seconds if cached else 0.0)
 
     def best_chunk(self, largest: int) -> int:
-        """The fastest chunk of at most `largest` elements."""
-        limits = [largest]
-        while limits[-1] > 1:
-            limits.append(limits[-1] // 2)
-        return min((round_chunk(self.n, limit) for limit in limits), key=lambda c: (self.seconds(c), -c))
+        """The fastest chunk of at most `largest` elements.
+
+        The choice is among chunks that do not depend on `largest`, so that more memory never means a slower one.
+        """
+        fitting = [c for c in chunk_sizes(self.n) if c <= largest]
+        return min(fitting, key=lambda c: (self.seconds(c), -c), default=1)
+
+
+@functools.lru_cache(maxsize=1024)
+def chunk_sizes(n: int) -> tuple[int, ...]:
+    """The chunks to choose from for an axis of `n` elements, each about 1/√2 of the one before, the last 1."""
+    sizes: dict[int, None] = {}
+    limit = (n + 1) // 2
+    while limit > 1:
+        sizes[round_chunk(n, limit)] = None
+        limit = min(limit - 1, round(limit / math.sqrt(2)))
+    return (*sizes, 1) if 1 not in sizes else tuple(sizes)
 
 
 @functools.lru_cache(maxsize=4096)

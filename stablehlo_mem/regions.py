@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from stablehlo_mem.axes import Axis, Use
+from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.rules import ROWS
 from stablehlo_mem.rules.rule import Node
@@ -87,7 +88,9 @@ def form_region(graph: Graph, axis: Axis) -> Region | None:
     if not count:
         return None
     left.sort(key=lambda item: (item.phase, item.value))
-    placement = _placement(graph, owned, {i.value: i.phase for i in left}, phases, count)
+    placement = _placement(graph, owned, phases, count)
+    if placement is None:
+        return None
     return Region(axis, tuple(left), count, phases.phase_of, producers, frozenset(owned), placement)
 
 
@@ -152,9 +155,9 @@ class _Phases:
             self.level[op.index] = max((self.level_of(v) for v in inputs), default=0)
 
     def phase(self, node: Node) -> int:
-        operands = self.graph.ops[node.op].operands
-        phase = 0
-        for value, dimension in zip(operands, node.operand_dims, strict=True):
+        op = self.graph.ops[node.op]
+        phase = max((self.level_of(v) for v in op.captures), default=0)
+        for value, dimension in zip(op.operands, node.operand_dims, strict=True):
             source = self.producers.get((value, dimension)) if dimension is not None else None
             phase = max(phase, self.phase_of[source] if source else self.level_of(value))
         return phase
@@ -177,24 +180,35 @@ def _store_small(graph: Graph, axis: Axis, phases: _Phases, primary: Mapping[int
                 phases.leaving.setdefault(use[0], source)
 
 
-def _placement(graph: Graph, owned: set[int], left: Mapping[int, int], phases: _Phases, count: int) -> dict[int, int]:
+def _placement(graph: Graph, owned: set[int], phases: _Phases, count: int) -> dict[int, int] | None:
     """For each op outside, between the first and the last owned one: the loop before which it runs, as late as can be.
 
-    Ops that must keep their order (side effects) run as soon as their operands are there.
+    Ops with side effects keep their order; None if they cannot.
     """
-    window = range(min(owned), max(owned) + 1)
     first_use: dict[int, int] = {}
     for node, phase in phases.phase_of.items():
-        for value in graph.ops[node.op].operands:
+        op = graph.ops[node.op]
+        for value in (*op.operands, *op.captures):
             first_use[value] = min(first_use.get(value, count), phase)
     placement: dict[int, int] = {}
-    for index in reversed(window):
+    next_effect = count
+    for index in range(max(owned), min(owned) - 1, -1):
         if index in owned:
             continue
-        op = graph.ops[index]
-        place = min((first_use.get(v, count) for v in op.results), default=count)
-        for value in op.results:
-            users = (u for u in graph.users[value] if u in placement)
-            place = min([place, *(placement[u] for u in users)])
-        placement[index] = place if op.results else phases.level[index]
+        places = [first_use.get(v, count) for v in graph.ops[index].results]
+        places += [placement[u] for v in graph.ops[index].results for u in graph.users[v] if u in placement]
+        if _has_effect(graph, index):
+            next_effect = min([*places, next_effect])
+            places = [next_effect]
+        placement[index] = min(places, default=count)
+        if placement[index] < phases.level[index]:
+            return None
     return placement
+
+
+def _has_effect(graph: Graph, op: int) -> bool:
+    """Whether an op may do more than compute its results: a custom call that says so, or an op nobody here knows."""
+    attributes = graph.handles[op].attributes
+    if graph.ops[op].name == "stablehlo.custom_call":
+        return "has_side_effect" in attributes and ir.BoolAttr(attributes["has_side_effect"]).value
+    return not graph.ops[op].results

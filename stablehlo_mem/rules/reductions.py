@@ -48,7 +48,7 @@ def _sums_floats(op: Any) -> bool:
 def _emit_contraction(site: Site) -> list[Any]:
     """A contraction on a chunk; partial sums of narrow floats come out wide."""
     results = clone_on_chunk(site)
-    if site.node.reducing:
+    if site.node.reducing and "algorithm" not in site.op.attributes:
         for result in results:
             result.set_type(_wide(result.type))
     return results
