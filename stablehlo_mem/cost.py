@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from stablehlo_mem.fusion import CLASSES, ELEMENTWISE, Class, buffer_bytes, dot_sizes, plan_buffers
+from stablehlo_mem.fusion import plan_buffers
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, Class, buffer_bytes, dot_sizes
 from stablehlo_mem.targets.chips import Chip
 
 ELEMENT_FLOPS: dict[str, int] = {

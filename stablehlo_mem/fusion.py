@@ -1,176 +1,33 @@
 """What each kind of target keeps in memory: which values of a block get a buffer, and who reads it.
 
 XLA's compilers fuse ops into kernels. A kernel is named by the op that writes its result; every other op in it is
-fused away. The model has one table (`CLASSES`) and one backward sweep (`plan_buffers`), in which each op tells its
-operands whether it computes them on the fly or reads them from memory.
+fused away. The model has one table (`op_classes.CLASSES`) and one backward sweep (`plan_buffers`), in which each op
+tells its operands whether its kernel computes them on the fly or reads them from memory.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import enum
-import math
 from typing import Any
 
-from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes
+from stablehlo_mem import scratch
+from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.op_classes import (
+    ELEMENTWISE,
+    FUSIBLE,
+    Class,
+    classify,
+    dot_sizes,
+    invariant_carries,
+    origin,
+)
 from stablehlo_mem.targets.chips import Chip
 
-
-class Class(enum.Enum):
-    """How an op meets fusion."""
-
-    VIEW = enum.auto()  # its operand's buffer under another type
-    GENERATE = enum.auto()  # no data to read: made again wherever it is used
-    CHEAP = enum.auto()  # elementwise, made again in every kernel that uses it
-    EXPENSIVE = enum.auto()  # elementwise, kept when several kernels use it
-    MOVE = enum.auto()  # moves elements: fused like CHEAP, but never written over its operand
-    REDUCE = enum.auto()
-    DOT = enum.auto()
-    UPDATE = enum.auto()  # writes each result over the operand in the same place
-    CONTROL = enum.auto()  # has blocks of its own
-    RETURN = enum.auto()
-    OPAQUE = enum.auto()  # a kernel of its own: operands and results in memory
-
-
-CLASSES: dict[str, Class] = {
-    **dict.fromkeys(
-        (
-            "stablehlo.reshape",
-            "stablehlo.optimization_barrier",
-            "stablehlo.bitcast_convert",
-            "stablehlo.get_tuple_element",
-            "mhlo.bitcast",
-            "sdy.sharding_constraint",
-        ),
-        Class.VIEW,
-    ),
-    **dict.fromkeys(
-        (
-            "stablehlo.constant",
-            "stablehlo.iota",
-            "stablehlo.create_token",
-            "stablehlo.after_all",
-            "stablehlo.partition_id",
-            "stablehlo.replica_id",
-            "chlo.constant",
-        ),
-        Class.GENERATE,
-    ),
-    **{
-        f"stablehlo.{name}": Class.CHEAP
-        for name in (
-            "abs",
-            "add",
-            "and",
-            "ceil",
-            "clamp",
-            "compare",
-            "complex",
-            "convert",
-            "count_leading_zeros",
-            "floor",
-            "imag",
-            "is_finite",
-            "maximum",
-            "minimum",
-            "multiply",
-            "negate",
-            "not",
-            "or",
-            "popcnt",
-            "real",
-            "reduce_precision",
-            "round_nearest_afz",
-            "round_nearest_even",
-            "select",
-            "shift_left",
-            "shift_right_arithmetic",
-            "shift_right_logical",
-            "sign",
-            "subtract",
-            "xor",
-            "map",
-        )
-    },
-    **{
-        f"stablehlo.{name}": Class.EXPENSIVE
-        for name in (
-            "atan2",
-            "cbrt",
-            "cosine",
-            "divide",
-            "exponential",
-            "exponential_minus_one",
-            "log",
-            "log_plus_one",
-            "logistic",
-            "power",
-            "remainder",
-            "rsqrt",
-            "sine",
-            "sqrt",
-            "tan",
-            "tanh",
-        )
-    },
-    **{
-        f"chlo.{name}": Class.EXPENSIVE
-        for name in (
-            "acos",
-            "acosh",
-            "asin",
-            "asinh",
-            "atan",
-            "atanh",
-            "bessel_i1e",
-            "cosh",
-            "digamma",
-            "erf",
-            "erf_inv",
-            "erfc",
-            "lgamma",
-            "next_after",
-            "polygamma",
-            "sinh",
-            "square",
-            "tan",
-            "zeta",
-        )
-    },
-    **{
-        f"stablehlo.{name}": Class.MOVE
-        for name in (
-            "broadcast_in_dim",
-            "concatenate",
-            "dynamic_slice",
-            "gather",
-            "pad",
-            "reduce_window",
-            "reverse",
-            "slice",
-            "transpose",
-        )
-    },
-    "stablehlo.reduce": Class.REDUCE,
-    "stablehlo.dot_general": Class.DOT,
-    "stablehlo.dynamic_update_slice": Class.UPDATE,
-    "stablehlo.scatter": Class.UPDATE,
-    "stablehlo.sort": Class.UPDATE,
-    **dict.fromkeys(("stablehlo.while", "stablehlo.case", "stablehlo.if"), Class.CONTROL),
-    **dict.fromkeys(("func.return", "stablehlo.return", "sdy.return"), Class.RETURN),
-}
-"""Any op that is not named here is OPAQUE."""
-
-ELEMENTWISE = frozenset({Class.CHEAP, Class.EXPENSIVE})
-_FUSIBLE = ELEMENTWISE | {Class.MOVE}
 _SLICES = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gather"})
 _MAX_COPIES = 8
 """A value used by more kernels than this is kept even if cheap."""
 _DRAWN_DEPTH = 48
 """A value made from nothing by a longer chain of ops (random numbers) is made once and kept."""
-_CUSTOM_TOP_K = 16
-"""XLA:GPU sorts for a longer top-k."""
 _FROM_MEMORY: dict[str, frozenset[str]] = {
     "cpu": frozenset({"stablehlo.concatenate", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.sort"}),
     "cuda": frozenset({"stablehlo.sort"}),
@@ -181,16 +38,10 @@ _FROM_MEMORY: dict[str, frozenset[str]] = {
 """Ops that a kind of target does not fuse with what computes their operands, though others do."""
 _KEPT_RESULTS = frozenset({"stablehlo.concatenate", "stablehlo.gather", "stablehlo.reduce_window"})
 """Moves that the TPU does not fuse into their users either."""
-_CPU_WINDOW = 32
-"""XLA:CPU reduces longer dimensions in windows of this many elements, as a tree, and reads them from memory."""
-_CUDA_ROW = 4096
-"""XLA:GPU reduces longer dimensions in two steps, with about the square root of their length partial results."""
 _CUDA_NESTED = 16
 """XLA:GPU computes a reduction inside the next one if that is one step, this many times longer ..."""
 _CUDA_CACHE = 50 * 2**20
 """... and what it reads fits the L2 cache."""
-_CUDA_TILES = 4 * 132
-"""XLA:GPU splits the contraction of a dot with fewer output tiles than four waves of blocks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,40 +61,12 @@ class Buffers:
     scratch: tuple[int, ...]
 
 
-def classify(op: Op) -> Class:
-    """The class of an op."""
-    return CLASSES.get(op.name, Class.OPAQUE)
-
-
-def buffer_bytes(value: Value, chip: Chip) -> int:
-    """Bytes of a value's buffer on a chip: padded to tiles of the two minor dimensions, whichever order wastes less."""
-    if chip.tile == (1, 1) or len(value.shape) < 2:
-        return value.nbytes
-    rows, columns = value.shape[-2:]
-    if not rows or not columns:
-        return 0
-    packing = max(1, int(4 // max(dtype_bytes(value.dtype), 0.5)))
-    high, wide = chip.tile[0] * packing, chip.tile[1]
-    padded = min(_pad(rows, high) * _pad(columns, wide), _pad(columns, high) * _pad(rows, wide))
-    return value.nbytes * padded // (rows * columns)
-
-
-def invariant_carries(op: Op) -> tuple[bool, ...]:
-    """For each carry of a while, whether its body hands it on unchanged."""
-    body = op.blocks[1]
-    return tuple(a == r for a, r in zip(body.arguments, body.returned, strict=True))
-
-
 def plan_buffers(graph: Graph, chip: Chip) -> Buffers:
     """Decides for a block which values have buffers and which kernels read them. Linear in ops."""
     sweep = _Sweep(graph, chip)
     for op in reversed(graph.ops):
         sweep.visit(op)
     return sweep.result()
-
-
-def _pad(size: int, tile: int) -> int:
-    return -(-size // tile) * tile
 
 
 class _Sweep:
@@ -286,7 +109,7 @@ class _Sweep:
         elif kind is Class.GENERATE:
             for value in op.results:
                 self.materialised[value] = bool(self.hard[value]) and op.name != "stablehlo.constant"
-        elif kind in _FUSIBLE:
+        elif kind in FUSIBLE:
             self._visit_fusible(op, kind)
         elif kind is Class.REDUCE:
             self._visit_reduce(op)
@@ -361,7 +184,7 @@ class _Sweep:
         if self.chip.kind != "tpu" or len(source.shape) < 2 or not self._enlarges(op, source.index):
             return
         width, tile = source.shape[-1], self.chip.tile[1]
-        if 0 < width < tile and self.graph.values[_origin(self.graph, source.index)].producer < 0:
+        if 0 < width < tile and self.graph.values[origin(self.graph, source.index)].producer < 0:
             for kernel in kernels:
                 self.scratch[kernel] += source.nbytes * tile // width
 
@@ -379,8 +202,8 @@ class _Sweep:
         )
 
     def _visit_reduce(self, op: Op) -> None:
-        length = self._reduced_length(op)
-        tree = self.chip.kind == "cpu" and len(op.results) == 1 and length > _CPU_WINDOW
+        length = scratch.reduced_length(self.graph, op)
+        tree = self.chip.kind == "cpu" and len(op.results) == 1 and length > scratch.CPU_WINDOW
         kept = tree or not self._is_fused_reduce(op, length)
         for value in op.results:
             self.materialised[value] = kept
@@ -388,7 +211,7 @@ class _Sweep:
         for operand in map(self._below_sign, op.operands) if _is_sum(op) else op.operands:
             (self.hard if tree else self.soft)[operand].update(kernels)
             self.reused[operand] |= not kept and self.reused[op.results[0]]
-        self.scratch[op.index] += self._reduce_scratch(op, tree)
+        self.scratch[op.index] += scratch.reduce_bytes(self.graph, self.chip, op, tree)
 
     def _is_fused_reduce(self, op: Op, length: int) -> bool:
         """Whether the one kernel that uses a reduction's result computes it too."""
@@ -400,7 +223,7 @@ class _Sweep:
         user = self.graph.ops[next(iter(self.soft[value]))]
         if len(self.soft[value]) > 1 or classify(user) is not Class.REDUCE or len(user.results) == 1:
             return False  # an argmin takes in the sums it compares, a minimum does not
-        if not _CUDA_NESTED * length <= self._reduced_length(user) <= _CUDA_ROW:
+        if not _CUDA_NESTED * length <= scratch.reduced_length(self.graph, user) <= scratch.CUDA_ROW:
             return False
         return self._source_bytes(op.operands[0]) <= _CUDA_CACHE
 
@@ -418,32 +241,16 @@ class _Sweep:
         while stack:
             v = stack.pop()
             producer = self.graph.producer(v)
-            if producer is None or classify(producer) not in _FUSIBLE or producer.name in _SLICES:
+            if producer is None or classify(producer) not in FUSIBLE or producer.name in _SLICES:
                 largest = max(largest, self.graph.values[v].nbytes)
                 continue
             stack.extend(o for o in producer.operands if o not in seen)
             seen.update(producer.operands)
         return largest
 
-    def _reduced_length(self, op: Op) -> int:
-        shape = self.graph.values[op.operands[0]].shape
-        return max((shape[d] for d in _integers(self.graph, op, "dimensions")), default=1)
-
-    def _reduce_scratch(self, op: Op, tree: bool) -> int:
-        """Bytes of the partial results of a reduction in several steps."""
-        source = self.graph.values[op.operands[0]]
-        reduced = _integers(self.graph, op, "dimensions")
-        if tree:
-            shape = [-(-n // _CPU_WINDOW) if d in reduced else n for d, n in enumerate(source.shape)]
-            return int(math.prod(shape) * dtype_bytes(source.dtype))
-        length = math.prod(source.shape[d] for d in reduced)
-        if self.chip.kind == "cuda" and length > _CUDA_ROW:
-            return sum(self.graph.values[v].nbytes for v in op.results) * math.isqrt(length)
-        return 0
-
     def _visit_dot(self, op: Op) -> None:
         value = op.results[0]
-        split = self._contraction_splits(op) if self.chip.kind == "cuda" else 1
+        split = scratch.contraction_splits(self.graph, self.chip, op)
         kept = not self._is_epilogue(value)
         self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[value]
@@ -454,10 +261,7 @@ class _Sweep:
             else:
                 self.soft[operand] |= kernels
                 self.gemm[operand] |= self.chip.kind == "cuda"
-        if split > 1:
-            self.scratch[op.index] += self._split_scratch(op, split)
-        if self.chip.kind == "cpu":
-            self.scratch[op.index] += self._upcast_scratch(op) + self._transposed_bytes(op)
+        self.scratch[op.index] += scratch.dot_bytes(self.graph, self.chip, op, split)
 
     def _is_epilogue(self, dot: int) -> bool:
         """Whether the one kernel that uses a dot's result computes it too."""
@@ -467,32 +271,6 @@ class _Sweep:
         if root.index in self.with_dot:
             return False
         return classify(root) in ELEMENTWISE and (self.chip.kind == "tpu" or self.chain[dot])
-
-    def _contraction_splits(self, op: Op) -> int:
-        rows, columns, batch, depth = dot_sizes(self.graph, op)
-        tiles = -(-rows // 64) * -(-columns // 64) * batch
-        splits = min(_CUDA_TILES // max(1, tiles), 256, depth // 1024)
-        return 2 ** (splits.bit_length() - 1) if splits > 1 else 1
-
-    def _upcast_scratch(self, op: Op) -> int:
-        """Bytes of the float32 copies XLA:CPU makes of a dot's operands and result in a narrower float."""
-        values = [self.graph.values[v] for v in (*dict.fromkeys(op.operands), *op.results)]
-        return sum(2 * v.nbytes for v in values if v.dtype in ("bf16", "f16"))
-
-    def _transposed_bytes(self, op: Op) -> int:
-        """Bytes of XLA:CPU's copies of a dot's operands whose batch dimensions do not come first."""
-        numbers: Any = _dot_numbers(self.graph, op)
-        batches = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
-        pairs = zip(op.operands, batches, strict=True)
-        return sum(self.graph.values[v].nbytes for v, dims in pairs if list(dims) != list(range(len(dims))))
-
-    def _split_scratch(self, op: Op, split: int) -> int:
-        """Bytes of the partial results of a split contraction, and of its operands padded to whole parts."""
-        depth = dot_sizes(self.graph, op)[3]
-        partial = self.graph.values[op.results[0]].nbytes * split
-        if depth % (split * 4) == 0:
-            return partial
-        return partial + sum(self.graph.values[v].nbytes for v in op.operands)
 
     def _visit_kernel(self, op: Op, kind: Class) -> None:
         invariant = invariant_carries(op) if op.name == "stablehlo.while" else ()
@@ -505,41 +283,7 @@ class _Sweep:
         for value in op.captures:
             if not self.generated[value]:
                 self.hard[value].add(op.index)
-        self.scratch[op.index] += self._kernel_scratch(op)
-
-    def _kernel_scratch(self, op: Op) -> int:
-        if op.name == "stablehlo.while" and self.chip.kind == "tpu":
-            return _hoisted_bytes(op.blocks[1])
-        if op.name == "stablehlo.convolution":
-            return self._convolution_scratch(op)
-        if op.name == "chlo.top_k" and self.chip.kind == "cuda" and self._top_k(op) > _CUSTOM_TOP_K:
-            return math.prod(self.graph.values[op.operands[0]].shape) * 4
-        if op.name == "stablehlo.fft" and self.chip.kind == "tpu":
-            return 2 * sum(buffer_bytes(self.graph.values[v], self.chip) for v in op.operands + op.results)
-        if op.name == "stablehlo.sort" and self.chip.kind != "cpu":
-            return buffer_bytes(self.graph.values[op.operands[0]], self.chip)
-        return 0
-
-    def _top_k(self, op: Op) -> int:
-        return ir.IntegerAttr(self.graph.handles[op.index].attributes["k"]).value
-
-    def _convolution_scratch(self, op: Op) -> int:
-        """Bytes of the copies with features last and padding applied. The TPU needs none."""
-        left, result = self.graph.values[op.operands[0]], self.graph.values[op.results[0]]
-        features_last = "f]x[" in str(self.graph.handles[op.index].attributes["dimension_numbers"]).replace(" ", "")
-        if self.chip.kind == "cpu":
-            return 0 if features_last else left.nbytes + result.nbytes
-        copied = not features_last or self._is_padded_first(op)
-        return left.nbytes if copied and self.chip.kind == "cuda" else 0
-
-    def _is_padded_first(self, op: Op) -> bool:
-        """Whether cuDNN cannot pad a convolution's input on the fly: uneven, negative or interior padding."""
-        attributes = self.graph.handles[op.index].attributes
-        if "padding" not in attributes:
-            return False
-        padding = ir.DenseIntElementsAttr(attributes["padding"])
-        pairs = [padding[i] for i in range(len(padding))]
-        return any(low != high or low < 0 for low, high in zip(pairs[::2], pairs[1::2], strict=True))
+        self.scratch[op.index] += scratch.opaque_bytes(self.graph, self.chip, op)
 
     def result(self) -> Buffers:
         reads: list[list[int]] = [[] for _ in self.graph.ops]
@@ -566,55 +310,8 @@ def _find_generated(graph: Graph) -> tuple[list[bool], list[bool]]:
     depth = [0] * len(graph.values)
     for op in graph.ops:
         kind = classify(op)
-        if kind is Class.GENERATE or (kind in _FUSIBLE | {Class.VIEW} and all(generated[v] for v in op.operands)):
+        if kind is Class.GENERATE or (kind in FUSIBLE | {Class.VIEW} and all(generated[v] for v in op.operands)):
             for value in op.results:
                 generated[value] = True
                 depth[value] = 1 + max((depth[v] for v in op.operands), default=0)
     return generated, [d > _DRAWN_DEPTH for d in depth]
-
-
-def _hoisted_bytes(body: Graph) -> int:
-    """Bytes of the bfloat16 copies that a TPU makes, before a loop, of the loop's constants that its dots read."""
-    constant = set(body.captured) | {a for a, r in zip(body.arguments, body.returned, strict=True) if a == r}
-    copied: set[int] = set()
-    for op in body.ops:
-        if classify(op) is Class.DOT:
-            copied.update(_origin(body, v) for v in op.operands)
-    return sum(body.values[v].nbytes // 2 for v in copied & constant if body.values[v].dtype == "f32")
-
-
-def _origin(graph: Graph, value: int) -> int:
-    """The value that a chain of views and element moves starts from."""
-    producer = graph.producer(value)
-    while producer is not None and classify(producer) in (Class.VIEW, Class.MOVE):
-        value = producer.operands[0]
-        producer = graph.producer(value)
-    return value
-
-
-def _integers(graph: Graph, op: Op, attribute: str) -> tuple[int, ...]:
-    return tuple(ir.DenseI64ArrayAttr(graph.handles[op.index].attributes[attribute]))
-
-
-def owner(graph: Graph, value: int) -> int:
-    """The value whose buffer a view shows."""
-    producer = graph.producer(value)
-    while producer is not None and classify(producer) is Class.VIEW:
-        value = producer.operands[min(graph.values[value].result, len(producer.operands) - 1)]
-        producer = graph.producer(value)
-    return value
-
-
-def _dot_numbers(graph: Graph, op: Op) -> Any:
-    return stablehlo.DotDimensionNumbers(graph.handles[op.index].attributes["dot_dimension_numbers"])
-
-
-def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
-    """(rows, columns, batch, contraction) of a dot_general, in elements."""
-    numbers: Any = _dot_numbers(graph, op)
-    left, right = (graph.values[v] for v in op.operands[:2])
-    batch = math.prod(left.shape[d] for d in numbers.lhs_batching_dimensions)
-    depth = math.prod(left.shape[d] for d in numbers.lhs_contracting_dimensions)
-    rows = math.prod(left.shape) // max(1, batch * depth)
-    columns = math.prod(right.shape) // max(1, batch * depth)
-    return rows, columns, batch, depth

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from stablehlo_mem.fusion import ELEMENTWISE, Class, buffer_bytes, classify, owner, plan_buffers
+from stablehlo_mem.fusion import plan_buffers
 from stablehlo_mem.ir.graph import Graph, Op, Path
+from stablehlo_mem.op_classes import ELEMENTWISE, Class, buffer_bytes, classify, owner
 from stablehlo_mem.schedule import order_kernels
 from stablehlo_mem.targets.chips import Chip
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from stablehlo_mem.errors import InputError
-from stablehlo_mem.fusion import buffer_bytes
 from stablehlo_mem.ir.bindings import clone_module, functions, ir
 from stablehlo_mem.ir.graph import Graph, build_graph
 from stablehlo_mem.memory import Live, LiveValue, MemoryProfile, Path, Peak, find_peak
+from stablehlo_mem.op_classes import buffer_bytes
 from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.targets.chips import Chip
 

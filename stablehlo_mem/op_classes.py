@@ -1,0 +1,127 @@
+"""How each op meets fusion, in one table, and the facts of single ops and values that the memory model asks for."""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Any
+
+from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes
+from stablehlo_mem.targets.chips import Chip
+
+
+class Class(enum.Enum):
+    """How an op meets fusion."""
+
+    VIEW = enum.auto()  # its operand's buffer under another type
+    GENERATE = enum.auto()  # no data to read: made again wherever it is used
+    CHEAP = enum.auto()  # elementwise, made again in every kernel that uses it
+    EXPENSIVE = enum.auto()  # elementwise, kept when several kernels use it
+    MOVE = enum.auto()  # moves elements: fused like CHEAP, but never written over its operand
+    REDUCE = enum.auto()
+    DOT = enum.auto()
+    UPDATE = enum.auto()  # writes each result over the operand in the same place
+    CONTROL = enum.auto()  # has blocks of its own
+    RETURN = enum.auto()
+    OPAQUE = enum.auto()  # a kernel of its own: operands and results in memory
+
+
+def _named(dialect: str, names: str, kind: Class) -> dict[str, Class]:
+    return {f"{dialect}.{name}": kind for name in names.split()}
+
+
+CLASSES: dict[str, Class] = {
+    **_named("stablehlo", "reshape optimization_barrier bitcast_convert get_tuple_element", Class.VIEW),
+    **_named("sdy", "sharding_constraint", Class.VIEW),
+    **_named("stablehlo", "constant iota create_token after_all partition_id replica_id", Class.GENERATE),
+    **_named("chlo", "constant", Class.GENERATE),
+    **_named("stablehlo", "abs add and ceil clamp compare complex convert count_leading_zeros floor imag", Class.CHEAP),
+    **_named("stablehlo", "is_finite map maximum minimum multiply negate not or popcnt real select sign", Class.CHEAP),
+    **_named("stablehlo", "reduce_precision round_nearest_afz round_nearest_even subtract xor", Class.CHEAP),
+    **_named("stablehlo", "shift_left shift_right_arithmetic shift_right_logical", Class.CHEAP),
+    **_named("stablehlo", "atan2 cbrt cosine divide exponential exponential_minus_one log", Class.EXPENSIVE),
+    **_named("stablehlo", "log_plus_one logistic power remainder rsqrt sine sqrt tan tanh", Class.EXPENSIVE),
+    **_named("chlo", "acos acosh asin asinh atan atanh bessel_i1e cosh digamma erf erf_inv erfc", Class.EXPENSIVE),
+    **_named("chlo", "lgamma next_after polygamma sinh square tan zeta", Class.EXPENSIVE),
+    **_named("stablehlo", "broadcast_in_dim concatenate dynamic_slice gather pad reduce_window", Class.MOVE),
+    **_named("stablehlo", "reverse slice transpose", Class.MOVE),
+    **_named("stablehlo", "reduce", Class.REDUCE),
+    **_named("stablehlo", "dot_general", Class.DOT),
+    **_named("stablehlo", "dynamic_update_slice scatter sort", Class.UPDATE),
+    **_named("stablehlo", "while case if", Class.CONTROL),
+    **_named("stablehlo", "return", Class.RETURN),
+    **_named("func", "return", Class.RETURN),
+    **_named("sdy", "return", Class.RETURN),
+}
+"""Any op that is not named here is OPAQUE."""
+
+ELEMENTWISE = frozenset({Class.CHEAP, Class.EXPENSIVE})
+FUSIBLE = ELEMENTWISE | {Class.MOVE}
+
+
+def classify(op: Op) -> Class:
+    """The class of an op."""
+    return CLASSES.get(op.name, Class.OPAQUE)
+
+
+def buffer_bytes(value: Value, chip: Chip) -> int:
+    """Bytes of a value's buffer on a chip: padded to tiles of the two minor dimensions, whichever order wastes less."""
+    if chip.tile == (1, 1) or len(value.shape) < 2:
+        return value.nbytes
+    rows, columns = value.shape[-2:]
+    if not rows or not columns:
+        return 0
+    packing = max(1, int(4 // max(dtype_bytes(value.dtype), 0.5)))
+    high, wide = chip.tile[0] * packing, chip.tile[1]
+    padded = min(_pad(rows, high) * _pad(columns, wide), _pad(columns, high) * _pad(rows, wide))
+    return value.nbytes * padded // (rows * columns)
+
+
+def invariant_carries(op: Op) -> tuple[bool, ...]:
+    """For each carry of a while, whether its body hands it on unchanged."""
+    body = op.blocks[1]
+    return tuple(a == r for a, r in zip(body.arguments, body.returned, strict=True))
+
+
+def owner(graph: Graph, value: int) -> int:
+    """The value whose buffer a view shows."""
+    producer = graph.producer(value)
+    while producer is not None and classify(producer) is Class.VIEW:
+        value = producer.operands[min(graph.values[value].result, len(producer.operands) - 1)]
+        producer = graph.producer(value)
+    return value
+
+
+def origin(graph: Graph, value: int) -> int:
+    """The value that a chain of views and element moves starts from."""
+    producer = graph.producer(value)
+    while producer is not None and classify(producer) in (Class.VIEW, Class.MOVE):
+        value = producer.operands[0]
+        producer = graph.producer(value)
+    return value
+
+
+def integers(graph: Graph, op: Op, attribute: str) -> tuple[int, ...]:
+    """An i64 array attribute of an op."""
+    return tuple(ir.DenseI64ArrayAttr(graph.handles[op.index].attributes[attribute]))
+
+
+def dot_numbers(graph: Graph, op: Op) -> Any:
+    """The dimension numbers of a dot_general."""
+    return stablehlo.DotDimensionNumbers(graph.handles[op.index].attributes["dot_dimension_numbers"])
+
+
+def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
+    """(rows, columns, batch, contraction) of a dot_general, in elements."""
+    numbers: Any = dot_numbers(graph, op)
+    left, right = (graph.values[v] for v in op.operands[:2])
+    batch = math.prod(left.shape[d] for d in numbers.lhs_batching_dimensions)
+    depth = math.prod(left.shape[d] for d in numbers.lhs_contracting_dimensions)
+    rows = math.prod(left.shape) // max(1, batch * depth)
+    columns = math.prod(right.shape) // max(1, batch * depth)
+    return rows, columns, batch, depth
+
+
+def _pad(size: int, tile: int) -> int:
+    return -(-size // tile) * tile
