@@ -45,7 +45,13 @@ class _Rewrite:
                 self.emit_loop(phase)
         self.move_outside_ops(self.region.phases, anchor)
         for op in reversed(owned):
-            self.graph.handles[op].erase()
+            self.erase(self.graph.handles[op])
+
+    def erase(self, op: Any) -> None:
+        """Erasing an op with uses would crash the process much later."""
+        if any(True for result in op.results for _ in result.uses):
+            raise ValueError(f"{op.name} is still used outside its loops")
+        op.erase()
 
     def move_outside_ops(self, before_loop: int, anchor: Any) -> None:
         for op in sorted(self.region.placement):

@@ -74,8 +74,7 @@ def form_region(graph: Graph, axis: Axis) -> Region | None:
     primary: dict[int, Node] = {}
     for node in axis.nodes:
         primary.setdefault(node.op, node)
-    whole = _used_whole(graph, axis, primary)
-    owned = _owned(graph, primary, whole)
+    owned, whole = _settle(graph, axis, primary)
     producers = {u: n if n and _stays_inside(graph, n, owned) else None for u, n in axis.producers.items()}
     leaving = {v: primary[op] for op in sorted(owned) for v in graph.ops[op].results if v in whole}
     if axis.seed[0] in leaving or graph.values[axis.seed[0]].producer not in owned:
@@ -94,9 +93,23 @@ def form_region(graph: Graph, axis: Axis) -> Region | None:
     return Region(axis, tuple(left), count, phases.phase_of, producers, frozenset(owned), placement)
 
 
+def _settle(graph: Graph, axis: Axis, primary: Mapping[int, Node]) -> tuple[set[int], set[int]]:
+    """The ops that only run in loops, and the values needed whole: each decides the other, up to a fixpoint.
+
+    A split op that stays outside after all needs its own operands whole.
+    """
+    whole = _used_whole(graph, axis, primary)
+    while True:
+        owned = _owned(graph, primary, whole)
+        outside = {v for op in primary if op not in owned for v in graph.ops[op].operands}
+        if outside <= whole:
+            return owned, whole
+        whole |= outside
+
+
 def _used_whole(graph: Graph, axis: Axis, primary: Mapping[int, Node]) -> set[int]:
-    """Values that somebody outside, or a node, needs whole."""
-    whole: set[int] = set()
+    """Values that somebody outside, or a node, needs whole; a slice along a dimension nobody computes it by is one."""
+    whole = {value for (value, _), node in axis.producers.items() if node is None}
     for op in graph.ops:
         whole.update(op.captures)
         if op.index not in primary:

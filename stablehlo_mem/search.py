@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
@@ -11,6 +12,8 @@ from stablehlo_mem.memory import Peak, find_peak
 from stablehlo_mem.passes import PASSES, Pass
 from stablehlo_mem.passes.normalise import attach_rules
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step
+
+_log = logging.getLogger(__name__)
 
 _MAX_STEPS = 64
 _MAX_TIGHTENINGS = 4
@@ -83,7 +86,12 @@ def _follow(state: State, candidates: list[Candidate], goal: Goal) -> State | No
     """The first candidate that reaches the goal; if none does, the one of the first few that comes nearest."""
     best: State | None = None
     for candidate in candidates[:_TRIED]:
-        new = _take(state, candidate, goal)
+        try:
+            new = _take(state, candidate, goal)
+        except PassError:
+            # The part is left alone; the log has what a bug report needs.
+            _log.exception("left alone: %s", candidate.summary)
+            continue
         if new is not None and (best is None or new.peak.temp_bytes < best.peak.temp_bytes):
             best = new
         if best is not None and best.peak.temp_bytes <= goal.temp_bytes:

@@ -34,15 +34,22 @@ def i32(value: int) -> Any:
 
 def zeros(mlir_type: Any) -> Any:
     """A zero-filled tensor of a type (false for predicates), as a splat constant."""
-    return stablehlo.constant(ir.DenseElementsAttr.get_splat(mlir_type, _zero(mlir_type.element_type)))
+    return _splat(mlir_type, 0)
 
 
-def _zero(element: Any) -> Any:
+def ones(mlir_type: Any) -> Any:
+    """A tensor of ones."""
+    return _splat(mlir_type, 1)
+
+
+def _splat(mlir_type: Any, value: int) -> Any:
+    element = mlir_type.element_type
     if isinstance(element, ir.ComplexType):
-        return ir.Attribute.parse(f"#complex.number<:{element.element_type} 0.0, 0.0>")
-    if isinstance(element, ir.IntegerType):
-        return ir.IntegerAttr.get(element, 0)
-    return ir.FloatAttr.get(element, 0.0)
+        # The bindings' splats take no complex numbers.
+        return stablehlo.constant(ir.Attribute.parse(f"dense<({value}.0, 0.0)> : {mlir_type}"))
+    is_integer = isinstance(element, ir.IntegerType)
+    scalar = ir.IntegerAttr.get(element, value) if is_integer else ir.FloatAttr.get(element, value)
+    return stablehlo.constant(ir.DenseElementsAttr.get_splat(mlir_type, scalar))
 
 
 def broadcast(value: Any, mlir_type: Any, dims: Sequence[int] = ()) -> Any:

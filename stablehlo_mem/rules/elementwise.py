@@ -48,15 +48,15 @@ def _emit_constant(site: Site) -> list[Any]:
 
 def _emit_iota(site: Site) -> list[Any]:
     """Iota of the chunk, shifted by its start where the axis is the counted dimension."""
-    (iota,) = build.clone_with(site.op, (), site.result_shapes)
     dimension = site.op.attributes["iota_dimension"].value
-    axis = site.node.result_dims[0]
-    if axis != dimension:
-        return [iota]
-    stride = site.op.results[0].type.shape[dimension] // site.node.n
-    start = stablehlo.multiply(site.start, build.i32(stride))
-    offset = build.broadcast(build.convert(start, iota.type.element_type), iota.type)
-    return [stablehlo.add(iota, offset)]
+    whole = site.op.results[0].type
+    if site.node.result_dims[0] != dimension:
+        return build.clone_with(site.op, (), site.result_shapes)
+    # Counted in i32 and converted once: adding the start in a narrow float would round twice.
+    counted = build.tensor(site.result_shapes[0], ir.IntegerType.get_signless(32))
+    iota = stablehlo.iota(counted, site.op.attributes["iota_dimension"])
+    start = stablehlo.multiply(site.start, build.i32(whole.shape[dimension] // site.node.n))
+    return [build.convert(stablehlo.add(iota, build.broadcast(start, counted)), whole.element_type)]
 
 
 ROWS: dict[str, Row] = {

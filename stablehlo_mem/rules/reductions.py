@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,37 +60,17 @@ SUM = Reduction(_zero_sums, _add_sums, _zero_operand, _sums_floats)
 
 
 def _identity(op: Any, mlir_type: Any) -> Any | None:
-    """The neutral scalar of a one-op reducer, None where only the op's own init can serve."""
-    element = mlir_type.element_type
-    if isinstance(element, ir.ComplexType) and _body_name(op) != "stablehlo.add":
-        return None
-    if isinstance(element, ir.IntegerType):
-        return _integer_identity(_body_name(op), element)
-    values = {"add": 0.0, "multiply": 1.0, "maximum": -math.inf, "minimum": math.inf}
-    value = values.get(_body_name(op).removeprefix("stablehlo."))
-    if value is None:
-        return None
-    return build.zeros(mlir_type) if value == 0.0 else _scalar(mlir_type, ir.FloatAttr.get(element, value))
+    """The neutral scalar of a sum or product; None where the op's own init serves.
 
-
-def _integer_identity(name: str, element: Any) -> Any | None:
-    low, high = (
-        (0, 2**element.width - 1)
-        if _is_unsigned(element)
-        else (-(2 ** (element.width - 1)), 2 ** (element.width - 1) - 1)
-    )
-    ones = high if _is_unsigned(element) else -1
-    values = {"add": 0, "or": 0, "xor": 0, "multiply": 1, "and": ones, "maximum": low, "minimum": high}
-    value = values.get(name.removeprefix("stablehlo."))
-    return None if value is None else _scalar(build.tensor((), element), ir.IntegerAttr.get(element, value))
-
-
-def _is_unsigned(element: Any) -> bool:
-    return element.is_unsigned or element.width == 1
-
-
-def _scalar(mlir_type: Any, attribute: Any) -> Any:
-    return stablehlo.constant(ir.DenseElementsAttr.get_splat(mlir_type, attribute))
+    Max, min, and, or fold their init in any number of times without harm, and other reducers may by the
+    specification.
+    """
+    name = _body_name(op)
+    if name in ("stablehlo.add", "stablehlo.xor"):
+        return build.zeros(mlir_type)
+    if name == "stablehlo.multiply":
+        return build.ones(mlir_type)
+    return None
 
 
 def _emit_reduce(site: Site) -> list[Any]:
