@@ -134,7 +134,8 @@ class _Walk:
         self.ending = self._find_ending()
 
     def run(self) -> Peak:
-        best = Peak(0, (), max(0, len(self.graph.ops) - 1), ())
+        highest = 0
+        at_best: _Moment | None = None
         for wave in self.waves:
             for index in wave:
                 op = self.graph.ops[index]
@@ -143,12 +144,13 @@ class _Walk:
                         self._allocate(op, value)
                 here = self.total + self.buffers.scratch[index]
                 inner = self._nested_peak(op)
-                if here + (inner.temp_bytes if inner else 0) > best.temp_bytes:
-                    best = self._peak(op, here, inner)
+                if here + (inner.temp_bytes if inner else 0) > highest:
+                    highest = here + (inner.temp_bytes if inner else 0)
+                    at_best = _Moment(op, here, inner, self.slot.copy(), self.size.copy())
             for index in wave:
                 for value in self.ending[index]:
                     self._release(value)
-        return best
+        return self._peak(at_best) if at_best else Peak(0, (), max(0, len(self.graph.ops) - 1), ())
 
     def _allocate(self, op: Op, value: int) -> None:
         donor = self._donor(op, value)
@@ -246,10 +248,22 @@ class _Walk:
             peaks.append(Peak(peak.temp_bytes, step + peak.path, peak.op, live))
         return max(peaks, key=lambda p: p.temp_bytes)
 
-    def _peak(self, op: Op, here: int, inner: Peak | None) -> Peak:
-        live = [Live((), value, self.size[slot]) for value, slot in self.slot.items()]
+    def _peak(self, moment: _Moment) -> Peak:
+        op, inner = moment.op, moment.inner
+        live = [Live((), value, moment.size[slot]) for value, slot in moment.slot.items()]
         live += inner.live if inner else ()
         live.sort(key=lambda v: -v.nbytes)
         if inner is None or not inner.temp_bytes:
-            return Peak(here, (), op.index, tuple(live))
-        return Peak(here + inner.temp_bytes, inner.path, inner.op, tuple(live))
+            return Peak(moment.here, (), op.index, tuple(live))
+        return Peak(moment.here + inner.temp_bytes, inner.path, inner.op, tuple(live))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Moment:
+    """What was alive while one op ran: bytes of this block, the nested peak, and the slots with their sizes."""
+
+    op: Op
+    here: int
+    inner: Peak | None
+    slot: dict[int, int]
+    size: dict[int, int]
