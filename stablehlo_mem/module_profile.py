@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stablehlo_mem.errors import InputError
-from stablehlo_mem.ir.bindings import clone_module, functions, ir
+from stablehlo_mem.ir.bindings import clone_module, functions, ir, is_splat_constant
 from stablehlo_mem.ir.graph import Graph, build_graph
 from stablehlo_mem.memory import Live, LiveValue, MemoryProfile, Path, Peak, find_peak
 from stablehlo_mem.op_classes import buffer_bytes
@@ -77,7 +77,7 @@ def _constant_bytes(graph: Graph) -> int:
         block.values[op.results[0]].nbytes
         for block in _blocks(graph)
         for op in block.ops
-        if op.name == "stablehlo.constant" and not _is_splat(block.handles[op.index].attributes["value"])
+        if op.name == "stablehlo.constant" and not is_splat_constant(block.handles[op.index])
     )
 
 
@@ -86,10 +86,6 @@ def _blocks(graph: Graph) -> Iterator[Graph]:
     for op in graph.ops:
         for block in op.blocks:
             yield from _blocks(block)
-
-
-def _is_splat(attribute: Any) -> bool:
-    return isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat
 
 
 def _describe(graph: Graph, live: Live) -> LiveValue:

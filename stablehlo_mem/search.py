@@ -129,7 +129,7 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
     try:
         _pass_of(step).apply(module, step)
         module.operation.verify()
-    except (ValueError, ir.MLIRError) as error:
+    except Exception as error:
         raise PassError(step.pass_name, str(error), before) from error
     attach_rules(module)
     return State(

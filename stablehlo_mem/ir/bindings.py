@@ -22,12 +22,14 @@ __all__ = [
     "PassManager",
     "chlo",
     "clone_module",
+    "dense_value",
     "deserialize_portable_artifact",
     "fingerprint",
     "func",
     "functions",
     "inlined_func_call",
     "ir",
+    "is_splat_constant",
     "make_ir_context",
     "module_bytes",
     "parse_artifact",
@@ -115,6 +117,23 @@ def walk_operations(root: Any) -> Iterator[Any]:
             for op in block.operations:
                 yield op.operation
                 yield from walk_operations(op)
+
+
+def dense_value(op: Any) -> ir.DenseElementsAttr | None:
+    """The value of a constant op, None where it is no dense array or one the bindings cannot hold (complex numbers)."""
+    try:
+        value = op.attributes["value"]
+    except TypeError:
+        return None
+    return value if isinstance(value, ir.DenseElementsAttr) else None
+
+
+def is_splat_constant(op: Any) -> bool:
+    """Whether a constant op repeats one value."""
+    value = dense_value(op)
+    if value is not None:
+        return value.is_splat
+    return "dense<(" in op.get_asm(large_elements_limit=4)
 
 
 def source_line(location: ir.Location) -> str:

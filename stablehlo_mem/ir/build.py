@@ -46,7 +46,8 @@ def _splat(mlir_type: Any, value: int) -> Any:
     element = mlir_type.element_type
     if isinstance(element, ir.ComplexType):
         # The bindings' splats take no complex numbers.
-        return stablehlo.constant(ir.Attribute.parse(f"dense<({value}.0, 0.0)> : {mlir_type}"))
+        parts = tensor(mlir_type.shape, element.element_type)
+        return stablehlo.complex(_splat(parts, value), _splat(parts, 0))
     is_integer = isinstance(element, ir.IntegerType)
     scalar = ir.IntegerAttr.get(element, value) if is_integer else ir.FloatAttr.get(element, value)
     return stablehlo.constant(ir.DenseElementsAttr.get_splat(mlir_type, scalar))

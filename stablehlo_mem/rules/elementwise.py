@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stablehlo_mem.ir import build
-from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
 from stablehlo_mem.rules.row import Row, Site
 from stablehlo_mem.rules.rule import Rule, elementwise_rule
 
@@ -30,18 +30,15 @@ def _same_shape_rule(op: Any) -> Rule | None:
     return elementwise_rule(len(shape), shape, ranks, len(op.results))
 
 
-def _is_splat(op: Any) -> bool:
-    value = op.attributes["value"]
-    return isinstance(value, ir.DenseElementsAttr) and value.is_splat
-
-
 def _constant_rule(op: Any) -> Rule | None:
     """Splats exist at any size; other constants are whole values to be sliced."""
-    return _same_shape_rule(op) if _is_splat(op) else None
+    value = dense_value(op)
+    return _same_shape_rule(op) if value is not None and value.is_splat else None
 
 
 def _emit_constant(site: Site) -> list[Any]:
-    value = ir.DenseElementsAttr(site.op.attributes["value"])
+    value = dense_value(site.op)
+    assert value is not None
     chunk_type = build.retype(site.op.results[0].type, site.result_shapes[0])
     return [stablehlo.constant(ir.DenseElementsAttr.get_splat(chunk_type, value.get_splat_value()))]
 
