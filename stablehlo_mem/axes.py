@@ -127,7 +127,7 @@ class _Growth:
         rule = self.rules[op]
         if rule is None:
             name = self.graph.ops[op].name
-            return Blocked("no-rule", f"{name} has no rule for splitting")
+            return Blocked("no-rule", f"there is no rule for splitting {name}")
         dims: tuple[Dims, ...] = rule.operands if side == "operand" else rule.results
         return place(rule, op, dims[position], dimension, self.n)
 

@@ -42,6 +42,12 @@ def format_bytes(nbytes: int) -> str:
     return f"{'-' if nbytes < 0 else ''}{number} {_UNITS[unit]}"
 
 
+def _apart(*sizes: int) -> list[str]:
+    """Sizes as one reads them, to the byte where different ones would read the same."""
+    short = [format_bytes(size) for size in sizes]
+    return short if len(set(short)) == len(set(sizes)) else [f"{size:,} B" for size in sizes]
+
+
 def format_value(live: LiveValue) -> str:
     """A live value as one reads it: "dot_general f32[8,16384,16384]"."""
     shape = ",".join(str(size) for size in live.shape)
@@ -102,9 +108,9 @@ def headline(plan: Plan) -> str:
 def budget_error_text(plan: Plan) -> str:
     """The message of a `BudgetError`: what was asked, needed and reached, and what stands in the way, with lines."""
     after = plan.after
+    budget, needed, reached = _apart(plan.budget_bytes or 0, plan.before.peak_bytes, after.peak_bytes)
     lines = [
-        f"the budget of {format_bytes(plan.budget_bytes or 0)} cannot be kept on {', '.join(plan.target)}: "
-        f"needed {format_bytes(plan.before.peak_bytes)}, reached {format_bytes(after.peak_bytes)}",
+        f"the budget of {budget} cannot be kept on {', '.join(plan.target)}: needed {needed}, reached {reached}",
         f"  at the smallest peak: {_parts_text(after)}",
     ]
     if after.live:
@@ -112,7 +118,8 @@ def budget_error_text(plan: Plan) -> str:
         lines += [f"  {_live_line(live)}" for live in after.live[:_SHOWN]]
     if plan.refusals:
         lines.append("what stands in the way:")
-        lines += [f"  {_refusal_line(refusal)}" for refusal in plan.refusals[:_SHOWN]]
+        refusals = dict.fromkeys(_refusal_line(refusal) for refusal in plan.refusals)
+        lines += [f"  {line}" for line in list(refusals)[:_SHOWN]]
     return "\n".join(lines)
 
 

@@ -105,6 +105,26 @@ def nested_graph(graph: Graph, path: Path) -> Graph:
     return graph
 
 
+def op_id(main: Graph, path: Path, op: int) -> OpId:
+    """The name of an op of the block a path from `main` leads to."""
+    index = 0
+    graph = main
+    for owner, block in path:
+        index += sum(_size(o) for o in graph.ops[:owner]) + 1
+        index += sum(len_ops(b) for b in graph.ops[owner].blocks[:block])
+        graph = graph.ops[owner].blocks[block]
+    return OpId("main", index + sum(_size(o) for o in graph.ops[:op]))
+
+
+def _size(op: Op) -> int:
+    return 1 + sum(len_ops(block) for block in op.blocks)
+
+
+def len_ops(graph: Graph) -> int:
+    """Number of ops of a block, nested ones included."""
+    return sum(_size(op) for op in graph.ops)
+
+
 def build_graph(block: ir.Block) -> Graph:
     """The graph of a block and, recursively, of the blocks in its ops' regions. Linear in their size."""
     graph, _ = _build(block)

@@ -18,7 +18,7 @@ from typing import Any
 from stablehlo_mem.axes import Axis, Obstacle, RuleBook, grow_axis
 from stablehlo_mem.chunks import LoopCost, loop_cost, round_chunk
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, OpId, entry_graph, nested_graph
+from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, op_id
 from stablehlo_mem.loops import emit_loops
 from stablehlo_mem.memory import Path, Peak
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step
@@ -110,7 +110,7 @@ class _Proposals:
     """The splits of one block."""
 
     def __init__(self, main: Graph, path: Path, peak: Peak, goal: Goal):
-        self.graph = nested_graph(main, path)
+        self.main, self.graph = main, nested_graph(main, path)
         self.path, self.peak, self.goal = path, peak, goal
         self.rules = RuleBook(self.graph)
         self.live = {live.value: live.nbytes for live in peak.live if live.path == path}
@@ -207,26 +207,25 @@ class _Proposals:
 
     def refusal(self, obstacle: Obstacle) -> Refusal:
         op = self.graph.ops[obstacle.op]
-        message = f"dimension {obstacle.dimension} of {self.describe(obstacle.value)} stays whole at {op.name}: "
         return Refusal(
-            op=OpId("main", obstacle.op),
+            op=op_id(self.main, self.path, obstacle.op),
             value=self.describe(obstacle.value),
             nbytes=self.graph.values[obstacle.value].nbytes,
             dimension=obstacle.dimension,
             code=obstacle.blocked.code,
-            message=message + obstacle.blocked.message,
+            message=f"{op.name} stands in the way: {obstacle.blocked.message}",
             location=self.graph.source(obstacle.op),
         )
 
     def needed_whole(self, axis: Axis) -> Refusal:
         value, dimension = axis.seed
         return Refusal(
-            op=OpId("main", self.graph.values[value].producer),
+            op=op_id(self.main, self.path, self.graph.values[value].producer),
             value=self.describe(value),
             nbytes=self.graph.values[value].nbytes,
             dimension=dimension,
             code="needed-whole",
-            message=f"{self.describe(value)} is needed whole after it is computed, e.g. as a result",
+            message="it is needed whole after it is computed, as a result or by an op outside",
             location=self.source(value),
         )
 
