@@ -61,4 +61,4 @@ def test_the_sdist_holds_tests_and_documents_and_no_environment(built):
 
 def test_an_editable_install_makes_only_the_package_importable(tmp_path):
     script = "import importlib.util as u; print([u.find_spec(n) for n in ('passes', 'benchmarks')])"
-    assert run(sys.executable, "-c", script, cwd=tmp_path).strip() == "[None, None]"
+    assert run(sys.executable, "-I", "-c", script, cwd=tmp_path).strip() == "[None, None]"

@@ -15,6 +15,7 @@ from jax.export import export
 from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.ingest import ingest
 from stablehlo_mem.memory import Measured, Refused
+from stablehlo_mem.targets import compile as compiling
 from stablehlo_mem.targets import devices
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.compile import constant_bytes, refusal
@@ -108,6 +109,63 @@ def test_a_raw_module_measures_as_the_exported_does(name):
     assert raw == measure(name, loss, *specs, donate=0)
     assert isinstance(raw, Measured)
     assert raw.alias_bytes == 2 * MIB
+
+
+def kmeans(x, c):
+    return jnp.argmin(((x[:, None] - c[None]) ** 2).sum(-1), 1)
+
+
+def attention(q):
+    return jax.nn.softmax(q @ q.T) @ q
+
+
+@pytest.mark.parametrize(
+    ("fun", "shapes", "at_least"),
+    [
+        (kmeans, [(600_000, 16), (1024, 16)], 2300 * MIB),  # with the fusions; 2 MiB without
+        (attention, [(4096, 64)], 64 * MIB),  # the scores, without the fusions; 0 with
+    ],
+)
+def test_cpu_reports_with_and_without_fusions_and_the_larger_counts(fun, shapes, at_least):
+    measured = measure("cpu", fun, *(f32(*shape) for shape in shapes))
+    assert isinstance(measured, Measured)
+    assert measured.temp_bytes >= at_least
+
+
+@pytest.mark.parametrize(
+    ("fails_with_options", "message", "refused"),
+    [
+        (False, "RESOURCE_EXHAUSTED: Out of memory allocating 8.0GiB", True),
+        (False, "INTERNAL: no such luck", True),
+        (True, "RESOURCE_EXHAUSTED: Out of memory allocating 8.0GiB", True),
+        (True, "INTERNAL: no such luck", False),
+        (True, "INVALID_ARGUMENT: No such compile option: 'xla_cpu_experimental_ynn_fusion_type'", False),
+    ],
+)
+def test_a_failure_of_one_of_the_cpu_reports(monkeypatch, fails_with_options, message, refused):
+    compile_original = jax.stages.Lowered.compile
+
+    def compile_or_fail(self, compiler_options=None):
+        if bool(compiler_options) is fails_with_options:
+            raise jax.errors.JaxRuntimeError(message)
+        return compile_original(self, compiler_options)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compile_or_fail)
+    measured = measure("cpu", kmeans, f32(6000, 16), f32(1024, 16))
+    if refused:
+        assert measured == Refused(message, measured.needed_bytes)
+        assert measured.needed_bytes == (8 * 2**30 if "RESOURCE" in message else None)
+    else:
+        assert isinstance(measured, Measured)
+        assert measured.temp_bytes >= 6000 * 1024 * 4  # the fused report alone
+
+
+def test_without_fusions_there_is_nothing_else_to_report():
+    for fun in (jnp.sort, jnp.cumsum, jnp.linalg.cholesky, lambda x: jnp.sin(x) + jnp.cos(x).T):
+        lowered = jax.jit(fun).lower(f32(256, 256))
+        plain = lowered.compile(compiler_options=compiling._NO_YNN_FUSIONS).as_text()
+        assert compiling._YNN_FUSION not in plain
+        assert lowered.compile().as_text() == plain
 
 
 @needs["tpu"]
@@ -252,8 +310,26 @@ from stablehlo_mem.targets.target import named_targets
 targets = named_targets(("cuda:h100", "tpu:v5e"))
 print([t.devices()[0].platform for t in targets], "ALLOW_MULTIPLE_LIBTPU_LOAD" in os.environ)
 """
-    settings = ("JAX_PLATFORMS", "TPU_SKIP_MDS_QUERY", "ALLOW_MULTIPLE_LIBTPU_LOAD")
-    environment = {k: v for k, v in os.environ.items() if k not in settings}
+    environment = {k: v for k, v in os.environ.items() if k not in {"JAX_PLATFORMS", *devices._TPU_ENVIRONMENT}}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.strip().endswith("False"), done.stderr
     assert "'tpu'" in done.stdout
+
+
+@needs["tpu"]
+def test_a_topology_is_described_quietly_and_leaves_the_environment_alone():
+    script = """
+import os, sys, jax
+jax.local_devices()
+print("loading", file=sys.stderr, flush=True)
+before = dict(os.environ)
+from stablehlo_mem.targets.target import named_targets
+for target in named_targets(("tpu:v5e", "tpu:v6e", "tpu:v5p")):
+    target.devices(16)
+assert dict(os.environ) == before
+"""
+    environment = {k: v for k, v in os.environ.items() if k not in devices._TPU_ENVIRONMENT}
+    environment["JAX_PLATFORMS"] = "cpu"
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.rstrip().endswith("loading"), done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 import warnings
 from collections.abc import Sequence
@@ -20,13 +21,18 @@ from stablehlo_mem.ir.bindings import ir, sdy
 from stablehlo_mem.ir.graph import dtype_bytes
 from stablehlo_mem.memory import Measured, Refused
 
-_HONEST_CPU: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
-"""Off: the scratch of YNNPACK fusions, gigabytes for attention, is in no report. But other programs need more with
-their fusions on (a squared distance over 16 dimensions: 2.3 GiB for 41 MiB), so both are asked."""
+_log = logging.getLogger(__name__)
+
+_NO_YNN_FUSIONS: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
+"""The scratch of XLA:CPU's YNNPACK fusions, gigabytes for attention, is in no report. But other programs need more
+with their fusions on (a squared distance over 16 dimensions: 2.3 GiB for 41 MiB), so both are asked."""
+_YNN_FUSION = "__ynn_fusion"
+"""How a compiled module names them: without one, the option changes nothing."""
 _PLAIN_GEMMS: dict[str, Any] = {"xla_gpu_enable_triton_gemm": False}
 """XLA:GPU finds no tiling for some odd sizes without a device to try them on: cuBLAS takes those."""
 
 _CONSTANT = re.compile(r"= ([a-z]\w*)\[([\d,]+)\]\S* constant\(")
+_OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory")
 _NEEDED = (
     (re.compile(r"HLO temporaries \(([\d.]+)([KMGT]?)i?B?\)"), True),
     (re.compile(r"total memory required[^(]*\(([\d.]+)([KMGT]?)i?B?\)"), False),
@@ -51,15 +57,14 @@ def measure(program: Program, module: ir.Module, platform: str, devices: Sequenc
     try:
         with jax.enable_x64(True), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-            compiled = _compile(_lower(exported, kept_donated(program), shardings), platform)
-            return max((_figures(one) for one in compiled), key=lambda m: m.peak_bytes)
+            return _compiled_figures(_lower(exported, kept_donated(program), shardings), platform)
     except jax.errors.JaxRuntimeError as error:
         return refusal(str(error), program.floor_bytes)
 
 
 def refusal(message: str, floor_bytes: int) -> Refused:
     """A compiler's error: with the bytes it says are needed where it ran out of memory, None for other errors."""
-    if re.search(r"RESOURCE_EXHAUSTED|[Oo]ut of memory", message):
+    if _OUT_OF_MEMORY.search(message):
         for pattern, temporaries in _NEEDED:
             match = pattern.search(message)
             if match:
@@ -101,27 +106,45 @@ def _is_plain(aval: Any) -> bool:
     return not jnp.issubdtype(aval.dtype, jax.dtypes.extended)
 
 
-def _compile(lowered: Any, platform: str) -> list[Any]:
-    """The executables that may run: one, but on CPU with and without the fusions that hide their scratch."""
+def _compiled_figures(lowered: Any, platform: str) -> Measured:
+    """The figures of what runs; on CPU those without the fusions that hide their scratch, where they are larger."""
+    compiled = _compile(lowered, platform)
+    text = compiled.as_text()
+    figures = _figures(compiled, text)
+    if platform != "cpu" or _YNN_FUSION not in text:
+        return figures
+    plain = _compile_without_fusions(lowered)
+    return figures if plain is None else max(figures, _figures(plain, plain.as_text()), key=lambda m: m.peak_bytes)
+
+
+def _compile(lowered: Any, platform: str) -> Any:
     try:
-        compiled = [lowered.compile()]
-        return compiled if platform != "cpu" else [*compiled, lowered.compile(compiler_options=_HONEST_CPU)]
+        return lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        if platform == "cpu" and "No such compile option" in str(error):
-            return [lowered.compile()]
-        if platform == "cuda" and "RESOURCE_EXHAUSTED" not in str(error):
-            return [lowered.compile(compiler_options=_PLAIN_GEMMS)]
-        raise
+        if platform != "cuda" or _OUT_OF_MEMORY.search(str(error)):
+            raise
+        return lowered.compile(compiler_options=_PLAIN_GEMMS)
 
 
-def _figures(compiled: Any) -> Measured:
+def _compile_without_fusions(lowered: Any) -> Any:
+    """None where this compiler cannot. It is asked for its report only; of running out of memory, that is the report."""
+    try:
+        return lowered.compile(compiler_options=_NO_YNN_FUSIONS)
+    except jax.errors.JaxRuntimeError as error:
+        if _OUT_OF_MEMORY.search(str(error)):
+            raise
+        _log.info("no report without YNN fusions: %s", error)
+        return None
+
+
+def _figures(compiled: Any, text: str) -> Measured:
     analysis = compiled.memory_analysis()
     return Measured(
         argument_bytes=analysis.argument_size_in_bytes,
         output_bytes=analysis.output_size_in_bytes,
         temp_bytes=analysis.temp_size_in_bytes,
         alias_bytes=analysis.alias_size_in_bytes,
-        constant_bytes=constant_bytes(compiled.as_text()),
+        constant_bytes=constant_bytes(text),
     )
 
 

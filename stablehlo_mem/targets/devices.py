@@ -22,8 +22,14 @@ _GRIDS = {
     "tpu:v6e": ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"),
     "tpu:v5p": ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4"),
 }
-_TPU_ENVIRONMENT = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
-"""A topology holds no device: do not look for one over the network, and do not mind another process with libtpu."""
+_TPU_ENVIRONMENT = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+}
+"""A topology holds no device: do not look for one over the network, do not mind another process with libtpu, and do
+not complain that the machine is no TPU host. The accelerator type, whichever, has no part in the topology."""
 CUDA_PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
 
 
@@ -51,6 +57,7 @@ def _tpu_topology(chip: Chip, count: int) -> tuple[Any, ...]:
     grid = next((g for g in _GRIDS[chip.name] if _size(g) >= count), None)
     if grid is None:
         raise TargetError(f"{chip.name} is known in grids of up to {_size(_GRIDS[chip.name][-1])} chips, not {count}")
+    local_devices("tpu")  # those that are attached start before, in the user's own environment
     with _environment(_TPU_ENVIRONMENT):
         name = f"{chip.name.removeprefix('tpu:')}:{grid}"
         return tuple(topologies.get_topology_desc(platform="tpu", topology_name=name).devices)
