@@ -127,7 +127,7 @@ def _compile(lowered: Any, platform: str) -> Any:
 
 
 def _compile_without_fusions(lowered: Any) -> Any:
-    """None where this compiler cannot. It is asked for its report only; of running out of memory, that is the report."""
+    """For its report alone: out of memory is one, None where the compiler cannot do without."""
     try:
         return lowered.compile(compiler_options=_NO_YNN_FUSIONS)
     except jax.errors.JaxRuntimeError as error:
