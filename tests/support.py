@@ -1,0 +1,193 @@
+"""Helpers of the core's tests: modules in normal form, every split there is, and the yardstick for results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.export import Exported, export
+
+from stablehlo_mem.axes import Axis, RuleBook, grow_axis
+from stablehlo_mem.ingest import Program, emit, ingest
+from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
+from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
+from stablehlo_mem.passes.normalise import normalise, remove_rules
+from stablehlo_mem.passes.split_into_loops import Split, split
+from stablehlo_mem.regions import Region, form_region
+from stablehlo_mem.rules import ROWS
+
+HONEST = {"xla_cpu_experimental_ynn_fusion_type": ""}
+"""XLA:CPU's fusions of dots with what is around them off: they round differently at different sizes."""
+
+
+def spec(*shape: int, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def exported(fun: Callable[..., Any], *specs: Any, platform: str = "cpu") -> Exported:
+    return export(jax.jit(fun), platforms=[platform])(*specs)
+
+
+def text(module: ir.Module) -> str:
+    """The program without rules and locations."""
+    copy = clone_module(module)
+    remove_rules(copy)
+    return str(copy.operation.get_asm(enable_debug_info=False))
+
+
+def normal(program: Program | str) -> ir.Module:
+    """A module in normal form, its rules attached."""
+    module = parse_module(program) if isinstance(program, str) else clone_module(program.module)
+    normalise(module)
+    return module
+
+
+def graph_of(program: str) -> Graph:
+    return entry_graph(normal(program))
+
+
+@dataclasses.dataclass(frozen=True)
+class Possible:
+    """A split that the analyses allow."""
+
+    path: Path
+    graph: Graph
+    axis: Axis
+    region: Region
+
+    def decision(self, chunk: int) -> Split:
+        value, dimension = self.axis.seed
+        return Split(path=self.path, value=value, dimension=dimension, big_bytes=self.axis.big_bytes, chunk=chunk)
+
+    @property
+    def reducing(self) -> bool:
+        return any(item.node.reducing for item in self.region.leaving)
+
+    @property
+    def regroups(self) -> bool:
+        """Whether float sums come out of the loops in another grouping."""
+        reducing = (item.node.op for item in self.region.leaving if item.node.reducing)
+        rows = ((ROWS[self.graph.ops[op].name].reduction, self.graph.handles[op]) for op in reducing)
+        return any(reduction is not None and reduction.regroups(op) for reduction, op in rows)
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Small, ragged and nearly everything."""
+        n = self.axis.n
+        return tuple(sorted({c for c in (2, n // 3, n - 1) if 0 < c < n})) or (1,)
+
+    def __str__(self) -> str:
+        value, dimension = self.axis.seed
+        shape = self.graph.values[value].shape
+        producer = self.graph.producer(value)
+        name = producer.name if producer else "argument"
+        return f"{self.path}{name}{list(shape)} along {dimension} ({self.axis.n}), {self.region.phases} loops"
+
+
+def blocks(graph: Graph, path: Path = ()) -> Iterator[Path]:
+    """The blocks a split may work in: a function's, and those of control flow in it."""
+    yield path
+    for op in graph.ops:
+        if op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
+            for i, block in enumerate(op.blocks):
+                yield from blocks(block, (*path, (op.index, i)))
+
+
+def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,)) -> list[Possible]:
+    """Every different split, from every value and dimension, of a module in normal form."""
+    main = entry_graph(module)
+    found: dict[Any, Possible] = {}
+    for path in blocks(main):
+        graph = nested_graph(main, path)
+        rules = RuleBook(graph)
+        for value in graph.values:
+            for dimension, size in enumerate(value.shape):
+                if size < 2 or value.producer < 0:
+                    continue
+                for least in big_bytes:
+                    axis = grow_axis(graph, rules, (value.index, dimension), least)
+                    region = form_region(graph, axis)
+                    if region is not None:
+                        key = (path, region.owned, axis.n, axis.nodes)
+                        found.setdefault(key, Possible(path, graph, axis, region))
+    return list(found.values())
+
+
+def apply_split(module: ir.Module, possible: Possible, chunk: int) -> ir.Module:
+    """A clone with the split applied and verified."""
+    copy = clone_module(module)
+    split(copy, possible.decision(chunk))
+    copy.operation.verify()
+    remove_rules(copy)
+    return copy
+
+
+def run(program: Program, module: ir.Module | None, *args: Any) -> list[np.ndarray]:
+    """Runs a module with a program's signature on the CPU, the original if None."""
+    call = program.exported if module is None else emit(program, module)
+    assert call is not None
+    compiled = jax.jit(call.call).lower(*args).compile(compiler_options=HONEST)
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(compiled(*args))]
+
+
+def in_f64(fun: Callable[..., Any], *args: Any) -> list[np.ndarray]:
+    """The function's results in double precision."""
+    with jax.enable_x64(True):
+        wide = [_widened(np.asarray(a)) for a in args]
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(jax.jit(fun)(*wide))]
+
+
+def _widened(a: np.ndarray) -> np.ndarray:
+    if a.dtype.kind == "c":
+        return a.astype(np.complex128)
+    return a.astype(np.float64) if is_float(a) else a
+
+
+def is_float(a: np.ndarray) -> bool:
+    return jax.numpy.issubdtype(a.dtype, np.inexact)
+
+
+def same_bits(new: np.ndarray, old: np.ndarray) -> bool:
+    if new.dtype != old.dtype or new.shape != old.shape:
+        return False
+    if not is_float(old):
+        return bool((new == old).all())
+    new, old = (a.astype(np.complex128) for a in (new, old))
+    return all(_same_floats(getattr(new, part), getattr(old, part)) for part in ("real", "imag"))
+
+
+def _same_floats(new: np.ndarray, old: np.ndarray) -> bool:
+    equal = (new == old) & (np.signbit(new) == np.signbit(old))
+    return bool((equal | (np.isnan(new) & np.isnan(old))).all())
+
+
+def yardstick(new: np.ndarray, old: np.ndarray, exact: np.ndarray) -> str | None:
+    """What is wrong with a regrouped result: None if max|new − f64| ≤ 2·max|old − f64| + 1e-6·max|f64|.
+
+    Where the original is infinite or not a number, the new result must be the same.
+    """
+    if new.dtype != old.dtype or new.shape != old.shape:
+        return f"{new.dtype}{new.shape} instead of {old.dtype}{old.shape}"
+    if not is_float(old):
+        return None if (new == old).all() else f"{(new != old).mean():.1%} of the elements differ"
+    wide = np.complex128 if old.dtype.kind == "c" else np.float64
+    new, old, exact = (a.astype(wide) for a in (new, old, exact))
+    finite = np.isfinite(old)
+    if not np.array_equal(new[~finite], old[~finite], equal_nan=True):
+        return "other infinities or NaNs"
+    if not np.isfinite(new[finite]).all():
+        return "infinities or NaNs where the original has none"
+    new, old, exact = (a[finite & np.isfinite(exact)] for a in (new, old, exact))
+    if not new.size:
+        return None
+    error, own = np.abs(new - exact).max(), np.abs(old - exact).max()
+    scale = np.abs(exact).max()
+    return None if error <= 2 * own + 1e-6 * scale else f"error {error:.3g}, the original's {own:.3g}, of {scale:.3g}"
+
+
+def program_of(fun: Callable[..., Any], *args: Any) -> Program:
+    specs = [jax.ShapeDtypeStruct(np.shape(a), np.asarray(a).dtype) for a in args]
+    return ingest(exported(fun, *specs))

@@ -1,0 +1,62 @@
+"""normalise: the form every analysis starts from. The textual cases are in tests/ir/normalise_*.mlir."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from stablehlo_mem.ir.bindings import clone_module, fingerprint, parse_module, walk_operations
+from stablehlo_mem.passes.normalise import RULE, attach_rules, normalise, remove_rules
+from tests import textual
+from tests.support import normal, program_of, run, same_bits, text
+
+
+@pytest.mark.parametrize("name", [case for case in textual.CASES if case.startswith("normalise_")])
+def test_text(name):
+    expected, actual = textual.expected_and_actual(name)
+    assert actual == expected
+
+
+def nested_calls(x):
+    inner = jax.jit(lambda y: jnp.sin(y) * 2)
+    outer = jax.jit(lambda y: inner(inner(y)) + jax.checkpoint(jnp.cos)(y))
+    return jax.lax.fori_loop(0, 2, lambda _, y: outer(y), x), jax.lax.top_k(inner(x), 2)
+
+
+def test_is_idempotent_and_keeps_the_results():
+    x = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
+    program = program_of(nested_calls, x)
+    module = normal(program)
+    again = clone_module(module)
+    normalise(again)
+    assert fingerprint(again) == fingerprint(module)
+    assert not [op for op in walk_operations(module.operation) if op.name in ("func.call", "stablehlo.composite")]
+    assert all(map(same_bits, run(program, module, x), run(program, None, x)))
+
+
+def test_rules_are_attached_and_removed():
+    module = normal("func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n"
+                    "%y = stablehlo.sine %x : tensor<4xf32>\nreturn %y : tensor<4xf32> }")  # fmt: skip
+    before = text(module)
+    assert RULE in str(module)
+    remove_rules(module)
+    assert RULE not in str(module)
+    attach_rules(module)
+    assert RULE in str(module)
+    assert text(module) == before
+
+
+def test_locations_are_kept():
+    module = normal(program_of(nested_calls, np.zeros((5, 7), np.float32)))
+    located = str(module.operation.get_asm(enable_debug_info=True))
+    assert "test_normalise.py" in located
+
+
+def test_private_functions_that_are_not_called_go():
+    source = """
+    func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }
+    func.func private @unused(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }
+    """
+    module = parse_module(source)
+    normalise(module)
+    assert "unused" not in text(module)

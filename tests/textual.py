@@ -1,0 +1,54 @@
+"""Textual cases: tests/ir/<name>.mlir holds a program, `// -----`, and all of what a rewrite makes of it.
+
+The first line says what is done: `// normalise`, or `// split OP along DIMENSION by CHUNK [from BYTES]`, where OP names
+the first op whose result is the seed, in normal form, nested blocks included, and BYTES is the least size of the values
+that are split, 1 if not given.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+from stablehlo_mem.ir.bindings import ir, parse_module
+from stablehlo_mem.ir.graph import Path, entry_graph, nested_graph
+from stablehlo_mem.passes.normalise import normalise
+from stablehlo_mem.passes.split_into_loops import Split, split
+from tests.support import blocks, text
+
+DIRECTORY = pathlib.Path(__file__).with_name("ir")
+CASES = sorted(path.stem for path in DIRECTORY.glob("*.mlir"))
+SEPARATOR = "\n// -----\n"
+_SPLIT = re.compile(r"// split (\w+) along (\d+) by (\d+)(?: from (\d+))?\n")
+
+
+def expected_and_actual(name: str) -> tuple[str, str]:
+    source, _, expected = (DIRECTORY / f"{name}.mlir").read_text().partition(SEPARATOR)
+    return expected, rewritten(source)
+
+
+def rewritten(source: str) -> str:
+    module = parse_module(source)
+    normalise(module)
+    match = _SPLIT.match(source)
+    if match:
+        path, value = _find(module, f"stablehlo.{match[1]}")
+        least = int(match[4] or 1)
+        split(module, Split(path=path, value=value, dimension=int(match[2]), big_bytes=least, chunk=int(match[3])))
+    else:
+        assert source.startswith("// normalise\n")
+    module.operation.verify()
+    return text(module)
+
+
+def _find(module: ir.Module, name: str) -> tuple[Path, int]:
+    main = entry_graph(module)
+    found = ((path, op) for path in blocks(main) for op in nested_graph(main, path).ops if op.name == name)
+    path, op = next(found)
+    return path, op.results[0]
+
+
+def write(name: str, actual: str) -> None:
+    path = DIRECTORY / f"{name}.mlir"
+    source = path.read_text().partition(SEPARATOR)[0]
+    path.write_text(source + SEPARATOR + actual)
