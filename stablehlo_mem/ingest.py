@@ -11,7 +11,6 @@ from jax.export import Exported, deserialize, is_symbolic_dim
 
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import (
-    functions,
     ir,
     module_bytes,
     parse_artifact,
@@ -19,7 +18,7 @@ from stablehlo_mem.ir.bindings import (
     portable_artifact,
     refine_shapes,
 )
-from stablehlo_mem.ir.graph import tensor_type
+from stablehlo_mem.ir.graph import main_function, tensor_type
 from stablehlo_mem.raw import wrap_module
 
 Kind = Literal["exported", "serialized", "module", "text", "bytecode", "artifact"]
@@ -148,24 +147,6 @@ def as_exported(program: Program, module: ir.Module, platform: str) -> Exported:
     if program.exported is not None:
         return _replace_module(program.exported, module, None)
     return wrap_module(module, main_function(module), platform)
-
-
-def main_function(module: ir.Module) -> Any:
-    """The public func.func `main`.
-
-    Raises:
-        InputError: there is none.
-    """
-    names: list[str] = []
-    for function in functions(module):
-        attributes = function.operation.attributes
-        name = ir.StringAttr(attributes["sym_name"]).value
-        public = "sym_visibility" not in attributes or ir.StringAttr(attributes["sym_visibility"]).value == "public"
-        if name == "main" and public:
-            return function
-        names.append(name if public else f"{name} (private)")
-    found = f"it has {', '.join(names)}" if names else "it has no functions"
-    raise InputError(f"the module has no public function main ({found}): rename its entry function to main")
 
 
 def _from_exported(exported: Exported, kind: Kind, original: Any) -> Program:
@@ -329,4 +310,4 @@ def kept_donated(program: Program) -> tuple[int, ...]:
     return tuple(kept[i - leading] for i in program.donated)
 
 
-__all__ = ["Kind", "Program", "as_exported", "deserialize_exported", "emit", "ingest", "kept_donated", "main_function"]
+__all__ = ["Kind", "Program", "as_exported", "deserialize_exported", "emit", "ingest", "kept_donated"]

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from stablehlo_mem.errors import InputError
-from stablehlo_mem.ir.bindings import clone_module, functions, ir, is_splat_constant
-from stablehlo_mem.ir.graph import Graph, build_graph
-from stablehlo_mem.memory import Live, LiveValue, MemoryProfile, Path, Peak, find_peak
+from stablehlo_mem.ir.bindings import clone_module, ir, is_splat_constant
+from stablehlo_mem.ir.graph import Graph, entry_graph, main_function, nested_graph
+from stablehlo_mem.memory import Live, LiveValue, MemoryProfile, Peak, find_peak
 from stablehlo_mem.op_classes import buffer_bytes
 from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.targets.chips import Chip
@@ -20,7 +19,7 @@ def profile_module(module: ir.Module, chip: Chip) -> MemoryProfile:
     clone = clone_module(module)
     normalise(clone)
     main = main_function(clone)
-    graph = build_graph(main.regions[0].blocks[0])
+    graph = entry_graph(clone)
     peak = find_peak(graph, chip)
     sizes = [buffer_bytes(v, chip) for v in graph.values]
     return MemoryProfile(
@@ -32,21 +31,6 @@ def profile_module(module: ir.Module, chip: Chip) -> MemoryProfile:
         live=tuple(_describe(graph, live) for live in peak.live),
         point=_point(graph, peak),
     )
-
-
-def main_function(module: ir.Module) -> Any:
-    """The func.func operation `main` of a module."""
-    for function in functions(module):
-        if ir.StringAttr(function.attributes["sym_name"]).value == "main":
-            return function.operation
-    raise InputError("the module has no function named main")
-
-
-def block_at(graph: Graph, path: Path) -> Graph:
-    """The graph of the nested block that a path leads to."""
-    for op, block in path:
-        graph = graph.ops[op].blocks[block]
-    return graph
 
 
 def _alias_bytes(graph: Graph, main: Any, sizes: list[int]) -> int:
@@ -89,7 +73,7 @@ def _blocks(graph: Graph) -> Iterator[Graph]:
 
 
 def _describe(graph: Graph, live: Live) -> LiveValue:
-    block = block_at(graph, live.path)
+    block = nested_graph(graph, live.path)
     value = block.values[live.value]
     producer = block.producer(live.value)
     name = producer.name.partition(".")[2] if producer else "argument"
@@ -98,6 +82,6 @@ def _describe(graph: Graph, live: Live) -> LiveValue:
 
 
 def _point(graph: Graph, peak: Peak) -> str:
-    block = block_at(graph, peak.path)
+    block = nested_graph(graph, peak.path)
     name = block.ops[peak.op].name.partition(".")[2]
     return f"{name} at {block.source(peak.op)}".removesuffix(" at ")

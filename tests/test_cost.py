@@ -4,8 +4,7 @@ import pytest
 
 from stablehlo_mem.cost import graph_seconds, op_bytes, op_flops, op_seconds, trip_count
 from stablehlo_mem.ir.bindings import ir, parse_module
-from stablehlo_mem.ir.graph import Graph, build_graph
-from stablehlo_mem.module_profile import main_function
+from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.targets.chips import CHIPS
 
 CPU = CHIPS["cpu"]
@@ -16,7 +15,7 @@ modules: list[ir.Module] = []
 def graph_of(text: str) -> Graph:
     module = parse_module(text)
     modules.append(module)
-    return build_graph(main_function(module).regions[0].blocks[0])
+    return entry_graph(module)
 
 
 DOT = """func.func public @main(%x: tensor<4x64x32xf32>, %y: tensor<4x32x16xf32>) -> tensor<4x64x16xf32> {

@@ -5,9 +5,9 @@ import importlib.util
 import pytest
 
 from stablehlo_mem.ir.bindings import ir, parse_module
-from stablehlo_mem.ir.graph import Graph, build_graph
+from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.memory import find_peak, materialised
-from stablehlo_mem.module_profile import main_function, profile_module
+from stablehlo_mem.module_profile import profile_module
 from stablehlo_mem.targets import devices
 from stablehlo_mem.targets.chips import CHIPS
 from tests.programs.forward import FORWARD, SPLIT
@@ -24,7 +24,7 @@ def graph_of(body: str, arguments: str = "%x: tensor<1024x1024xf32>", results: s
     text = f"func.func public @main({arguments}) -> ({results}) {{\n{body}\n}}"
     module = parse_module(text)
     modules.append(module)
-    return build_graph(main_function(module).regions[0].blocks[0])
+    return entry_graph(module)
 
 
 def temp_bytes(graph: Graph, chip: str) -> int:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from typing import Any
 
+from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import functions, ir, source_line
 
 _DTYPE_BITS = {"i1": 8, "index": 64}
@@ -92,10 +93,27 @@ Path = tuple[tuple[int, int], ...]
 """From a function's block to a nested one: (op index, block index) at each level; () is the function's block."""
 
 
+def main_function(module: ir.Module) -> Any:
+    """The public func.func `main`.
+
+    Raises:
+        InputError: there is none.
+    """
+    names: list[str] = []
+    for function in functions(module):
+        attributes = function.operation.attributes
+        name = ir.StringAttr(attributes["sym_name"]).value
+        public = "sym_visibility" not in attributes or ir.StringAttr(attributes["sym_visibility"]).value == "public"
+        if name == "main" and public:
+            return function
+        names.append(name if public else f"{name} (private)")
+    found = f"it has {', '.join(names)}" if names else "it has no functions"
+    raise InputError(f"the module has no public function main ({found}): rename its entry function to main")
+
+
 def entry_graph(module: ir.Module) -> Graph:
     """The graph of the function `main`."""
-    mains = (f for f in functions(module) if ir.StringAttr(f.operation.attributes["sym_name"]).value == "main")
-    return build_graph(next(mains).operation.regions[0].blocks[0])
+    return build_graph(main_function(module).regions[0].blocks[0])
 
 
 def nested_graph(graph: Graph, path: Path) -> Graph:
