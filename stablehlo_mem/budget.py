@@ -5,19 +5,20 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 from jax.export import Exported
 
 from stablehlo_mem.cost import graph_seconds
-from stablehlo_mem.errors import BudgetError
+from stablehlo_mem.errors import BudgetError, InputError, PassError
 from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, module_bytes
-from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.ir.graph import entry_graph, main_function
 from stablehlo_mem.memory import Measured, MemoryProfile, Refused
 from stablehlo_mem.module_profile import profile_module
+from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.normalise import normalise, remove_rules
-from stablehlo_mem.plan import Goal, Options, Plan, Refusal
+from stablehlo_mem.plan import Goal, Numerics, Options, Plan, Refusal, Step
 from stablehlo_mem.report import format_bytes
 from stablehlo_mem.search import State, propose, search, start
 from stablehlo_mem.targets.target import Target
@@ -43,7 +44,9 @@ def keep_budget(program: Program, budget: Budget, targets: tuple[Target, ...], o
 
     Raises:
         BudgetError: the budget is below arguments + outputs − aliased: no plan gets there, nothing was compiled.
+        InputError: an option has no meaning.
     """
+    _check(options)
     if isinstance(budget, int) and budget < program.floor_bytes:
         raise _below_floor(program, budget)
     return _Planning(program, budget, targets, options).run()
@@ -165,6 +168,8 @@ class _Planning:
 
     def plan(self, original: _Attempt, best: _Attempt) -> Plan:
         unchanged = best is original
+        if self.options.verify:
+            _verify(self.program, best.module, best.state.steps)
         result = self.program.original if unchanged else emit(self.program, best.module, self.optimise_vjp)
         exported = self.program.exported if unchanged else (result if isinstance(result, Exported) else None)
         return Plan(
@@ -206,6 +211,29 @@ class _Timer:
 
     def __exit__(self, *_: object) -> None:
         self.planning.seconds += time.perf_counter() - self.begun
+
+
+def _check(options: Options) -> None:
+    """Raises an InputError for options that cannot be followed."""
+    known = [one.name for one in PASSES]
+    unknown = [name for name in options.passes or () if name not in known]
+    if unknown:
+        raise InputError(f"there is no pass named {', '.join(unknown)}: the passes are {', '.join(known)}")
+    if options.numerics not in get_args(Numerics):
+        raise InputError(f"numerics is one of {', '.join(get_args(Numerics))}, not {options.numerics!r}")
+    if options.max_compiles < 1:
+        raise InputError(f"max_compiles is at least 1, not {options.max_compiles}")
+    if options.tune:
+        raise InputError("tune=True is not supported yet: plans are not timed on the device")
+
+
+def _verify(program: Program, module: ir.Module, steps: tuple[Step, ...]) -> None:
+    """Raises a PassError unless a module is valid and has the program's signature."""
+    names = tuple(step.pass_name for step in steps)
+    if not module.operation.verify():
+        raise PassError("verify", "the optimised module is not valid", names)
+    if str(main_function(module).type) != str(program.main.type):
+        raise PassError("verify", "the signature of main changed", names)
 
 
 def _profile(module: ir.Module, attempt: _Attempt) -> MemoryProfile:

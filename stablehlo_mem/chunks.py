@@ -13,6 +13,10 @@ from stablehlo_mem.rules import ROWS
 from stablehlo_mem.targets.chips import Chip
 
 _MULTIPLES = (128, 8, 1)
+_CACHE_SPEEDUP = 4
+"""How much faster operands are read again from the shared cache than from memory."""
+_PASSES_OVER_MEMORY = 4
+"""What an intermediate that does not stay in cache costs: written and read, and its pages faulted in (seen on CPU)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +86,11 @@ def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> Lo
     runs = [node.op for phase in range(region.phases) for node in region.needed(graph, phase)]
     seconds = {op: op_seconds(graph, op, chip) for op in set(runs) | region.owned}
     recomputed = sum(seconds[op] for op in runs) - sum(seconds[op] for op in region.owned)
-    bandwidth = chip.bytes_per_second
     moved = _whole_bytes(graph, region) + 3 * _accumulated_bytes(graph, region)
+    bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
     step = chip.step_seconds * region.phases + moved / bandwidth
-    n = region.axis.n
-    return LoopCost(n, recomputed, step, 2 * spared_bytes / bandwidth, spared_bytes / n, chip.cache_bytes)
+    traffic = _PASSES_OVER_MEMORY * spared_bytes / chip.bytes_per_second
+    return LoopCost(region.axis.n, recomputed, step, traffic, spared_bytes / region.axis.n, chip.cache_bytes)
 
 
 def _whole_bytes(graph: Graph, region: Region) -> int:

@@ -25,10 +25,10 @@ class Options:
     Attributes:
         numerics: see `Numerics`.
         passes: names of the passes allowed, None for all.
-        tune: time the best few plans on the local device.
+        tune: time the best few plans on the local device; not supported yet.
         max_compiles: how often the target's compiler may be asked.
         verify: run the MLIR verifier and check the signature of the result.
-        cache: reuse plans of earlier calls.
+        cache: may plans of earlier calls be reused; for now only `jit` keeps any, its own.
     """
 
     numerics: Numerics = "reassociate"
