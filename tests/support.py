@@ -45,8 +45,13 @@ def normal(program: Program | str) -> ir.Module:
     return module
 
 
-def graph_of(program: str) -> Graph:
-    return entry_graph(normal(program))
+_KEPT: list[ir.Module] = []
+
+
+def graph_of(program: Program | str) -> Graph:
+    """The graph of a program in normal form; its module is kept, or the graph's handles would dangle."""
+    _KEPT.append(normal(program))
+    return entry_graph(_KEPT[-1])
 
 
 @dataclasses.dataclass(frozen=True)

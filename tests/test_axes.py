@@ -1,0 +1,133 @@
+"""Axes: how far one grows from a seed, what stands in its way, and when it starts again more coarsely."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from stablehlo_mem.axes import RuleBook, grow_axis
+from stablehlo_mem.ir.graph import entry_graph
+from tests import support
+from tests.support import normal, program_of
+
+
+def graph_of(fun, *shapes):
+    return support.graph_of(program_of(fun, *(np.zeros(s, np.float32) for s in shapes)))
+
+
+def seed_of(graph, name, shape=None):
+    return next(
+        v.index
+        for v in graph.values
+        if v.producer >= 0 and graph.ops[v.producer].name == f"stablehlo.{name}" and shape in (None, v.shape)
+    )
+
+
+def names(graph, axis):
+    return sorted({graph.ops[node.op].name.removeprefix("stablehlo.") for node in axis.nodes})
+
+
+def grown(graph, value, dimension, big_bytes=1):
+    return grow_axis(graph, RuleBook(graph), (value, dimension), big_bytes)
+
+
+def scores(x, y, v):
+    return jnp.exp(jnp.einsum("id,jd->ij", x, y)) @ v
+
+
+def test_grows_up_and_down_to_where_it_ends():
+    graph = graph_of(scores, (12, 3), (20, 3), (20,))
+    value = seed_of(graph, "exponential")
+    rows, columns = grown(graph, value, 0), grown(graph, value, 1)
+    assert names(graph, rows) == names(graph, columns) == ["dot_general", "exponential"]
+    assert [n.reducing for n in rows.nodes] == [False, False, False]
+    assert [n.reducing for n in columns.nodes] == [False, False, True]
+    assert (rows.n, columns.n) == (12, 20)
+    assert not rows.obstacles
+    assert not columns.obstacles
+
+
+def test_from_any_value_of_an_axis_the_same_axis():
+    graph = graph_of(scores, (12, 3), (20, 3), (20,))
+    first = grown(graph, seed_of(graph, "exponential"), 0)
+    other = grown(graph, seed_of(graph, "dot_general", (12, 20)), 0)
+    assert first.nodes == other.nodes
+
+
+def test_small_values_are_left_outside():
+    graph = graph_of(lambda x, w: jnp.sin(jnp.tanh(x) @ w).sum(1), (12, 3), (3, 40))
+    big = 12 * 40 * 4
+    assert "tanh" not in names(graph, grown(graph, seed_of(graph, "sine"), 0, big))
+    assert "tanh" in names(graph, grown(graph, seed_of(graph, "sine"), 0, 1))
+
+
+def test_an_obstacle_names_the_op_in_the_way():
+    graph = graph_of(lambda x, y: jnp.sort(jnp.exp(x @ y), axis=0).sum(0), (12, 3), (3, 20))
+    axis = grown(graph, seed_of(graph, "exponential"), 0)
+    (obstacle,) = [o for o in axis.obstacles if graph.ops[o.op].name == "stablehlo.sort"]
+    assert obstacle.blocked.code == "needs-whole-dimension"
+    assert (obstacle.value, obstacle.dimension) == (seed_of(graph, "exponential"), 0)
+
+
+def test_an_op_without_a_rule_is_an_obstacle():
+    graph = graph_of(lambda x: jnp.cumsum(jnp.exp(x), 0).sum(0), (12, 5))
+    axis = grown(graph, seed_of(graph, "exponential"), 0)
+    assert {o.blocked.code for o in axis.obstacles} == {"no-rule"}
+
+
+def test_a_value_used_inside_a_region_is_an_obstacle():
+    def fun(x):
+        k = jnp.exp(x)
+        return jax.lax.cond(x[0, 0] > 0, lambda y: y @ k, lambda y: y, x)
+
+    graph = graph_of(fun, (6, 6))
+    axis = grown(graph, seed_of(graph, "exponential"), 0)
+    assert [o.blocked.code for o in axis.obstacles] == ["captured"]
+
+
+def test_starts_again_with_as_many_elements_as_all_can_do():
+    graph = graph_of(lambda x: jnp.sin(jnp.exp(x).reshape(4, 3, 5)).sum(2), (12, 5))
+    axis = grown(graph, seed_of(graph, "exponential"), 0)
+    assert axis.n == 4
+    assert "reshape" in names(graph, axis)
+
+
+def test_two_coarser_divisions_meet_in_their_common_divisor():
+    def fun(x):
+        e = jnp.exp(x)
+        return jnp.sin(e.reshape(4, 6, 5)).sum(2), jnp.cos(e.reshape(6, 4, 5)).sum(2)
+
+    axis = grown(graph := graph_of(fun, (24, 5)), seed_of(graph, "exponential"), 0)
+    assert axis.n == 2
+
+
+def test_one_op_may_be_split_along_two_factors():
+    graph = graph_of(lambda x: (lambda k: (k + k.T).sum(1))(jnp.exp(jnp.einsum("id,jd->ij", x, x))), (12, 3))
+    axis = grown(graph, seed_of(graph, "exponential"), 0)
+    dots = [n for n in axis.nodes if graph.ops[n.op].name == "stablehlo.dot_general"]
+    assert {n.result_dims for n in dots} == {(0,), (1,)}
+
+
+def test_a_path_through_small_values_is_closed():
+    """Centred rows: the mean is small, but all of the way back can be chunked: no barrier."""
+    graph = graph_of(lambda x, w: (lambda h: jnp.exp(h - h.mean(1, keepdims=True)))(x @ w).sum(1), (12, 3), (3, 40))
+    axis = grown(graph, seed_of(graph, "exponential"), 0, 12 * 40 * 4)
+    assert "divide" in names(graph, axis)
+    assert not any(n.reducing for n in axis.nodes)
+
+
+def test_a_path_through_a_reduction_over_the_axis_stays_open():
+    graph = graph_of(lambda x, w: (lambda h: jnp.exp(h - h.mean(0, keepdims=True)))(x @ w).sum(1), (12, 3), (3, 40))
+    axis = grown(graph, seed_of(graph, "exponential"), 0, 12 * 40 * 4)
+    assert any(n.reducing for n in axis.nodes)
+    assert "divide" not in names(graph, axis)
+
+
+def test_growing_changes_nothing_and_is_deterministic():
+    module = normal(program_of(jax.grad(lambda x: jnp.tanh(x @ x.T).sum()), np.zeros((12, 3), np.float32)))
+    before = str(module)
+    graph = entry_graph(module)
+    for value in graph.values:
+        for dimension in range(len(value.shape)):
+            if value.producer >= 0:
+                assert grown(graph, value.index, dimension) == grown(graph, value.index, dimension)
+    assert str(module) == before

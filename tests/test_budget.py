@@ -1,0 +1,138 @@
+"""The budget loop: kept or refused, with figures and reasons; nothing compiled in vain."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.export import export
+
+import stablehlo_mem as shm
+from stablehlo_mem.targets.target import Target
+from tests.support import HONEST, exported, spec
+
+N = 512
+SPECS = [spec(N, 16)] * 3
+
+
+def attention(q, k, v):
+    return jax.nn.softmax(q @ k.T / 4, axis=-1) @ v
+
+
+def spectrum(q, k):
+    """A transform of all the scores at once: they cannot be split."""
+    return jnp.abs(jnp.fft.fft((q @ k.T).reshape(-1)))[:16]
+
+
+def peak_of(program):
+    """Compiled here, not by the library."""
+    m = jax.jit(program.call).lower(*program.in_avals).compile(compiler_options=HONEST).memory_analysis()
+    return m.argument_size_in_bytes + m.output_size_in_bytes + m.temp_size_in_bytes - m.alias_size_in_bytes
+
+
+@pytest.fixture
+def compiles(monkeypatch):
+    asked = []
+    real = Target.measure
+
+    def measure(self, program, module):
+        asked.append(self.name)
+        return real(self, program, module)
+
+    monkeypatch.setattr(Target, "measure", measure)
+    return asked
+
+
+def test_within_budget_comes_back_itself(compiles):
+    original = exported(attention, *SPECS)
+    assert shm.optimize(original, "1GiB", target="cpu") is original
+    assert len(compiles) == 1
+    text = original.mlir_module()
+    assert shm.optimize(text, "1GiB", target="cpu") is text
+
+
+def test_no_limit_comes_back_itself():
+    original = exported(attention, *SPECS)
+    assert shm.optimize(original, None, target="cpu") is original
+
+
+def test_below_the_floor_is_refused_before_any_compiler(compiles):
+    floor = 4 * N * 16 * 4
+    with pytest.raises(shm.BudgetError, match="below the arguments and outputs") as info:
+        shm.optimize(exported(attention, *SPECS), floor - 1, target="cpu")
+    assert compiles == []
+    assert info.value.budget_bytes == floor - 1
+    assert info.value.needed_bytes == info.value.reached_bytes == floor
+    assert info.value.best is None
+
+
+def test_out_of_reach_says_why():
+    budget = 3 * N * 16 * 4
+    with pytest.raises(shm.BudgetError) as info:
+        shm.optimize(exported(spectrum, *SPECS[:2]), budget, target="cpu")
+    error = info.value
+    assert error.budget_bytes == budget < error.reached_bytes <= error.needed_bytes
+    assert error.best is not None
+    assert not error.best.fits
+    assert error.obstacles
+    assert [o.nbytes for o in error.obstacles] == sorted((o.nbytes for o in error.obstacles), reverse=True)
+    assert all("test_budget.py" in o.location for o in error.obstacles)
+    assert "test_budget.py" in str(error)
+
+
+def test_a_plan_over_budget_does_not_raise():
+    plan = shm.plan(exported(spectrum, *SPECS[:2]), 3 * N * 16 * 4, target="cpu")
+    assert not plan.fits
+    assert plan.refusals
+
+
+def test_every_budget_is_kept():
+    original = exported(attention, *SPECS)
+    most = peak_of(original)
+    floor = 4 * N * 16 * 4
+    for share in (0.9, 0.6, 0.4, 0.2, 0.1, 0.06):
+        budget = floor + int(share * (most - floor))
+        plan = shm.plan(original, budget, target="cpu")
+        assert plan.fits
+        assert plan.after.peak_bytes <= budget
+        assert peak_of(plan.result) <= budget
+
+
+def test_the_smallest_is_small_and_stays_within_compiles(compiles):
+    original = exported(attention, *SPECS)
+    plan = shm.plan(original, "min", target="cpu", options=shm.Options(max_compiles=6))
+    assert plan.fits
+    assert plan.compiles == len(compiles) <= 6
+    assert peak_of(plan.result) < peak_of(original) / 4
+
+
+def test_the_smallest_of_what_cannot_be_split_is_the_original():
+    original = exported(spectrum, *SPECS[:2])
+    assert shm.optimize(original, "min", target="cpu") is original
+
+
+def test_all_targets_must_fit(compiles):
+    pytest.importorskip("libtpu")
+    original = export(jax.jit(attention), platforms=["cpu", "tpu"])(*SPECS)
+    plan = shm.plan(original, "1600KiB", target=("cpu", "tpu:v5e"))
+    assert plan.fits
+    assert plan.target == ("cpu", "tpu:v5e")
+    assert set(compiles) == {"cpu", "tpu:v5e"}
+    assert plan.result.platforms == ("cpu", "tpu")
+
+
+def test_the_same_plan_twice():
+    one, other = (shm.plan(exported(attention, *SPECS), "400KiB", target="cpu") for _ in range(2))
+    assert one.steps == other.steps
+    assert one.bytecode == other.bytecode
+
+
+def test_exact_numerics_give_the_same_maximum():
+    def fun(x, y):
+        return (x @ y.T).max(0)
+
+    original = exported(fun, *SPECS[:2])
+    plan = shm.plan(original, "200KiB", target="cpu", options=shm.Options(numerics="exact"))
+    assert plan.fits
+    assert all("exact" in summary for summary in plan.summaries)
+    x, y = (np.random.default_rng(i).normal(size=(N, 16)).astype(np.float32) for i in range(2))
+    np.testing.assert_allclose(plan.result.call(x, y), original.call(x, y), rtol=1e-6)

@@ -1,0 +1,163 @@
+"""Regions: which ops run in loops, what leaves them, in how many loops, and where everything else goes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stablehlo_mem.axes import RuleBook, grow_axis
+from stablehlo_mem.chunks import chunk_sizes, round_chunk
+from stablehlo_mem.regions import form_region, operand_uses
+from tests import support
+from tests.support import program_of
+
+
+def region_of(fun, seed, dimension, *shapes, big_bytes=1):
+    graph = support.graph_of(program_of(fun, *(np.zeros(s, np.float32) for s in shapes)))
+    value = next(v.index for v in graph.values if v.producer >= 0 and graph.ops[v.producer].name == f"stablehlo.{seed}")
+    axis = grow_axis(graph, RuleBook(graph), (value, dimension), big_bytes)
+    return graph, form_region(graph, axis)
+
+
+def names(graph, ops):
+    return [graph.ops[op].name.removeprefix("stablehlo.") for op in sorted(ops)]
+
+
+def left(graph, region):
+    return [(names(graph, [item.node.op])[0], item.node.reducing, item.phase) for item in region.leaving]
+
+
+def scores(x, y, v):
+    return jnp.exp(jnp.einsum("id,jd->ij", x, y)) @ v
+
+
+def test_rows_leave_once():
+    graph, region = region_of(scores, "exponential", 0, (12, 3), (20, 3), (20,))
+    assert names(graph, region.owned) == ["dot_general", "exponential", "dot_general"]
+    assert left(graph, region) == [("dot_general", False, 0)]
+    assert region.phases == 1
+
+
+def test_columns_are_accumulated():
+    graph, region = region_of(scores, "exponential", 1, (12, 3), (20, 3), (20,))
+    assert left(graph, region) == [("dot_general", True, 0)]
+
+
+def test_what_is_returned_is_not_worth_a_loop():
+    _, region = region_of(lambda x: jnp.exp(x), "exponential", 0, (12, 5))
+    assert region is None
+
+
+def test_a_value_that_is_needed_whole_too_leaves():
+    def fun(x):
+        k = jnp.exp(x)
+        s = jnp.sin(k)
+        return s.sum(1), jnp.sort(s, 0)[0]
+
+    graph, region = region_of(fun, "exponential", 0, (12, 5))
+    assert ("sine", False, 0) in left(graph, region)
+
+
+def softmax_along(q, k, v):
+    return jax.nn.softmax(jnp.einsum("id,jd->ij", q, k), -1) @ v
+
+
+def test_a_softmax_along_the_axis_takes_three_loops():
+    big = 12 * 200 * 4
+    graph, region = region_of(softmax_along, "exponential", 1, (12, 3), (200, 3), (200, 4), big_bytes=big)
+    assert region.phases == 3
+    assert [phase for _, _, phase in left(graph, region)] == [0, 1, 2]
+    assert all(reducing for _, reducing, _ in left(graph, region))
+    runs = [names(graph, [n.op for n in region.needed(graph, phase)]) for phase in range(3)]
+    assert [r.count("exponential") for r in runs] == [0, 1, 1]
+    assert all("dot_general" in r for r in runs)
+
+
+def test_a_softmax_across_the_axis_takes_one():
+    _, region = region_of(softmax_along, "exponential", 0, (12, 3), (200, 3), (200, 4))
+    assert region.phases == 1
+
+
+def test_small_values_are_stored_for_later_loops():
+    """The row sums of squares, small and needed in both loops, are computed in the first only."""
+
+    def fun(x, w):
+        h = jnp.exp(x @ w)
+        s = jnp.sqrt((x * x).sum(1))
+        total = (h * s[:, None]).sum(0)
+        return ((h * total) * jnp.cos(s)[:, None]).sum(0)
+
+    graph, region = region_of(fun, "exponential", 0, (64, 3), (3, 40), big_bytes=64 * 40 * 4)
+    assert region.phases == 2
+    first, second = (names(graph, [n.op for n in region.needed(graph, p)]) for p in range(2))
+    assert "exponential" in first
+    assert "exponential" in second
+    assert "sqrt" not in second
+
+
+def test_the_same_nodes_never_run_outside_and_inside():
+    graph, region = region_of(softmax_along, "exponential", 1, (12, 3), (200, 3), (200, 4))
+    assert not set(region.placement) & region.owned
+    for phase in range(region.phases):
+        for node in region.needed(graph, phase):
+            free = graph.ops[node.op].name.split(".")[1] in ("broadcast_in_dim", "constant", "iota")
+            assert node.op in region.owned or free
+
+
+def test_needed_is_closed_and_in_program_order():
+    graph, region = region_of(softmax_along, "exponential", 1, (12, 3), (200, 3), (200, 4))
+    for phase in range(region.phases):
+        needed = region.needed(graph, phase)
+        assert [n.op for n in needed] == sorted(n.op for n in needed)
+        for node in needed:
+            for use in operand_uses(graph, node):
+                source = region.source(use, phase)
+                assert source is None or source in needed
+
+
+def test_placement_puts_every_op_after_what_it_reads():
+    def fun(x, w):
+        e = jnp.exp(x)
+        s = jnp.sort(e.sum(0)) * jnp.sin(w)
+        t = jnp.cumsum((e * s).sum(0))
+        return (e * t).sum(0) + s
+
+    graph, region = region_of(fun, "exponential", 0, (64, 8), (8,), big_bytes=64 * 8 * 4)
+    assert region.phases == 3
+    ready = {item.value: item.phase + 1 for item in region.leaving}
+    for op, place in region.placement.items():
+        for value in graph.ops[op].operands:
+            producer = graph.values[value].producer
+            assert ready.get(value, region.placement.get(producer, 0)) <= place
+    placed = {names(graph, [op])[0]: place for op, place in region.placement.items()}
+    assert placed["sort"] == placed["sine"] == 1
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000))
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+def test_round_chunk(n, limit):
+    chunk = round_chunk(n, limit)
+    assert 1 <= chunk <= min(n, limit)
+    if any(n % c == 0 for c in range(min(n, limit) // 2 + 1, min(n, limit) + 1)):
+        assert n % chunk == 0
+    if n % chunk and limit >= 128 <= n:
+        assert chunk % 128 == 0
+    assert chunk > min(n, limit) / 2 or n % chunk == 0 or chunk >= 1
+
+
+@pytest.mark.parametrize(
+    ("n", "limit", "chunk"), [(64, 64, 64), (64, 40, 32), (1024, 300, 256), (1009, 300, 256), (7, 4, 4), (5, 99, 5)]
+)
+def test_round_chunk_examples(n, limit, chunk):
+    assert round_chunk(n, limit) == chunk
+
+
+@given(st.integers(2, 100_000))
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+def test_chunk_sizes(n):
+    sizes = chunk_sizes(n)
+    assert list(sizes) == sorted(set(sizes), reverse=True)
+    assert sizes[-1] == 1
+    assert sizes[0] <= (n + 1) // 2

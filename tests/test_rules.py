@@ -1,0 +1,132 @@
+"""Factor rules: how an op splits along a dimension of one of its tensors, and why not."""
+
+import pytest
+
+from stablehlo_mem.rules import ROWS, rule_of
+from stablehlo_mem.rules.rule import Blocked, Node, Rule, elementwise_rule, place
+from tests.support import graph_of
+
+MATMUL = Rule((4, 6, 8), (((0,), (1,)), ((1,), (2,))), (((0,), (2,)),), frozenset({1}), ())
+
+
+def test_a_shared_factor_passes_through():
+    assert place(MATMUL, 7, MATMUL.operands[0], 0, 4) == Node(7, 0, 4, (0, None), (0,), False)
+    assert place(MATMUL, 7, MATMUL.results[0], 1, 8) == Node(7, 2, 8, (None, 1), (1,), False)
+
+
+def test_a_reduction_factor_reduces():
+    assert place(MATMUL, 7, MATMUL.operands[0], 1, 6) == Node(7, 1, 6, (1, 0), (None,), True)
+
+
+def test_fewer_elements_than_the_dimension_are_merged_ones():
+    node = place(MATMUL, 7, MATMUL.operands[0], 0, 2)
+    assert isinstance(node, Node)
+    assert node.n == 2
+
+
+def test_a_coarser_factor_says_how_many_elements_it_can_do():
+    rule = Rule((4, 3), (((0, 1),),), (((0,), (1,)),), frozenset(), ())
+    blocked = place(rule, 0, rule.operands[0], 0, 12)
+    assert isinstance(blocked, Blocked)
+    assert (blocked.code, blocked.coarser_n) == ("finer-than-factor", 4)
+    assert place(rule, 0, rule.operands[0], 0, 4) == Node(0, 0, 4, (0,), (0,), False)
+    assert place(rule, 0, rule.operands[0], 0, 2) == Node(0, 0, 2, (0,), (0,), False)
+
+
+def test_a_minor_factor_blocks():
+    rule = Rule((4, 3), (((0,), (1,)),), (((0, 1),),), frozenset(), ())
+    blocked = place(rule, 0, rule.operands[0], 1, 3)
+    assert isinstance(blocked, Blocked)
+    assert blocked.code == "minor-factor"
+
+
+def test_unit_factors_do_not_count():
+    rule = Rule((1, 4), (((0,), (1,)),), (((0, 1),),), frozenset(), ())
+    assert place(rule, 0, rule.results[0], 0, 4) == Node(0, 1, 4, (1,), (0,), False)
+    assert isinstance(place(rule, 0, rule.operands[0], 0, 1), Blocked)
+
+
+def test_a_blocked_factor_gives_its_reason():
+    rule = elementwise_rule(2, (4, 6), (2,), 1).block({1}, "elements are ordered along it")
+    blocked = place(rule, 0, rule.operands[0], 1, 6)
+    assert blocked == Blocked("needs-whole-dimension", "elements are ordered along it")
+    assert isinstance(place(rule, 0, rule.operands[0], 0, 4), Node)
+
+
+def test_a_factor_of_operands_only_needs_the_whole():
+    rule = Rule((4, 6), (((0,), (1,)),), (((0,),),), frozenset(), ())
+    assert isinstance(place(rule, 0, rule.operands[0], 1, 6), Blocked)
+
+
+def test_scalars_take_part_whole():
+    rule = elementwise_rule(2, (4, 6), (0, 2, 2), 1)
+    assert place(rule, 0, rule.results[0], 0, 4) == Node(0, 0, 4, (None, 0, 0), (0,), False)
+
+
+OPS = {
+    # op on %x : 4x6xf32, its result type: (dimension of %x → "through d", "reduces" or the code of the reason)
+    "stablehlo.sine %x : tensor<4x6xf32>": ("4x6xf32", ["through 0", "through 1"]),
+    "stablehlo.transpose %x, dims = [1, 0] : (tensor<4x6xf32>) -> tensor<6x4xf32>": (
+        "6x4xf32",
+        ["through 1", "through 0"],
+    ),
+    "stablehlo.reshape %x : (tensor<4x6xf32>) -> tensor<24xf32>": ("24xf32", ["through 0", "minor-factor"]),
+    "stablehlo.reshape %x : (tensor<4x6xf32>) -> tensor<4x2x3xf32>": ("4x2x3xf32", ["through 0", "finer-than-factor"]),
+    "stablehlo.reverse %x, dims = [1] : tensor<4x6xf32>": ("4x6xf32", ["through 0", "needs-whole-dimension"]),
+    "stablehlo.slice %x [0:4, 1:5] : (tensor<4x6xf32>) -> tensor<4x4xf32>": (
+        "4x4xf32",
+        ["through 0", "needs-whole-dimension"],
+    ),
+    "stablehlo.concatenate %x, %x, dim = 1 : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x12xf32>": (
+        "4x12xf32",
+        ["through 0", "needs-whole-dimension"],
+    ),
+    "stablehlo.broadcast_in_dim %x, dims = [2, 0] : (tensor<4x6xf32>) -> tensor<6x5x4xf32>": (
+        "6x5x4xf32",
+        ["through 2", "through 0"],
+    ),
+    "stablehlo.dot_general %x, %x, contracting_dims = [1] x [1] : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x4xf32>": (
+        "4x4xf32",
+        ["through 0", "reduces"],
+    ),
+    "stablehlo.fft %x, type = FFT, length = [6] : (tensor<4x6xcomplex<f32>>) -> tensor<4x6xcomplex<f32>>": (
+        "4x6xcomplex<f32>",
+        ["through 0", "needs-whole-dimension"],
+    ),
+    "stablehlo.optimization_barrier %x : tensor<4x6xf32>": ("4x6xf32", ["through 0", "through 1"]),
+    "chlo.erf %x : tensor<4x6xf32> -> tensor<4x6xf32>": ("4x6xf32", ["through 0", "through 1"]),
+}
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_ops(op):
+    result, expected = OPS[op]
+    argument = "4x6xcomplex<f32>" if "complex" in result else "4x6xf32"
+    graph = graph_of(
+        (f"func.func public @main(%x: tensor<{argument}>) -> tensor<{result}> {{\n%y = {op}\nreturn %y : tensor<{result}> }}")
+    )
+    rule = rule_of(graph, 0)
+    assert rule is not None
+    assert [describe(place(rule, 0, rule.operands[0], d, size)) for d, size in enumerate((4, 6))] == expected
+
+
+def describe(placed):
+    if isinstance(placed, Blocked):
+        return placed.code
+    return "reduces" if placed.reducing else f"through {placed.result_dims[0]}"
+
+
+def test_what_has_no_row_is_a_barrier():
+    graph = graph_of(
+        (
+            "func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n"
+            "%y = stablehlo.custom_call @mine(%x) : (tensor<4xf32>) -> tensor<4xf32>\nreturn %y : tensor<4xf32> }"
+        )
+    )
+    assert rule_of(graph, 0) is None
+
+
+def test_free_rows_read_nothing_big():
+    assert {name for name, row in ROWS.items() if row.free} == {
+        *("stablehlo.broadcast_in_dim", "stablehlo.constant", "stablehlo.iota")
+    }

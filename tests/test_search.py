@@ -1,0 +1,132 @@
+"""The search: deterministic, never edits what it is given, replays, keeps to the numerics asked for."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from stablehlo_mem.errors import PassError
+from stablehlo_mem.ir.bindings import fingerprint
+from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.memory import find_peak
+from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
+from stablehlo_mem.plan import Candidate, Goal, Options, Refusal, Step
+from stablehlo_mem.search import apply, propose, search, start
+from stablehlo_mem.targets.chips import CHIPS
+from tests.support import normal, program_of, text
+
+
+def two_layers(x, w1, w2):
+    h = jax.nn.gelu(x @ w1) @ w2
+    return jax.nn.softmax(h @ x.T, -1).max(0)
+
+
+ARGS = tuple(np.ones(shape, np.float32) for shape in ((256, 16), (16, 512), (512, 16)))
+
+
+def goal_of(temp_bytes, numerics="reassociate", chip="cpu", passes=None):
+    return Goal(CHIPS[chip], Options(numerics=numerics, passes=passes), temp_bytes)
+
+
+@pytest.fixture(scope="module")
+def module():
+    return normal(program_of(two_layers, *ARGS))
+
+
+@pytest.mark.parametrize("chip", ["cpu", "cuda:h200", "tpu:v5e"])
+@pytest.mark.parametrize("goal_bytes", [100_000, 20_000])
+def test_reaches_its_goal(module, chip, goal_bytes):
+    goal = goal_of(goal_bytes, chip=chip)
+    first = start(module, goal)
+    state, refusals = search(first, goal)
+    assert state.peak.temp_bytes <= goal_bytes or refusals
+    assert state.peak.temp_bytes < first.peak.temp_bytes
+    assert state.peak == find_peak(entry_graph(state.module), goal.chip)
+    assert len(state.steps) == len(state.summaries)
+
+
+def test_is_deterministic(module):
+    goal = goal_of(30_000)
+    one, other = (search(start(module, goal), goal)[0] for _ in range(2))
+    assert one.steps == other.steps
+    assert text(one.module) == text(other.module)
+
+
+def test_edits_nothing_it_was_given(module):
+    before = str(module)
+    goal = goal_of(30_000)
+    search(start(module, goal), goal)
+    assert str(module) == before
+
+
+def test_does_nothing_within_the_goal(module):
+    goal = goal_of(10**9)
+    first = start(module, goal)
+    assert search(first, goal) == (first, ())
+
+
+def test_steps_replay(module):
+    goal = goal_of(30_000)
+    state = start(module, goal)
+    found = search(state, goal)[0]
+    for step in found.steps:
+        assert step.input_fingerprint == fingerprint(state.module)
+        again = Step(step.pass_name, step.input_fingerprint, json.loads(json.dumps(step.params)))
+        state = apply(state, Candidate(again, 0, 0.0, "exact"), goal)
+    assert text(state.module) == text(found.module)
+    assert state.peak == found.peak
+
+
+def column_sums(x, y):
+    return jnp.sort(jnp.exp(jnp.einsum("id,jd->ij", x, y)), axis=1).sum(0)
+
+
+def test_exact_numerics_regroup_no_float_sum():
+    x, y = ARGS[0], np.ones((300, 16), np.float32)
+    module = normal(program_of(column_sums, x, y))
+    exact, free = goal_of(20_000, "exact"), goal_of(20_000)
+    assert {c.numerics for c in propose(start(module, free), free)[0]} == {"reassociate"}
+    assert propose(start(module, exact), exact)[0] == []
+    assert search(start(module, exact), exact)[0].steps == ()
+    assert search(start(module, free), free)[0].steps
+
+
+def test_exact_numerics_may_regroup_integers_and_maxima():
+    def fun(x, y):
+        k = jnp.einsum("id,jd->ij", x, y)
+        return k.max(0), jnp.argmin(k, 0), (k > 0).sum(0)
+
+    module = normal(program_of(fun, ARGS[0], np.ones((300, 16), np.float32)))
+    goal = goal_of(20_000, "exact")
+    assert search(start(module, goal), goal)[0].steps
+
+
+def test_passes_that_are_not_named_do_nothing(module):
+    goal = goal_of(20_000, passes=())
+    assert propose(start(module, goal), goal) == ([], ())
+
+
+def test_refusals_come_largest_first():
+    module = normal(program_of(lambda x, y: jnp.sort(jnp.sort(x @ y.T, 0), 1)[0], ARGS[0], ARGS[0][:100]))
+    goal = goal_of(0)
+    refusals = propose(start(module, goal), goal)[1]
+    assert refusals
+    assert [r.nbytes for r in refusals] == sorted((r.nbytes for r in refusals), reverse=True)
+    assert all(isinstance(r, Refusal) and "test_search.py" in r.location for r in refusals)
+
+
+def test_a_pass_that_breaks_the_module_is_named(module, monkeypatch):
+    def broken(self, module, step):
+        raise ValueError("nothing to split")
+
+    goal = goal_of(20_000)
+    first = start(module, goal)
+    candidate = propose(first, goal)[0][0]
+    monkeypatch.setattr(SplitIntoLoops, "apply", broken)
+    state = dataclasses.replace(first, steps=(candidate.step,))
+    with pytest.raises(PassError, match="split-into-loops") as info:
+        apply(state, candidate, goal)
+    assert info.value.before == ("split-into-loops",)
