@@ -20,6 +20,6 @@ bench: .venv/stamp
 	$(PY) benchmarks/run.py
 
 .venv/stamp: pyproject.toml
-	test -x $(PY) || $(PYTHON) -m venv .venv
-	$(PY) -m pip install --quiet --editable ".[tpu,cuda,test]"
+	$(PY) -c "import pip" 2>/dev/null || $(PYTHON) -m venv --clear .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[tpu,cuda,test]"
 	touch $@
