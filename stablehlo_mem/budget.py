@@ -110,6 +110,8 @@ class _Planning:
                 return
             attempt = self.measure(state, state.module, refusals)
             yield attempt
+            if state.peak.temp_bytes > goal:
+                return  # the search did not get there: it will not get further
             previous, worst = state, attempt
             temp = attempt.peak_bytes - (self.budget - room)
             goal = min(goal, state.peak.temp_bytes) * max(0.1, min(1.0, room / temp if temp > 0 else 1.0)) * _SHRINK

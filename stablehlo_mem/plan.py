@@ -66,13 +66,15 @@ class Candidate:
         added_seconds: static estimate of the time added (negative: saved).
         numerics: the weakest `Options.numerics` that allows it.
         summary: one line for people.
+        otherwise: the refusal to report if the step turns out not to lower the peak.
     """
 
     step: Step
     saved_bytes: int
     added_seconds: float
     numerics: Numerics
-    summary: str = ""
+    summary: str
+    otherwise: Refusal
 
 
 @dataclasses.dataclass(frozen=True)

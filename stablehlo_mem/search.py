@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Iterable
 
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
@@ -50,7 +51,7 @@ def search(state: State, goal: Goal) -> tuple[State, tuple[Refusal, ...]]:
         candidates, refusals = propose(state, goal)
         following = _follow(state, candidates, goal)
         if following is None:
-            return state, refusals
+            return state, _largest_first([*refusals, *(c.otherwise for c in candidates)])
         state = following
     return state, propose(state, goal)[1]
 
@@ -68,7 +69,11 @@ def propose(state: State, goal: Goal) -> tuple[list[Candidate], tuple[Refusal, .
                 candidates.append(item)
     over = state.peak.temp_bytes - goal.temp_bytes
     candidates.sort(key=lambda c: _rank(c, over))
-    return candidates, tuple(sorted(refusals, key=lambda r: -r.nbytes))
+    return candidates, _largest_first(refusals)
+
+
+def _largest_first(refusals: Iterable[Refusal]) -> tuple[Refusal, ...]:
+    return tuple(sorted(dict.fromkeys(refusals), key=lambda r: -r.nbytes))
 
 
 def _enabled(goal: Goal) -> list[Pass]:

@@ -28,6 +28,7 @@ from stablehlo_mem.rules import ROWS
 _SEEDS = 6
 """Values at the peak, largest first, from which axes are grown."""
 _MAX_INDEX = 2**31 - 1
+_NEEDED_WHOLE = "it is needed whole after it is computed, as a result or by an op outside"
 _SMALLEST = 1024
 """Bytes below which no value is worth a loop."""
 
@@ -132,7 +133,7 @@ class _Proposals:
             yield self.refusal(obstacle)
         region = form_region(self.graph, axis)
         if region is None or self.too_long(axis):
-            yield from () if axis.obstacles else (self.needed_whole(axis),)
+            yield from () if axis.obstacles else (self.about_seed(axis, "needed-whole", _NEEDED_WHOLE),)
             return
         key = (region.owned, axis.n, axis.nodes)
         if key not in self.seen:
@@ -176,6 +177,7 @@ class _Proposals:
             added_seconds=cost.seconds(chunk),
             numerics=numerics,
             summary=self.summary(axis, numerics),
+            otherwise=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),
         )
 
     def kept_bytes(self, region: Region) -> int:
@@ -193,7 +195,9 @@ class _Proposals:
     def summary(self, axis: Axis, numerics: Numerics) -> str:
         value, dimension = axis.seed
         source = self.source(value)
-        return f"split {self.describe(value)} along dimension {dimension} ({numerics}" + (f"; {source})" if source else ")")
+        return f"split {self.describe(value)} along dimension {dimension} ({numerics}" + (
+            f"; {source})" if source else ")"
+        )
 
     def describe(self, value: int) -> str:
         data = self.graph.values[value]
@@ -217,15 +221,15 @@ class _Proposals:
             location=self.graph.source(obstacle.op),
         )
 
-    def needed_whole(self, axis: Axis) -> Refusal:
+    def about_seed(self, axis: Axis, code: str, message: str) -> Refusal:
         value, dimension = axis.seed
         return Refusal(
             op=op_id(self.main, self.path, self.graph.values[value].producer),
             value=self.describe(value),
             nbytes=self.graph.values[value].nbytes,
             dimension=dimension,
-            code="needed-whole",
-            message="it is needed whole after it is computed, as a result or by an op outside",
+            code=code,
+            message=message,
             location=self.source(value),
         )
 
