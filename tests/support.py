@@ -19,7 +19,7 @@ from stablehlo_mem.passes.split_into_loops import Split, split
 from stablehlo_mem.regions import Region, form_region
 from stablehlo_mem.rules import ROWS
 
-HONEST = {"xla_cpu_experimental_ynn_fusion_type": ""}
+HONEST: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
 """XLA:CPU's fusions of dots with what is around them off: they round differently at different sizes."""
 
 
@@ -191,6 +191,12 @@ def yardstick(new: np.ndarray, old: np.ndarray, exact: np.ndarray) -> str | None
     error, own = np.abs(new - exact).max(), np.abs(old - exact).max()
     scale = np.abs(exact).max()
     return None if error <= 2 * own + 1e-6 * scale else f"error {error:.3g}, the original's {own:.3g}, of {scale:.3g}"
+
+
+def memory_of(compiled: Any) -> tuple[int, int]:
+    """(arguments + outputs − aliased, temporaries) in bytes, by the compiler."""
+    m = compiled.memory_analysis()
+    return m.argument_size_in_bytes + m.output_size_in_bytes - m.alias_size_in_bytes, m.temp_size_in_bytes
 
 
 def program_of(fun: Callable[..., Any], *args: Any) -> Program:

@@ -6,6 +6,8 @@ targets; the last program gets 256 MiB. What is measured here is compiled here, 
 
 import dataclasses
 import re
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,7 @@ from jax.sharding import SingleDeviceSharding
 import stablehlo_mem as shm
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.devices import topology_devices
-from tests.support import HONEST, spec
+from tests.support import HONEST, memory_of, spec
 
 MIB = 2**20
 PLATFORMS = {"cpu": "cpu", "tpu:v5e": "tpu", "cuda:h200": "cuda"}
@@ -56,8 +58,8 @@ class Case:
     """`room`: bytes for temporaries: a tenth of the smallest of the original's, as the compilers of jaxlib 0.10.2 and
     libtpu gave them (`FIT_BASELINE=1` of the acceptance judge), in MiB; where the TPU's refuses, by its message."""
 
-    fun: object
-    specs: tuple
+    fun: Callable[..., Any]
+    specs: tuple[Any, ...]
     room: int
 
 
@@ -65,9 +67,7 @@ CASES = {
     "attention": Case(attention, (spec(8, 16384, 64),) * 3, 8256 * MIB // 10),
     "kernel": Case(kernel_times_vector, (spec(50_000, 8), spec(50_000, 8), spec(50_000)), 9537 * MIB // 10),
     "nearest": Case(nearest, (spec(50_000, 32), spec(50_000, 32)), 9537 * MIB // 10),
-    "head": Case(
-        cross_entropy, (spec(16384, 2048), spec(2048, 131072), spec(16384, dtype=np.int32)), 8208 * MIB // 10
-    ),
+    "head": Case(cross_entropy, (spec(16384, 2048), spec(2048, 131072), spec(16384, dtype=np.int32)), 8208 * MIB // 10),
     "mlp": Case(mlp, (spec(65536, 1024), spec(1024, 16384), spec(16384, 1024)), 4096 * MIB // 10),
     "assignment": Case(assignment, (spec(1_000_000, 64), spec(1024, 64)), 3910 * MIB // 10),
     "kernel_prime": Case(kernel_times_vector, (spec(1_000_003, 8), spec(1_000_003, 8), spec(1_000_003)), 256 * MIB),
@@ -84,8 +84,7 @@ def place(specs, target):
 def compiled_bytes(fun, specs, target):
     """(arguments + outputs, temporaries) by the target's compiler."""
     options = HONEST if target == "cpu" else None
-    m = jax.jit(fun).lower(*place(specs, target)).compile(compiler_options=options).memory_analysis()
-    return m.argument_size_in_bytes + m.output_size_in_bytes - m.alias_size_in_bytes, m.temp_size_in_bytes
+    return memory_of(jax.jit(fun).lower(*place(specs, target)).compile(compiler_options=options))
 
 
 def fixed_bytes(case, target):
@@ -103,7 +102,8 @@ def original_bytes(case, target):
     try:
         return sum(compiled_bytes(case.fun, case.specs, target))
     except jax.errors.JaxRuntimeError as error:
-        assert re.search(r"RESOURCE_EXHAUSTED|[Oo]ut of memory", str(error)), error
+        if not re.search(r"RESOURCE_EXHAUSTED|[Oo]ut of memory", str(error)):
+            raise
         return float("inf")
 
 

@@ -178,7 +178,11 @@ def test_masks_make_no_numbers_of_their_own(values):
 
 def test_sums_of_negative_zeros():
     x = np.full((11, 3), -0.0, np.float32)
-    check(lambda x: ((x * 2).sum(0), jax.lax.reduce(x * 2, np.float32(-0.0), jax.lax.add, (0,))), x, exact=[np.zeros(3)] * 2)
+    check(
+        lambda x: ((x * 2).sum(0), jax.lax.reduce(x * 2, np.float32(-0.0), jax.lax.add, (0,))),
+        x,
+        exact=[np.zeros(3)] * 2,
+    )
 
 
 def test_initial_values_that_are_not_neutral():
@@ -214,7 +218,11 @@ def test_gradients_that_gather_along_another_dimension():
 
 
 def test_free_values_that_somebody_outside_uses_too():
-    check(lambda x: (lambda k: (k.sum(0), jnp.linalg.cholesky(k @ k.T + 9 * jnp.eye(9)), k * 2))(jnp.exp(x)), real(9, 9), splits=5)
+    def fun(x):
+        k = jnp.exp(x)
+        return k.sum(0), jnp.linalg.cholesky(k @ k.T + 9 * jnp.eye(9)), k * 2
+
+    check(fun, real(9, 9), splits=5)
 
 
 INDEXED = {
@@ -249,6 +257,11 @@ def scanned(x, w):
     return jax.lax.scan(step, jnp.zeros_like(x[0]), x)
 
 
+def captured(x, p):
+    k = jnp.exp(x @ x.T)
+    return jax.lax.cond(p > 0, lambda: (k * 2).sum(0), lambda: k.max(1)) + k.sum(1)
+
+
 CONTROL = {
     "scan": (scanned, real(5, 7, 6), real(6, 6)),
     "scan_grad": (jax.grad(lambda x, w: scanned(x, w)[1].sum(), (0, 1)), real(3, 7, 6), real(6, 6)),
@@ -256,10 +269,7 @@ CONTROL = {
         lambda x, p: jax.lax.cond(p > 0, lambda y: jnp.exp(y @ y.T).sum(0), lambda y: jnp.sin(y @ y.T).max(0), x),
         *(real(9, 4), np.float32(1)),
     ),
-    "captured": (
-        lambda x, p: (lambda k: jax.lax.cond(p > 0, lambda: (k * 2).sum(0), lambda: k.max(1)) + k.sum(1))(jnp.exp(x @ x.T)),
-        *(real(9, 4), np.float32(1)),
-    ),
+    "captured": (captured, real(9, 4), np.float32(1)),
     "random": (
         lambda key: jax.random.uniform(jax.random.wrap_key_data(key), (31, 7), jnp.float32).max(0),
         np.array([1, 2], np.uint32),
@@ -304,4 +314,3 @@ def test_zero_sizes_and_scalars():
 
 def test_results_that_are_arguments_or_come_twice():
     check(lambda x: (lambda y: (x, y, y, x, y.sum(0)))(jnp.exp(x) * 2), real(9, 6))
-

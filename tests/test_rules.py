@@ -85,10 +85,8 @@ OPS = {
         "6x5x4xf32",
         ["through 2", "through 0"],
     ),
-    "stablehlo.dot_general %x, %x, contracting_dims = [1] x [1] : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x4xf32>": (
-        "4x4xf32",
-        ["through 0", "reduces"],
-    ),
+    "stablehlo.dot_general %x, %x, contracting_dims = [1] x [1] : "
+    "(tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x4xf32>": ("4x4xf32", ["through 0", "reduces"]),
     "stablehlo.fft %x, type = FFT, length = [6] : (tensor<4x6xcomplex<f32>>) -> tensor<4x6xcomplex<f32>>": (
         "4x6xcomplex<f32>",
         ["through 0", "needs-whole-dimension"],
@@ -102,9 +100,8 @@ OPS = {
 def test_ops(op):
     result, expected = OPS[op]
     argument = "4x6xcomplex<f32>" if "complex" in result else "4x6xf32"
-    graph = graph_of(
-        (f"func.func public @main(%x: tensor<{argument}>) -> tensor<{result}> {{\n%y = {op}\nreturn %y : tensor<{result}> }}")
-    )
+    main = f"@main(%x: tensor<{argument}>) -> tensor<{result}>"
+    graph = graph_of(f"func.func public {main} {{\n%y = {op}\nreturn %y : tensor<{result}> }}")
     rule = rule_of(graph, 0)
     assert rule is not None
     assert [describe(place(rule, 0, rule.operands[0], d, size)) for d, size in enumerate((4, 6))] == expected
@@ -118,10 +115,8 @@ def describe(placed):
 
 def test_what_has_no_row_is_a_barrier():
     graph = graph_of(
-        (
-            "func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n"
-            "%y = stablehlo.custom_call @mine(%x) : (tensor<4xf32>) -> tensor<4xf32>\nreturn %y : tensor<4xf32> }"
-        )
+        "func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n"
+        "%y = stablehlo.custom_call @mine(%x) : (tensor<4xf32>) -> tensor<4xf32>\nreturn %y : tensor<4xf32> }"
     )
     assert rule_of(graph, 0) is None
 

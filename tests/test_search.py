@@ -13,7 +13,7 @@ from stablehlo_mem.ir.bindings import fingerprint
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
-from stablehlo_mem.plan import Candidate, Goal, Options, Refusal, Step
+from stablehlo_mem.plan import Goal, Numerics, Options, Refusal, Step
 from stablehlo_mem.search import apply, propose, search, start
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import normal, program_of, text
@@ -27,7 +27,7 @@ def two_layers(x, w1, w2):
 ARGS = tuple(np.ones(shape, np.float32) for shape in ((256, 16), (16, 512), (512, 16)))
 
 
-def goal_of(temp_bytes, numerics="reassociate", chip="cpu", passes=None):
+def goal_of(temp_bytes, numerics: Numerics = "reassociate", chip="cpu", passes=None):
     return Goal(CHIPS[chip], Options(numerics=numerics, passes=passes), temp_bytes)
 
 
@@ -75,7 +75,7 @@ def test_steps_replay(module):
     for step in found.steps:
         assert step.input_fingerprint == fingerprint(state.module)
         again = Step(step.pass_name, step.input_fingerprint, json.loads(json.dumps(step.params)))
-        state = apply(state, Candidate(again, 0, 0.0, "exact"), goal)
+        state = apply(state, dataclasses.replace(propose(state, goal)[0][0], step=again), goal)
     assert text(state.module) == text(found.module)
     assert state.peak == found.peak
 

@@ -17,7 +17,7 @@ from jax.export import export
 
 import stablehlo_mem as shm
 from tests.properties.generate import Draw, RandomProgram
-from tests.support import HONEST, is_float
+from tests.support import HONEST, is_float, memory_of
 
 COMPILES = 5
 
@@ -79,9 +79,7 @@ class _Raising(logging.Handler):
 def execute(exported: Any, arguments: list[np.ndarray]) -> tuple[list[np.ndarray], int]:
     """The results, and the bytes that the compiler says are needed."""
     compiled = jax.jit(exported.call).lower(*arguments).compile(compiler_options=HONEST)
-    m = compiled.memory_analysis()
-    peak = m.argument_size_in_bytes + m.output_size_in_bytes + m.temp_size_in_bytes - m.alias_size_in_bytes
-    return [np.asarray(leaf) for leaf in compiled(*arguments)], peak
+    return [np.asarray(leaf) for leaf in compiled(*arguments)], sum(memory_of(compiled))
 
 
 def execute_wide(program: RandomProgram, arguments: list[np.ndarray]) -> list[np.ndarray]:
@@ -113,4 +111,3 @@ def compare(new: np.ndarray, old: np.ndarray, exact: np.ndarray, continuous: boo
 
 def report(seen: Seen) -> str:
     return ", ".join(f"{name}: {count}" for name, count in sorted(seen.counts.items()))
-

@@ -20,7 +20,7 @@ _INTS = ("int32", "int32", "uint8", "bool")
 
 
 class Draw(Protocol):
-    def __call__(self, low: int, high: int) -> int:
+    def __call__(self, low: int, high: int, /) -> int:
         """An integer between two, both included."""
         ...
 
@@ -256,7 +256,10 @@ def _reshape(d: _Drawing, v: int) -> Any:
 
 def _axes(d: _Drawing, v: int) -> tuple[int, ...]:
     shape = d.avals[v].shape
-    return tuple(i for i in range(len(shape)) if shape[i] and d.draw(0, 1)) or tuple(i for i, n in enumerate(shape) if n)[-1:]
+    return (
+        tuple(i for i in range(len(shape)) if shape[i] and d.draw(0, 1))
+        or tuple(i for i, n in enumerate(shape) if n)[-1:]
+    )
 
 
 def _reduce(d: _Drawing, v: int) -> Any:
@@ -264,11 +267,13 @@ def _reduce(d: _Drawing, v: int) -> Any:
     if not axes:
         return None
     dtype = d.avals[v].dtype
-    if dtype == bool:
+    if dtype == np.bool_:
         fun = d.pick((jnp.any, jnp.all))
     else:
-        fun = d.pick((jnp.sum, jnp.sum, jnp.max, jnp.min, jnp.mean)) if _is_float(d.avals[v]) else d.pick(
-            (functools.partial(jnp.sum, dtype=dtype), jnp.max, jnp.min)
+        fun = (
+            d.pick((jnp.sum, jnp.sum, jnp.max, jnp.min, jnp.mean))
+            if _is_float(d.avals[v])
+            else d.pick((functools.partial(jnp.sum, dtype=dtype), jnp.max, jnp.min))
         )
     return f"reduce{list(axes)}", lambda x: fun(x, axis=axes), (v,)
 
@@ -437,7 +442,7 @@ def _convolve(d: _Drawing, v: int) -> Any:
 
 def _scan(d: _Drawing, v: int) -> Any:
     a = d.avals[v]
-    if len(a.shape) < 2 or not _is_float(a):
+    if len(a.shape) < 2 or not a.shape[0] or not _is_float(a):
         return None
 
     def fun(x: Any) -> Any:
@@ -465,7 +470,9 @@ def _cond(d: _Drawing, v: int) -> Any:
 
     def fun(x: Any, y: Any) -> Any:
         heads = y.reshape(-1)[0] != 0
-        return lax.cond(heads, lambda z: (jnp.exp(-z[..., None, :] * z[..., None]) * z[..., None]).sum(-1), jnp.sin, x * 0.1)
+        return lax.cond(
+            heads, lambda z: (jnp.exp(-z[..., None, :] * z[..., None]) * z[..., None]).sum(-1), jnp.sin, x * 0.1
+        )
 
     return "cond", fun, (v, flag)
 
