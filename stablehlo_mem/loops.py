@@ -187,6 +187,9 @@ class _Body:
         op = self.graph.handles[node.op]
         assert self.repeated is not None
         operands = [self.rewrite.values[v] for v in self.graph.ops[node.op].operands]
+        identity = _reduction(op).identity(op, position, operands)
+        if identity is None:
+            return chunk
         inner = chunk.type.shape[dimension] // self.size
         first = stablehlo.multiply(self.repeated, build.i32(inner)) if inner > 1 else self.repeated
-        return build.keep_from(chunk, dimension, first, _reduction(op).identity(op, position, operands))
+        return build.keep_from(chunk, dimension, first, identity)

@@ -13,21 +13,25 @@ from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 
 
 class Pass(Protocol):
-    """A pass proposes without editing and applies without deciding.
-
-    A `Refusal` among the proposals says why a value at the peak was left alone. `describe` says in words how a step is done; `tighten` gives the same step
-    with about `factor` of the memory, None if it has no smaller form.
-    """
+    """A pass proposes without editing and applies without deciding."""
 
     name: str
 
-    def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterable[Candidate | Refusal]: ...
+    def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterable[Candidate | Refusal]:
+        """Steps that would lower the peak, and why values at the peak are left alone."""
+        ...
 
-    def describe(self, step: Step) -> str: ...
+    def describe(self, step: Step) -> str:
+        """How a step is done, in words."""
+        ...
 
-    def apply(self, module: ir.Module, step: Step) -> None: ...
+    def apply(self, module: ir.Module, step: Step) -> None:
+        """Edits the module it is given as the step says."""
+        ...
 
-    def tighten(self, step: Step, factor: float) -> Step | None: ...
+    def tighten(self, step: Step, factor: float) -> Step | None:
+        """The same step with about `factor` of the memory, None if it has no smaller form."""
+        ...
 
 
 PASSES: tuple[Pass, ...] = (SplitIntoLoops(),)

@@ -42,19 +42,6 @@ def _only_shared(operands: tuple[int, ...], reason: str) -> Callable[[Any], Rule
     return rule_of
 
 
-def _scatter_rule(op: Any) -> Rule | None:
-    """Dimensions that inputs and updates share: batches and whole windows."""
-    inputs = len(op.results)
-    return _only_shared((*range(inputs), *range(inputs + 1, 2 * inputs + 1)), "updates are placed by index along it")(
-        op
-    )
-
-
-def _no_reduction(op: Any) -> Rule | None:
-    rule = shardy_rule(op)
-    return rule and rule.block(set(rule.reduction), "elements are picked by index along it")
-
-
 def _all_but(attribute: str) -> Callable[[Any], Rule | None]:
     """Every dimension passes through but the one the attribute names."""
 
@@ -86,23 +73,10 @@ def _concatenate_rule(op: Any) -> Rule | None:
     return rule.block(set(joined), "the operands are joined along it")
 
 
-def _gather_emit(site: Site) -> list[Any]:
-    """Follow the chunk in slice_sizes only where the axis is a dimension of the operand copied whole or batched."""
-    results = clone_on_chunk(site)
-    dimension = site.node.operand_dims[0]
-    sizes = list(site.op.attributes["slice_sizes"])
-    if dimension is not None and sizes[dimension] != 1:
-        sizes[dimension] = site.operands[0].type.shape[dimension]
-        results[0].owner.attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(sizes)
-    return results
-
-
 ROWS: dict[str, Row] = {
     "stablehlo.slice": Row(emit=_sized("limit_indices", of_result=True)),
     "stablehlo.dynamic_slice": Row(emit=_sized("slice_sizes", of_result=True)),
     "stablehlo.dynamic_update_slice": Row(rule=_only_shared((0, 1), "a part of it is updated")),
-    "stablehlo.gather": Row(rule=_no_reduction, emit=_gather_emit),
-    "stablehlo.scatter": Row(rule=_scatter_rule),
     "stablehlo.concatenate": Row(rule=_concatenate_rule),
     "stablehlo.pad": Row(),
     "stablehlo.reverse": Row(),

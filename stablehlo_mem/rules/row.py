@@ -43,7 +43,8 @@ class Reduction:
     Attributes:
         initial: the carries before the first chunk, from the op and its operands.
         combine: next carries from the carries, the partial results and the op.
-        identity: the scalar with which an operand's repeated elements are masked, from (op, operand position).
+        identity: the scalar with which an operand's repeated elements are masked, from the op, the operand's
+            position and all operands; None where repeating does no harm.
         regroups: whether float rounding may change, from the op.
     """
 
