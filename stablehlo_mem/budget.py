@@ -194,7 +194,8 @@ class _Planning:
         """Why the best attempt is not smaller still."""
         goal = Goal(attempt.target.chip, self.options, 0)
         state = start(self.normal, goal) if not attempt.state.steps else attempt.state
-        return propose(state, goal)[1]
+        candidates, refusals = propose(state, goal)
+        return (*refusals, *(c.otherwise for c in candidates))
 
     def optimise_vjp(self, exported: Exported) -> Exported:
         """The vjp of the original, under the same budget."""
