@@ -8,6 +8,7 @@ tells its operands whether its kernel computes them on the fly or reads them fro
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from stablehlo_mem import scratch
@@ -41,7 +42,9 @@ _KEPT_RESULTS = frozenset({"stablehlo.concatenate", "stablehlo.gather", "stableh
 _CUDA_NESTED = 16
 """XLA:GPU computes a reduction inside the next one if that is one step, this many times longer ..."""
 _CUDA_CACHE = 50 * 2**20
-"""... and what it reads fits the L2 cache."""
+"""... what it reads fits the L2 cache ..."""
+_CUDA_ROWS = 4096
+"""... and there are this many results to compute side by side."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +103,7 @@ class _Sweep:
         self.generated, self.drawn = _find_generated(graph)
 
     def visit(self, op: Op) -> None:
-        kind = classify(op)
+        kind = classify(self.graph, op)
         for value in op.operands:
             if self.drawn[value] and not (op.results and self.generated[op.results[0]]):
                 self.hard[value].add(op.index)
@@ -115,6 +118,8 @@ class _Sweep:
             self._visit_reduce(op)
         elif kind is Class.DOT and dot_sizes(self.graph, op)[3] == 1:
             self._visit_fusible(op, Class.CHEAP)  # an outer product: every compiler multiplies broadcasts
+        elif kind is Class.DOT and scratch.is_summed(self.graph, self.chip, op):
+            self._visit_summed_dot(op)
         elif kind is Class.DOT:
             self._visit_dot(op)
         else:
@@ -138,6 +143,8 @@ class _Sweep:
         self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[value]
         self._charge_relayout(op, kernels)
+        if op.name == "stablehlo.gather":
+            self.scratch[op.index] += scratch.gather_bytes(self.graph, self.chip, op)
         wide = [v for v in tensors if not self._is_broadcast(v)]
         if self.hard[value] and kind is not Class.EXPENSIVE and len(wide) <= 1 and self.chip.kind != "cuda":
             # Kept for some kernels; as it reads no more than its result the others compute it again.
@@ -163,6 +170,8 @@ class _Sweep:
         copies = len(self.soft[value])
         if self.hard[value] or copies > _MAX_COPIES:
             return True
+        if self.chip.kind == "cuda" and self._is_read_again(value, copies):
+            return True
         if self.gemm[value] and (tensors > 1 or copies > 1):
             return True
         return kind is Class.EXPENSIVE and self._is_worth_keeping(value)
@@ -175,8 +184,18 @@ class _Sweep:
         if self.chip.kind == "tpu":
             return False
         kernels = self.soft[value]
-        only_reductions = all(classify(self.graph.ops[k]) is Class.REDUCE for k in kernels)
+        only_reductions = all(classify(self.graph, self.graph.ops[k]) is Class.REDUCE for k in kernels)
         return self.reused[value] or (len(kernels) > 1 and not (self.chip.kind == "cuda" and only_reductions))
+
+    def _is_read_again(self, value: int, kernels: int) -> bool:
+        """Whether XLA:GPU keeps even a cheap value, as its elements are needed many times and by several kernels.
+
+        A loop's part of a larger array is copied if either is so.
+        """
+        producer = self.graph.producer(value)
+        if producer is not None and producer.name == "stablehlo.dynamic_slice":
+            return self.reused[value] or kernels > 1
+        return self.reused[value] and kernels > 1
 
     def _charge_relayout(self, op: Op, kernels: set[int]) -> None:
         """Charges kernels that broadcast a narrow argument on a TPU for its copy with full tiles."""
@@ -221,11 +240,12 @@ class _Sweep:
         if self.chip.kind == "cpu" or not self.soft[value]:
             return True
         user = self.graph.ops[next(iter(self.soft[value]))]
-        if len(self.soft[value]) > 1 or classify(user) is not Class.REDUCE or len(user.results) == 1:
+        if len(self.soft[value]) > 1 or classify(self.graph, user) is not Class.REDUCE or len(user.results) == 1:
             return False  # an argmin takes in the sums it compares, a minimum does not
         if not _CUDA_NESTED * length <= scratch.reduced_length(self.graph, user) <= scratch.CUDA_ROW:
             return False
-        return self._source_bytes(op.operands[0]) <= _CUDA_CACHE
+        rows = math.prod(self.graph.values[user.results[0]].shape)
+        return rows >= _CUDA_ROWS and self._source_bytes(op.operands[0]) <= _CUDA_CACHE
 
     def _below_sign(self, value: int) -> int:
         """The value without the negations before it: every compiler moves them behind a sum."""
@@ -241,7 +261,7 @@ class _Sweep:
         while stack:
             v = stack.pop()
             producer = self.graph.producer(v)
-            if producer is None or classify(producer) not in FUSIBLE or producer.name in _SLICES:
+            if producer is None or classify(self.graph, producer) not in FUSIBLE or producer.name in _SLICES:
                 largest = max(largest, self.graph.values[v].nbytes)
                 continue
             stack.extend(o for o in producer.operands if o not in seen)
@@ -261,7 +281,17 @@ class _Sweep:
             else:
                 self.soft[operand] |= kernels
                 self.gemm[operand] |= self.chip.kind == "cuda"
-        self.scratch[op.index] += scratch.dot_bytes(self.graph, self.chip, op, split)
+        for kernel in kernels:
+            self.scratch[kernel] += scratch.dot_bytes(self.graph, self.chip, op, split)
+
+    def _visit_summed_dot(self, op: Op) -> None:
+        rows, columns, _, depth = dot_sizes(self.graph, op)
+        self.materialised[op.results[0]] = True
+        for operand, repeated in zip(op.operands, (columns > 1, rows > 1), strict=True):
+            self.soft[operand].add(op.index)
+            self.moved[operand].add(op.index)
+            self.reused[operand] |= repeated
+        self.scratch[op.index] += scratch.row_bytes(self.graph, self.chip, op, depth)
 
     def _is_epilogue(self, dot: int) -> bool:
         """Whether the one kernel that uses a dot's result computes it too."""
@@ -270,7 +300,7 @@ class _Sweep:
         root = self.graph.ops[next(iter(self.soft[dot]))]
         if root.index in self.with_dot:
             return False
-        return classify(root) in ELEMENTWISE and (self.chip.kind == "tpu" or self.chain[dot])
+        return classify(self.graph, root) in ELEMENTWISE and (self.chip.kind == "tpu" or self.chain[dot])
 
     def _visit_kernel(self, op: Op, kind: Class) -> None:
         invariant = invariant_carries(op) if op.name == "stablehlo.while" else ()
@@ -309,7 +339,7 @@ def _find_generated(graph: Graph) -> tuple[list[bool], list[bool]]:
     generated = [not value.shape for value in graph.values]
     depth = [0] * len(graph.values)
     for op in graph.ops:
-        kind = classify(op)
+        kind = classify(graph, op)
         if kind is Class.GENERATE or (kind in FUSIBLE | {Class.VIEW} and all(generated[v] for v in op.operands)):
             for value in op.results:
                 generated[value] = True

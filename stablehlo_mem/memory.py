@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from stablehlo_mem.fusion import plan_buffers
 from stablehlo_mem.ir.graph import Graph, Op, Path
-from stablehlo_mem.op_classes import ELEMENTWISE, Class, buffer_bytes, classify, owner
+from stablehlo_mem.op_classes import ELEMENTWISE, Class, buffer_bytes, classify, donated_types, origin, owner
 from stablehlo_mem.schedule import order_kernels
+from stablehlo_mem.scratch import is_reduction, transposed_operands
 from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.timeline import SCRATCH, Peak, Slot, Timeline
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,28 +36,6 @@ class Refused:
 
     message: str
     needed_bytes: int | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Live:
-    """A value with a buffer of its own: where it is defined and its bytes as the target lays it out."""
-
-    path: Path
-    value: int
-    nbytes: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Peak:
-    """The point of highest memory: the op `op` of the block at `path`, and the temporaries live there, largest first.
-
-    `live` leaves out arguments and outputs; `temp_bytes` is what the target's compiler would report as temporaries.
-    """
-
-    temp_bytes: int
-    path: Path
-    op: int
-    live: tuple[Live, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,93 +85,134 @@ def materialised(graph: Graph, chip: Chip) -> tuple[bool, ...]:
 
 def find_peak(graph: Graph, chip: Chip) -> Peak:
     """The peak of a function's block on a chip. Calls are expected to be inlined; one that is left is opaque."""
-    return _Walk(graph, chip, carried=()).run()
+    timeline = Timeline()
+    walk = _Walk(graph, chip, timeline)
+    walk.run()
+    return timeline.peak(walk.outputs() if chip.kind != "tpu" else [])
 
 
 class _Walk:
-    """Live ranges over one block in program order.
-
-    A slot is a buffer that values take over from each other in place; it is named by the first of them.
+    """Puts the buffers of one block, and of the blocks in it, on a timeline.
 
     Attributes:
+        path: of the block.
         carried: in a loop's body, the carries its returned values are written to.
+        reductions: the reductions that read each value.
         homed: values that live in the buffer of an output or of a carry, charged outside this block.
+        began: the tick of the first kernel.
         slot: the slot of each value that has one.
-        size: bytes of the slots alive.
+        written: the tick at which each value was computed.
     """
 
-    def __init__(self, graph: Graph, chip: Chip, carried: tuple[int, ...]) -> None:
+    def __init__(
+        self, graph: Graph, chip: Chip, timeline: Timeline, path: Path = (), carried: tuple[int, ...] = ()
+    ) -> None:
         self.graph = graph
         self.chip = chip
+        self.timeline = timeline
+        self.path = path
         self.carried = carried
         self.buffers = plan_buffers(graph, chip)
         self.waves = order_kernels(graph, self.buffers, chip)
         self.rank = {op: i for i, op in enumerate(op for wave in self.waves for op in wave)}
+        self.reductions = self._find_reductions()
         self.last = self._find_last()
         self.homed = self._find_homed()
-        self.slot: dict[int, int] = {}
-        self.size: dict[int, int] = {}
-        self.total = 0
+        self.began = timeline.now + 1
+        self.slot: dict[int, Slot] = {}
+        self.written: dict[int, int] = {}
         self.ending = self._find_ending()
 
-    def run(self) -> Peak:
-        highest = 0
-        at_best: _Moment | None = None
+    def run(self) -> None:
+        """Walks the block's kernels in the order they run."""
         for wave in self.waves:
             for index in wave:
-                op = self.graph.ops[index]
-                for value in op.results:
-                    if self.buffers.materialised[value] and value not in self.homed:
-                        self._allocate(op, value)
-                here = self.total + self.buffers.scratch[index]
-                inner = self._nested_peak(op)
-                if here + (inner.temp_bytes if inner else 0) > highest:
-                    highest = here + (inner.temp_bytes if inner else 0)
-                    at_best = _Moment(op, here, inner, self.slot.copy(), self.size.copy())
+                self._run_kernel(self.graph.ops[index])
             for index in wave:
                 for value in self.ending[index]:
                     self._release(value)
-        return self._peak(at_best) if at_best else Peak(0, (), max(0, len(self.graph.ops) - 1), ())
+
+    def outputs(self) -> list[tuple[int, int]]:
+        """Bytes of each output, and the tick its buffer is in use from: 0 where an argument may be donated to it."""
+        donated = donated_types(self.graph)
+        found: list[tuple[int, int]] = []
+        for output in self.graph.returned:
+            value = self.graph.values[output]
+            ticks = [self.written.get(v, self.timeline.now) for v in self._in_place_chain(owner(self.graph, output))]
+            until = 0 if (value.shape, value.dtype) in donated else min(ticks)
+            found.append((buffer_bytes(value, self.chip), until))
+        return found
+
+    def _run_kernel(self, op: Op) -> None:
+        self.timeline.tick(self.path, op.index)
+        for value in op.results:
+            self.written[value] = self.timeline.now
+            if self.buffers.materialised[value] and value not in self.homed:
+                self._allocate(op, value)
+        slots = [self.timeline.open(n, self.path, SCRATCH, since) for n, since in self._scratch(op) if n]
+        self._run_blocks(op)
+        for slot in slots:
+            slot.last = self.timeline.now
+
+    def _scratch(self, op: Op) -> Iterator[tuple[int, int]]:
+        """Bytes of scratch of an op, each with the tick from which it is needed."""
+        yield self.buffers.scratch[op.index], self.timeline.now
+        if classify(self.graph, op) is Class.DOT and self.chip.kind == "cpu":
+            for value in transposed_operands(self.graph, op):
+                # XLA:CPU goes breadth-first: what only reads arguments is copied when the block begins.
+                early = self.graph.values[origin(self.graph, value)].producer < 0
+                yield self.graph.values[value].nbytes, self.began if early else self.timeline.now
+
+    def _run_blocks(self, op: Op) -> None:
+        if classify(self.graph, op) is not Class.CONTROL:
+            return
+        for i, block in enumerate(op.blocks):
+            carried = block.arguments if op.name == "stablehlo.while" and i == 1 else ()
+            _Walk(block, self.chip, self.timeline, (*self.path, (op.index, i)), carried).run()
 
     def _allocate(self, op: Op, value: int) -> None:
         donor = self._donor(op, value)
         if donor is None:
             nbytes = buffer_bytes(self.graph.values[value], self.chip)
-            self.slot[value] = value
-            self.size[value] = nbytes
-            self.total += nbytes
+            self.slot[value] = self.timeline.open(nbytes, self.path, value)
         else:
             self.slot[value] = self.slot.pop(donor)
+            self.slot[value].holders.append((self.timeline.now, self.path, value))
 
     def _release(self, value: int) -> None:
         slot = self.slot.pop(value, None)
         if slot is not None:
-            self.total -= self.size.pop(slot)
+            slot.last = self.timeline.now
 
     def _donor(self, op: Op, value: int) -> int | None:
         """A value whose buffer ends at `op` and can be written over with `value`."""
         return next((d for d in self._donors(op, value) if d in self.slot and self.last[d] == op.index), None)
 
     def _donors(self, op: Op, value: int) -> tuple[int, ...]:
-        kind = classify(op)
+        kind = classify(self.graph, op)
         if kind is Class.UPDATE or op.name == "stablehlo.while":
             return (owner(self.graph, op.operands[self.graph.values[value].result]),)
-        if kind not in ELEMENTWISE or self.chip.kind == "tpu" or self._is_normalisation(op):
+        if kind not in ELEMENTWISE or self.chip.kind == "tpu":
             return ()
+        read = [r for v in self.buffers.reads[op.index] for r in self.reductions.get(v, ())]
+        if any(set(r.results) & set(self.buffers.reads[op.index]) for r in read):
+            return ()  # a softmax: its kernel reads rows it has already begun to write
         nbytes = self.graph.values[value].nbytes
-        return tuple(v for v in self.buffers.aligned[op.index] if self.graph.values[v].nbytes == nbytes)
+        aligned = (v for v in self.buffers.aligned[op.index] if self.graph.values[v].nbytes == nbytes)
+        return tuple(v for v in aligned if not any(self._is_beside(op, r) for r in self.reductions.get(v, ())))
 
-    def _is_normalisation(self, op: Op) -> bool:
-        """Whether XLA:GPU computes `op` and the reductions of the same operand it needs as one (softmax) kernel.
+    def _is_beside(self, op: Op, reduction: Op) -> bool:
+        """Whether nobody needs a reduction before `op`: XLA:GPU makes one kernel of the two if they read the same."""
+        return all(user > op.index for v in reduction.results for user in self.graph.users[v])
 
-        Such a kernel reads rows it has already begun to write, so it does not work in place.
-        """
-        if self.chip.kind != "cuda":
-            return False
-        reads = self.buffers.reads
-        producers = (self.graph.producer(v) for v in reads[op.index])
-        reductions = [p for p in producers if p is not None and classify(p) is Class.REDUCE]
-        return any(set(reads[r.index]) & set(reads[op.index]) for r in reductions)
+    def _find_reductions(self) -> dict[int, list[Op]]:
+        """The reductions that read each value, on CUDA."""
+        found: dict[int, list[Op]] = {}
+        for op in self.graph.ops if self.chip.kind == "cuda" else ():
+            if is_reduction(self.graph, self.chip, op):
+                for value in self.buffers.reads[op.index]:
+                    found.setdefault(value, []).append(op)
+        return found
 
     def _find_last(self) -> dict[int, int]:
         """For each value read from memory, the last op to read it; for others with a buffer, the op that makes it."""
@@ -217,7 +239,9 @@ class _Walk:
         """A value, the value it was written over, and so on."""
         chain = [value]
         producer = self.graph.producer(value)
-        while producer is not None and (classify(producer) is Class.UPDATE or producer.name == "stablehlo.while"):
+        while producer is not None and (
+            classify(self.graph, producer) is Class.UPDATE or producer.name == "stablehlo.while"
+        ):
             value = owner(self.graph, producer.operands[self.graph.values[value].result])
             if self.last.get(value) != producer.index:
                 break
@@ -233,37 +257,8 @@ class _Walk:
         ends = self.last.get(carry)
         if ends is None or self.rank[ends] < self.rank[producer.index]:
             return True
-        return ends == producer.index and carry in self.buffers.aligned[ends] and classify(producer) in ELEMENTWISE
-
-    def _nested_peak(self, op: Op) -> Peak | None:
-        """The highest peak of the blocks in an op, its path starting at that op."""
-        if classify(op) is not Class.CONTROL:
-            return None
-        peaks: list[Peak] = []
-        for i, block in enumerate(op.blocks):
-            carried = block.arguments if op.name == "stablehlo.while" and i == 1 else ()
-            peak = _Walk(block, self.chip, carried).run()
-            step = ((op.index, i),)
-            live = tuple(dataclasses.replace(v, path=step + v.path) for v in peak.live)
-            peaks.append(Peak(peak.temp_bytes, step + peak.path, peak.op, live))
-        return max(peaks, key=lambda p: p.temp_bytes)
-
-    def _peak(self, moment: _Moment) -> Peak:
-        op, inner = moment.op, moment.inner
-        live = [Live((), value, moment.size[slot]) for value, slot in moment.slot.items()]
-        live += inner.live if inner else ()
-        live.sort(key=lambda v: -v.nbytes)
-        if inner is None or not inner.temp_bytes:
-            return Peak(moment.here, (), op.index, tuple(live))
-        return Peak(moment.here + inner.temp_bytes, inner.path, inner.op, tuple(live))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Moment:
-    """What was alive while one op ran: bytes of this block, the nested peak, and the slots with their sizes."""
-
-    op: Op
-    here: int
-    inner: Peak | None
-    slot: dict[int, int]
-    size: dict[int, int]
+        return (
+            ends == producer.index
+            and carry in self.buffers.aligned[ends]
+            and classify(self.graph, producer) in ELEMENTWISE
+        )

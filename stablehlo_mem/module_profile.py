@@ -8,10 +8,11 @@ from typing import Any
 
 from stablehlo_mem.ir.bindings import clone_module, ir, is_splat_constant
 from stablehlo_mem.ir.graph import Graph, entry_graph, main_function, nested_graph
-from stablehlo_mem.memory import Live, LiveValue, MemoryProfile, Peak, find_peak
+from stablehlo_mem.memory import LiveValue, MemoryProfile, Peak, find_peak
 from stablehlo_mem.op_classes import buffer_bytes
 from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.timeline import Live
 
 
 def profile_module(module: ir.Module, chip: Chip) -> MemoryProfile:

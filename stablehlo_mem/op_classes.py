@@ -60,9 +60,16 @@ ELEMENTWISE = frozenset({Class.CHEAP, Class.EXPENSIVE})
 FUSIBLE = ELEMENTWISE | {Class.MOVE}
 
 
-def classify(op: Op) -> Class:
-    """The class of an op."""
+def classify(graph: Graph, op: Op) -> Class:
+    """The class of an op. A broadcast that only adds dimensions of one element shows its operand under another type."""
+    if op.name == "stablehlo.broadcast_in_dim" and not enlarges(graph, op):
+        return Class.VIEW
     return CLASSES.get(op.name, Class.OPAQUE)
+
+
+def enlarges(graph: Graph, op: Op) -> bool:
+    """Whether the first result of an op has more elements than its first operand."""
+    return math.prod(graph.values[op.results[0]].shape) > math.prod(graph.values[op.operands[0]].shape)
 
 
 def buffer_bytes(value: Value, chip: Chip) -> int:
@@ -87,7 +94,7 @@ def invariant_carries(op: Op) -> tuple[bool, ...]:
 def owner(graph: Graph, value: int) -> int:
     """The value whose buffer a view shows."""
     producer = graph.producer(value)
-    while producer is not None and classify(producer) is Class.VIEW:
+    while producer is not None and classify(graph, producer) is Class.VIEW:
         value = producer.operands[min(graph.values[value].result, len(producer.operands) - 1)]
         producer = graph.producer(value)
     return value
@@ -96,10 +103,20 @@ def owner(graph: Graph, value: int) -> int:
 def origin(graph: Graph, value: int) -> int:
     """The value that a chain of views and element moves starts from."""
     producer = graph.producer(value)
-    while producer is not None and classify(producer) in (Class.VIEW, Class.MOVE):
+    while producer is not None and classify(graph, producer) in (Class.VIEW, Class.MOVE):
         value = producer.operands[0]
         producer = graph.producer(value)
     return value
+
+
+def donated_types(graph: Graph) -> frozenset[tuple[tuple[int, ...], str]]:
+    """Shapes and element types of a function's donated arguments: outputs that may live in them from the start."""
+    attributes: Any = graph.handles[-1].operation.parent.attributes
+    if "arg_attrs" not in attributes:
+        return frozenset()
+    entries: Any = zip(graph.arguments, ir.ArrayAttr(attributes["arg_attrs"]), strict=True)
+    donated = (graph.values[v] for v, entry in entries if "tf.aliasing_output" in entry or "jax.buffer_donor" in entry)
+    return frozenset((value.shape, value.dtype) for value in donated)
 
 
 def integers(graph: Graph, op: Op, attribute: str) -> tuple[int, ...]:

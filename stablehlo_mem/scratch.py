@@ -7,7 +7,16 @@ from typing import Any
 
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
-from stablehlo_mem.op_classes import Class, buffer_bytes, classify, dot_numbers, dot_sizes, integers, origin
+from stablehlo_mem.op_classes import (
+    Class,
+    buffer_bytes,
+    classify,
+    dot_numbers,
+    dot_sizes,
+    integers,
+    invariant_carries,
+    origin,
+)
 from stablehlo_mem.targets.chips import Chip
 
 _CUSTOM_TOP_K = 16
@@ -17,7 +26,13 @@ CPU_WINDOW = 32
 CUDA_ROW = 4096
 """XLA:GPU reduces longer dimensions in two steps, with about the square root of their length partial results."""
 _CUDA_TILES = 4 * 132
-"""XLA:GPU splits the contraction of a dot with fewer output tiles than four waves of blocks."""
+"""XLA:GPU splits the contraction of a dot with fewer output tiles than four waves of blocks ..."""
+_CUDA_DEPTH = 2048
+"""... if it is this long; ..."""
+_CUDA_PART = 384
+"""... a part is at least this long."""
+_CUDA_SUMMED = 10_000_000
+"""XLA:GPU multiplies and sums instead of calling a dot for a vector times a matrix of fewer elements."""
 
 
 def reduced_length(graph: Graph, op: Op) -> int:
@@ -33,19 +48,36 @@ def reduce_bytes(graph: Graph, chip: Chip, op: Op, tree: bool) -> int:
     if tree:
         shape = [-(-n // CPU_WINDOW) if d in reduced else n for d, n in enumerate(source.shape)]
         return int(math.prod(shape) * dtype_bytes(source.dtype))
-    length = math.prod(source.shape[d] for d in reduced)
-    if chip.kind == "cuda" and length > CUDA_ROW:
-        return sum(graph.values[v].nbytes for v in op.results) * math.isqrt(length)
-    return 0
+    return row_bytes(graph, chip, op, math.prod(source.shape[d] for d in reduced))
+
+
+def row_bytes(graph: Graph, chip: Chip, op: Op, length: int) -> int:
+    """Bytes of the partial results XLA:GPU needs to sum this many elements for each of an op's results."""
+    if chip.kind != "cuda" or length <= CUDA_ROW:
+        return 0
+    return sum(graph.values[v].nbytes for v in op.results) * math.isqrt(length)
+
+
+def is_summed(graph: Graph, chip: Chip, op: Op) -> bool:
+    """Whether a dot with a vector is compiled as a multiplication and a sum."""
+    rows, columns, _, depth = dot_sizes(graph, op)
+    return chip.kind == "cuda" and min(rows, columns) == 1 and (rows + columns) * depth < _CUDA_SUMMED
+
+
+def is_reduction(graph: Graph, chip: Chip, op: Op) -> bool:
+    """Whether an op is compiled as a reduction."""
+    kind = classify(graph, op)
+    return kind is Class.REDUCE or (kind is Class.DOT and is_summed(graph, chip, op))
 
 
 def contraction_splits(graph: Graph, chip: Chip, op: Op) -> int:
     """How many parts of a dot's contraction are summed side by side: 1 but on CUDA."""
-    if chip.kind != "cuda":
-        return 1
     rows, columns, batch, depth = dot_sizes(graph, op)
-    tiles = -(-rows // 64) * -(-columns // 64) * batch
-    splits = min(_CUDA_TILES // max(1, tiles), 256, depth // 1024)
+    if chip.kind != "cuda" or depth < _CUDA_DEPTH:
+        return 1
+    high, wide = (64, 64) if min(rows, columns) > 1 else (128, 128)
+    tiles = -(-rows // high) * -(-columns // wide) * batch
+    splits = min(_CUDA_TILES // max(1, tiles), 256, depth // _CUDA_PART)
     return 2 ** (splits.bit_length() - 1) if splits > 1 else 1
 
 
@@ -53,7 +85,7 @@ def dot_bytes(graph: Graph, chip: Chip, op: Op, split: int) -> int:
     """Scratch of a dot whose contraction is split into so many parts."""
     nbytes = _split_bytes(graph, op, split) if split > 1 else 0
     if chip.kind == "cpu":
-        nbytes += _upcast_bytes(graph, op) + _transposed_bytes(graph, op)
+        nbytes += _upcast_bytes(graph, op)
     return nbytes
 
 
@@ -63,12 +95,21 @@ def _upcast_bytes(graph: Graph, op: Op) -> int:
     return sum(2 * v.nbytes for v in values if v.dtype in ("bf16", "f16"))
 
 
-def _transposed_bytes(graph: Graph, op: Op) -> int:
-    """Bytes of XLA:CPU's copies of a dot's operands whose batch dimensions do not come first."""
+def transposed_operands(graph: Graph, op: Op) -> list[int]:
+    """A dot's operands that XLA:CPU copies, as their batch dimensions do not come first."""
     numbers: Any = dot_numbers(graph, op)
     batches = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
     pairs = zip(op.operands, batches, strict=True)
-    return sum(graph.values[v].nbytes for v, dims in pairs if list(dims) != list(range(len(dims))))
+    return [v for v, dims in pairs if list(dims) != list(range(len(dims)))]
+
+
+def gather_bytes(graph: Graph, chip: Chip, op: Op) -> int:
+    """Bytes a TPU adds to a gather's result, which it lays out with what is taken at each index along the lanes."""
+    value = graph.values[op.results[0]]
+    if chip.kind != "tpu" or not value.shape or not value.nbytes:
+        return 0
+    width, lanes = value.shape[-1], chip.tile[1]
+    return max(0, value.nbytes * -(-width // lanes) * lanes // width - buffer_bytes(value, chip))
 
 
 def _split_bytes(graph: Graph, op: Op, split: int) -> int:
@@ -83,16 +124,28 @@ def _split_bytes(graph: Graph, op: Op, split: int) -> int:
 def opaque_bytes(graph: Graph, chip: Chip, op: Op) -> int:
     """Scratch of the ops that are kernels of their own."""
     if op.name == "stablehlo.while" and chip.kind == "tpu":
-        return _hoisted_bytes(op.blocks[1])
+        return _hoisted_bytes(graph, op)
     if op.name == "stablehlo.convolution":
         return _convolution_bytes(graph, chip, op)
     if op.name == "chlo.top_k" and chip.kind == "cuda" and _top_k(graph, op) > _CUSTOM_TOP_K:
         return math.prod(graph.values[op.operands[0]].shape) * 4
     if op.name == "stablehlo.fft" and chip.kind == "tpu":
         return 2 * sum(buffer_bytes(graph.values[v], chip) for v in op.operands + op.results)
+    if op.name == "stablehlo.custom_call" and chip.kind == "cuda":
+        return _relaid_bytes(graph, op)
     if op.name == "stablehlo.sort" and chip.kind != "cpu":
         return buffer_bytes(graph.values[op.operands[0]], chip)
     return 0
+
+
+def _relaid_bytes(graph: Graph, op: Op) -> int:
+    """Bytes of the copies of a custom call's operands that it wants in another order than row by row."""
+    attributes = graph.handles[op.index].attributes
+    if "operand_layouts" not in attributes:
+        return 0
+    layouts: Any = (ir.DenseIntElementsAttr(a) for a in ir.ArrayAttr(attributes["operand_layouts"]))
+    orders: Any = zip(op.operands, map(list, layouts), strict=True)
+    return sum(graph.values[v].nbytes for v, order in orders if order != sorted(order, reverse=True))
 
 
 def _top_k(graph: Graph, op: Op) -> int:
@@ -119,11 +172,37 @@ def _is_padded_first(graph: Graph, op: Op) -> bool:
     return any(low != high or low < 0 for low, high in zip(pairs[::2], pairs[1::2], strict=True))
 
 
-def _hoisted_bytes(body: Graph) -> int:
-    """Bytes of the bfloat16 copies that a TPU makes, before a loop, of the loop's constants that its dots read."""
-    constant = set(body.captured) | {a for a, r in zip(body.arguments, body.returned, strict=True) if a == r}
-    copied: set[int] = set()
-    for op in body.ops:
-        if classify(op) is Class.DOT:
-            copied.update(origin(body, v) for v in op.operands)
-    return sum(body.values[v].nbytes // 2 for v in copied & constant if body.values[v].dtype == "f32")
+def _hoisted_bytes(graph: Graph, op: Op) -> int:
+    """Bytes of the bfloat16 copies that a TPU makes, before a loop, of the loop's constants that its dots read.
+
+    What an outer loop does not change either is copied before that one.
+    """
+    copied = _before(graph, op, _read_by_dots(op.blocks[1])) - _constants(graph)
+    return sum(graph.values[v].nbytes // 2 for v in copied if graph.values[v].dtype == "f32")
+
+
+def _read_by_dots(block: Graph) -> set[int]:
+    """What the dots of a block and of the blocks in it read, traced back through views and element moves."""
+    found: set[int] = set()
+    for op in block.ops:
+        if classify(block, op) is Class.DOT:
+            found.update(origin(block, v) for v in op.operands)
+        elif op.name == "stablehlo.while":
+            found |= _before(block, op, _read_by_dots(op.blocks[1]))
+    return found
+
+
+def _before(graph: Graph, op: Op, values: set[int]) -> set[int]:
+    """The values outside a loop that these values of its body are, as far as the body does not change them."""
+    body = op.blocks[1]
+    outer = dict(zip(body.captured, body.captured_from, strict=True))
+    same = zip(body.arguments, op.operands, invariant_carries(op), strict=True)
+    outer.update((argument, operand) for argument, operand, kept in same if kept)
+    return {origin(graph, outer[v]) for v in values & outer.keys()}
+
+
+def _constants(graph: Graph) -> set[int]:
+    """What a loop's body does not change; nothing in a function's block."""
+    if graph.ops[-1].name != "stablehlo.return":
+        return set()
+    return set(graph.captured) | {a for a, r in zip(graph.arguments, graph.returned, strict=False) if a == r}

@@ -10,12 +10,12 @@ from stablehlo_mem.memory import find_peak, materialised
 from stablehlo_mem.module_profile import profile_module
 from stablehlo_mem.targets import devices
 from stablehlo_mem.targets.chips import CHIPS
-from tests.programs.forward import FORWARD, SPLIT
+from tests.programs.forward import FORWARD, GRADIENTS, SPLIT
 from tests.programs.general import DEVELOPMENT
-from tests.programs.measure import Comparison, compare
+from tests.programs.measure import Comparison, compare, compare_planned
 
 MATRIX = 1024 * 1024 * 4
-COUNTER = 4
+VECTOR = "tensor<1024xf32>"
 modules: list[ir.Module] = []
 """Keeps alive what the graphs point into."""
 
@@ -118,7 +118,9 @@ def test_softmax_on_cuda_is_not_in_place():
     body += f"%b = stablehlo.broadcast_in_dim %t, {broadcast}"
     body += binary("p", "divide", "e", "b") + dot("o", "p", "x") + give("o")
     small = 64 * 1024
-    assert temp_bytes(graph_of(body), "cuda:h200") == pytest.approx(2 * MATRIX, abs=small)
+    small_result = graph_of(body.removesuffix(give("o")) + reduce("r", "o") + give("r", VECTOR), results=VECTOR)
+    assert temp_bytes(small_result, "cuda:h200") == pytest.approx(2 * MATRIX, abs=small)
+    assert temp_bytes(graph_of(body), "cuda:h200") == pytest.approx(MATRIX, abs=small)
     assert temp_bytes(graph_of(body), "tpu:v5e") == pytest.approx(MATRIX, abs=small)
 
 
@@ -127,14 +129,45 @@ def test_cuda_splits_the_contraction_of_a_dot_with_few_outputs():
     body = f"%d = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] {types}\n"
     body += give("d", "tensor<64x64xf32>")
     graph = graph_of(body, "%x: tensor<64x65536xf32>, %y: tensor<65536x64xf32>", "tensor<64x64xf32>")
-    assert temp_bytes(graph, "cuda:h200") == 64 * 64 * 64 * 4
+    assert temp_bytes(graph, "cuda:h200") == 128 * 64 * 64 * 4
 
 
 def test_unknown_op_is_charged_in_full():
     call = "%c = stablehlo.custom_call @mystery(%a) : (tensor<1024x1024xf32>) -> tensor<1024x1024xf32>\n"
     graph = graph_of(unary("a", "tanh", "x") + call + unary("b", "negate", "c") + give("b"))
     for chip in ("cpu", "cuda:h200", "tpu:v5e"):
-        assert temp_bytes(graph, chip) == 2 * MATRIX
+        assert temp_bytes(graph, chip) == (2 * MATRIX if chip == "tpu:v5e" else MATRIX)  # elsewhere a is in b's buffer
+
+
+@pytest.mark.parametrize("chip", ["cpu", "cuda:h200"])
+def test_output_buffer_serves_what_ends_before_it_is_written(chip: str):
+    chain = dot("a", "x", "x") + dot("b", "a", "x") + dot("c", "b", "x")
+    assert temp_bytes(graph_of(chain + give("c")), chip) == MATRIX
+    donated = graph_of(chain + give("c"), "%x: tensor<1024x1024xf32> {tf.aliasing_output = 0 : i32}")
+    assert temp_bytes(donated, chip) == 2 * MATRIX
+    assert temp_bytes(graph_of(chain + reduce("r", "c") + give("r", VECTOR), results=VECTOR), chip) >= 2 * MATRIX
+
+
+def test_output_buffer_serves_the_loop_before_it():
+    body = dot("m", "c", "x") + dot("new", "m", "x")
+    transposed = "%t = stablehlo.transpose %w#1, dims = [1, 0] : (tensor<1024x1024xf32>) -> tensor<1024x1024xf32>\n"
+    graph = graph_of(ZEROS + loop(body) + transposed + give("t"))
+    assert temp_bytes(graph, "cpu") == MATRIX + 4  # the carry and the counter; m is where t will be
+    assert temp_bytes(graph, "tpu:v5e") > MATRIX
+
+
+def test_broadcast_that_adds_no_elements_is_a_view():
+    body = "%b = stablehlo.broadcast_in_dim %x, dims = [0, 2] : (tensor<1024x1024xf32>) -> tensor<1024x1x1024xf32>\n"
+    call = "%c = stablehlo.custom_call @mystery(%b) : (tensor<1024x1x1024xf32>) -> tensor<1024xf32>\n"
+    assert temp_bytes(graph_of(body + call + give("c", VECTOR), results=VECTOR), "cpu") == 0
+
+
+def test_cuda_sums_instead_of_calling_a_small_dot_with_a_vector():
+    types = ": (tensor<1024x1024xf32>, tensor<1024xf32>) -> tensor<1024xf32>"
+    body = unary("e", "exponential", "x") + f"%d = stablehlo.dot_general %e, %v, contracting_dims = [1] x [0] {types}\n"
+    graph = graph_of(body + give("d", VECTOR), "%x: tensor<1024x1024xf32>, %v: tensor<1024xf32>", VECTOR)
+    assert temp_bytes(graph, "cuda:h200") == 0
+    assert temp_bytes(graph, "cpu") == MATRIX
 
 
 def test_outputs_and_arguments_are_no_temporaries():
@@ -173,25 +206,25 @@ UPDATE = """
 
 @pytest.mark.parametrize("chip", ["cpu", "cuda:h200"])
 def test_carry_updated_in_place_is_the_output(chip: str):
-    assert temp_bytes(graph_of(ZEROS + loop(UPDATE) + give("w#1")), chip) == COUNTER
+    assert temp_bytes(graph_of(ZEROS + loop(UPDATE) + give("w#1")), chip) == 4  # the counter
 
 
 @pytest.mark.parametrize("chip", ["cpu", "cuda:h200"])
 def test_carry_is_counted_once_where_it_is_no_output(chip: str):
     graph = graph_of(ZEROS + loop(UPDATE) + dot("d", "w#1", "x") + give("d"))
-    assert temp_bytes(graph, chip) == MATRIX + COUNTER
+    assert temp_bytes(graph, chip) == MATRIX
 
 
 def test_argument_that_a_loop_changes_is_copied():
     graph = graph_of(loop(UPDATE, "%x") + dot("d", "w#1", "x") + give("d"))
-    assert temp_bytes(graph, "cpu") == MATRIX + COUNTER
+    assert temp_bytes(graph, "cpu") == MATRIX
 
 
 def test_nested_peak_adds_to_the_outer_live_values():
     body = dot("m", "c", "x") + dot("k", "m", "x") + binary("new", "add", "k", "m")
     outer = dot("a", "x", "x") + dot("b", "a", "x") + loop(body) + dot("d", "w#1", "a") + give("d")
     peak = find_peak(graph_of(outer), CHIPS["cpu"])
-    assert peak.temp_bytes == 4 * MATRIX + COUNTER  # a, the carry, m and k
+    assert peak.temp_bytes == 3 * MATRIX + 4  # a, the carry, m or k (the other is where d will be), the counter
     assert peak.path
     assert {len(live.path) for live in peak.live} == {0, 1}
 
@@ -200,8 +233,8 @@ def test_carry_read_out_of_place_needs_a_second_buffer():
     body = "%t = stablehlo.transpose %c, dims = [1, 0] : (tensor<1024x1024xf32>) -> tensor<1024x1024xf32>\n"
     shifted = graph_of(ZEROS + loop(body + binary("new", "add", "c", "t")) + give("w#1"))
     aligned = graph_of(ZEROS + loop(binary("new", "add", "c", "c")) + give("w#1"))
-    assert temp_bytes(shifted, "cuda:h200") == MATRIX + COUNTER
-    assert temp_bytes(aligned, "cuda:h200") == COUNTER
+    assert temp_bytes(shifted, "cuda:h200") == MATRIX + 4
+    assert temp_bytes(aligned, "cuda:h200") == 4
 
 
 def test_profile_counts_donation_constants_and_names_sources():
@@ -255,8 +288,7 @@ needs = {
 }
 
 
-@pytest.mark.parametrize("name", CALIBRATED)
-@pytest.mark.parametrize(
+targets = pytest.mark.parametrize(
     ("target", "upper"),
     [
         pytest.param("cpu", 1.5, marks=needs["cpu"]),
@@ -264,6 +296,17 @@ needs = {
         pytest.param("tpu:v5e", None, marks=needs["tpu"]),
     ],
 )
+
+
+@pytest.mark.parametrize("name", CALIBRATED)
+@targets
 def test_static_temporaries_agree_with_the_compiler(name: str, target: str, upper: float | None):
     comparison = compare(CALIBRATED[name], target)
+    assert comparison.holds(upper=upper), f"static / measured = {comparison.ratio}"
+
+
+@pytest.mark.parametrize("name", ["kmeans", "rbf_prime", *GRADIENTS])
+@targets
+def test_static_temporaries_of_planned_loops_agree_with_the_compiler(name: str, target: str, upper: float | None):
+    comparison = compare_planned({**FORWARD, **GRADIENTS}[name], target, 0.1)
     assert comparison.holds(upper=upper), f"static / measured = {comparison.ratio}"

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, Literal
 
 import jax
-from jax.export import export
+from jax.export import Exported, export
+from jax.sharding import SingleDeviceSharding
 
+from stablehlo_mem.budget import keep_budget
+from stablehlo_mem.ingest import Program as Ingested
 from stablehlo_mem.ingest import ingest
-from stablehlo_mem.memory import Measured, MemoryProfile
+from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.memory import Measured, Refused
 from stablehlo_mem.module_profile import profile_module
-from stablehlo_mem.targets.target import named_targets
+from stablehlo_mem.plan import Options
+from stablehlo_mem.targets.compile import refusal
+from stablehlo_mem.targets.target import Target, named_targets
 from tests.programs.forward import Program
 
 FLOOR_BYTES = 2**20
 FLOOR_SHARE = 0.02
+PLANNED_COMPILES = 8
+COMPILER_OPTIONS: dict[str, dict[str, Any]] = {"cpu": {"xla_cpu_experimental_ynn_fusion_type": ""}}
+"""The scratch of XLA:CPU's YNN fusions is in no report: compared without them."""
+
+Share = float | Literal["min"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,17 +58,53 @@ class Comparison:
 
 
 def compare(program: Program, target_name: str) -> Comparison:
+    """The program as it is."""
+    target, exported, ingested = _prepare(program, target_name)
+    return _compare(ingested, ingested.module, exported, target)
+
+
+def compare_planned(program: Program, target_name: str, share: Share) -> Comparison:
+    """The program as planned for arguments + outputs + a share of its own temporaries, or for the least there is."""
+    target, exported, ingested = _prepare(program, target_name)
+    original = _compare(ingested, ingested.module, exported, target)
+    budget = "min" if share == "min" else ingested.floor_bytes + int(share * (original.measured_bytes or 0))
+    plan = keep_budget(ingested, budget, (target,), Options(max_compiles=PLANNED_COMPILES))
+    assert plan.exported is not None
+    return _compare(ingested, plan.module, plan.exported, target)
+
+
+def _prepare(program: Program, target_name: str) -> tuple[Target, Exported, Ingested]:
     function, specs = program
     (target,) = named_targets(target_name)
-    ingested = ingest(export(jax.jit(function), platforms=[target.platform])(*specs))
-    static = profile_module(ingested.module, target.chip)
-    measured = target.measure(ingested, ingested.module)
+    exported = export(jax.jit(function), platforms=[target.platform])(*specs)
+    return target, exported, ingest(exported)
+
+
+def _compare(program: Ingested, module: ir.Module, exported: Exported, target: Target) -> Comparison:
+    static = profile_module(module, target.chip)
     fixed = static.argument_bytes + static.output_bytes
-    return Comparison(static.temp_bytes, _temporaries(static, measured), fixed)
+    return Comparison(static.temp_bytes, _temporaries(_measure(program, exported, target), fixed), fixed)
 
 
-def _temporaries(static: MemoryProfile, measured: object) -> int | None:
+def _measure(program: Ingested, exported: Exported, target: Target) -> Measured | Refused:
+    sharding = SingleDeviceSharding(target.devices()[0])
+    specs = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in exported.in_avals]
+    positional, named = jax.tree.unflatten(exported.in_tree, specs)
+    try:
+        compiled = jax.jit(exported.call).lower(*positional, **named).compile(COMPILER_OPTIONS.get(target.platform))
+    except jax.errors.JaxRuntimeError as error:
+        return refusal(str(error), program.floor_bytes)
+    analysis = compiled.memory_analysis()
+    return Measured(
+        argument_bytes=analysis.argument_size_in_bytes,
+        output_bytes=analysis.output_size_in_bytes,
+        temp_bytes=analysis.temp_size_in_bytes,
+        alias_bytes=analysis.alias_size_in_bytes,
+        constant_bytes=0,
+    )
+
+
+def _temporaries(measured: Measured | Refused, fixed_bytes: int) -> int | None:
     if isinstance(measured, Measured):
         return measured.temp_bytes
-    needed = getattr(measured, "needed_bytes", None)
-    return None if needed is None else needed - static.argument_bytes - static.output_bytes
+    return None if measured.needed_bytes is None else measured.needed_bytes - fixed_bytes

@@ -1,0 +1,121 @@
+"""Buffers over time: when each is alive, which of them an output's buffer can serve, and the moment of the peak."""
+
+from __future__ import annotations
+
+import dataclasses
+from bisect import bisect
+from itertools import accumulate
+
+from stablehlo_mem.ir.graph import Path
+
+SCRATCH = -1
+"""The value of a buffer that holds none: a kernel's scratch."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Live:
+    """A value with a buffer of its own: where it is defined and its bytes as the target lays it out."""
+
+    path: Path
+    value: int
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Peak:
+    """The point of highest memory: the op `op` of the block at `path`, and the temporaries live there, largest first.
+
+    `live` leaves out arguments and outputs; `temp_bytes` is what the target's compiler would report as temporaries.
+    """
+
+    temp_bytes: int
+    path: Path
+    op: int
+    live: tuple[Live, ...]
+
+
+@dataclasses.dataclass
+class Slot:
+    """A buffer that values take over from each other in place: who holds it from which tick on; `last` is its last."""
+
+    nbytes: int
+    holders: list[tuple[int, Path, int]]
+    last: int
+
+    @property
+    def first(self) -> int:
+        """The tick from which it is alive."""
+        return self.holders[0][0]
+
+    def at(self, tick: int) -> Live:
+        """Who holds it at a tick it is alive."""
+        _, path, value = max(h for h in self.holders if h[0] <= tick)
+        return Live(path, value, self.nbytes)
+
+
+class Timeline:
+    """What runs, in order, and the slots alive meanwhile. A tick is one kernel of one block."""
+
+    def __init__(self) -> None:
+        self.moments: list[tuple[Path, int]] = []
+        self.slots: list[Slot] = []
+
+    @property
+    def now(self) -> int:
+        """The last tick so far."""
+        return len(self.moments) - 1
+
+    def tick(self, path: Path, op: int) -> None:
+        """The next kernel: the one that writes the results of this op."""
+        self.moments.append((path, op))
+
+    def open(self, nbytes: int, path: Path, value: int, since: int | None = None) -> Slot:
+        """A new slot, alive since now or an earlier tick; it ends now unless its `last` is set later."""
+        slot = Slot(nbytes, [(self.now if since is None else since, path, value)], self.now)
+        self.slots.append(slot)
+        return slot
+
+    def peak(self, outputs: list[tuple[int, int]]) -> Peak:
+        """The peak of what does not fit the buffers of `outputs`: (bytes, the tick from which it is in use) each."""
+        slots = _outside(self.slots, outputs)
+        change = [0] * (len(self.moments) + 1)
+        for slot in slots:
+            change[slot.first] += slot.nbytes
+            change[slot.last + 1] -= slot.nbytes
+        totals = list(accumulate(change))
+        tick = max(range(len(totals)), key=totals.__getitem__)
+        if not totals[tick]:
+            return Peak(0, (), max((op for path, op in self.moments if not path), default=0), ())
+        live = [slot.at(tick) for slot in slots if slot.first <= tick <= slot.last]
+        named = sorted((one for one in live if one.value != SCRATCH), key=lambda one: -one.nbytes)
+        return Peak(totals[tick], *self.moments[tick], tuple(named))
+
+
+def _outside(slots: list[Slot], outputs: list[tuple[int, int]]) -> list[Slot]:
+    """The slots that no output's buffer serves before the output is written.
+
+    XLA assigns the largest first, each to the smallest buffer that is free while it is alive.
+    """
+    rooms = [_Room(nbytes, until) for nbytes, until in sorted(outputs)]
+    largest = max((room.nbytes for room in rooms), default=0)
+    left = [slot for slot in slots if slot.nbytes > largest]
+    fitting = sorted((s for s in slots if s.nbytes <= largest), key=lambda s: -s.nbytes)
+    return left + [slot for slot in fitting if not any(room.take(slot) for room in rooms)]
+
+
+class _Room:
+    """The buffer of an output, free until some tick, and the spans it has been given away for."""
+
+    def __init__(self, nbytes: int, until: int) -> None:
+        self.nbytes, self.until = nbytes, until
+        self.spans: list[tuple[int, int]] = []
+
+    def take(self, slot: Slot) -> bool:
+        if slot.nbytes > self.nbytes or slot.last >= self.until:
+            return False
+        place = bisect(self.spans, (slot.first, slot.last))
+        before, after = self.spans[place - 1 : place], self.spans[place : place + 1]
+        if (place and before[0][1] >= slot.first) or (after and after[0][0] <= slot.last):
+            return False
+        self.spans.insert(place, (slot.first, slot.last))
+        return True
