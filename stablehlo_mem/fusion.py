@@ -143,8 +143,8 @@ class _Sweep:
         self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[value]
         self._charge_relayout(op, kernels)
-        if op.name == "stablehlo.gather":
-            self.scratch[op.index] += scratch.gather_bytes(self.graph, self.chip, op)
+        if op.name in _KEPT_RESULTS:
+            self.scratch[op.index] += scratch.lane_bytes(self.graph, self.chip, op)
         wide = [v for v in tensors if not self._is_broadcast(v)]
         if self.hard[value] and kind is not Class.EXPENSIVE and len(wide) <= 1 and self.chip.kind != "cuda":
             # Kept for some kernels; as it reads no more than its result the others compute it again.
@@ -275,8 +275,9 @@ class _Sweep:
         self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[value]
         self.with_dot |= kernels
+        transposed = scratch.transposed_operands(self.graph, op)
         for operand in op.operands:
-            if self.chip.kind == "cpu" or split > 1:
+            if self.chip.kind == "cpu" or split > 1 or (self.chip.kind == "cuda" and operand in transposed):
                 self.hard[operand] |= kernels
             else:
                 self.soft[operand] |= kernels

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from stablehlo_mem.fusion import plan_buffers
 from stablehlo_mem.ir.graph import Graph, Op, Path
-from stablehlo_mem.op_classes import ELEMENTWISE, Class, buffer_bytes, classify, donated_types, origin, owner
+from stablehlo_mem.op_classes import ELEMENTWISE, Class, buffer_bytes, classify, donated_types, owner
 from stablehlo_mem.schedule import order_kernels
-from stablehlo_mem.scratch import is_reduction, transposed_operands
+from stablehlo_mem.scratch import hoisted_bytes, is_reduction, transposed_operands
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.timeline import SCRATCH, Peak, Slot, Timeline
 
@@ -157,11 +157,13 @@ class _Walk:
     def _scratch(self, op: Op) -> Iterator[tuple[int, int]]:
         """Bytes of scratch of an op, each with the tick from which it is needed."""
         yield self.buffers.scratch[op.index], self.timeline.now
+        if op.name == "stablehlo.while":
+            yield from ((nbytes, self.timeline.now) for nbytes in hoisted_bytes(self.graph, self.chip, op))
         if classify(self.graph, op) is Class.DOT and self.chip.kind == "cpu":
             for value in transposed_operands(self.graph, op):
-                # XLA:CPU goes breadth-first: what only reads arguments is copied when the block begins.
-                early = self.graph.values[origin(self.graph, value)].producer < 0
-                yield self.graph.values[value].nbytes, self.began if early else self.timeline.now
+                # XLA:CPU goes breadth-first: an operand is copied as soon as it is there.
+                since = self.written.get(owner(self.graph, value), self.began)
+                yield self.graph.values[value].nbytes, since
 
     def _run_blocks(self, op: Op) -> None:
         if classify(self.graph, op) is not Class.CONTROL:

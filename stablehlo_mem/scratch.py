@@ -8,6 +8,7 @@ from typing import Any
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
 from stablehlo_mem.op_classes import (
+    FUSIBLE,
     Class,
     buffer_bytes,
     classify,
@@ -27,9 +28,9 @@ CUDA_ROW = 4096
 """XLA:GPU reduces longer dimensions in two steps, with about the square root of their length partial results."""
 _CUDA_TILES = 4 * 132
 """XLA:GPU splits the contraction of a dot with fewer output tiles than four waves of blocks ..."""
-_CUDA_DEPTH = 2048
+_CUDA_DEPTH = 1024
 """... if it is this long; ..."""
-_CUDA_PART = 384
+_CUDA_PART = 256
 """... a part is at least this long."""
 _CUDA_SUMMED = 10_000_000
 """XLA:GPU multiplies and sums instead of calling a dot for a vector times a matrix of fewer elements."""
@@ -86,6 +87,10 @@ def dot_bytes(graph: Graph, chip: Chip, op: Op, split: int) -> int:
     nbytes = _split_bytes(graph, op, split) if split > 1 else 0
     if chip.kind == "cpu":
         nbytes += _upcast_bytes(graph, op)
+    if chip.kind == "cuda" and not _is_nested(graph):
+        # Values are computed in the order the dot wants; arguments are copied, those of a loop before it.
+        given = (v for v in transposed_operands(graph, op) if graph.values[origin(graph, v)].producer < 0)
+        nbytes += sum(graph.values[v].nbytes for v in given)
     return nbytes
 
 
@@ -96,15 +101,15 @@ def _upcast_bytes(graph: Graph, op: Op) -> int:
 
 
 def transposed_operands(graph: Graph, op: Op) -> list[int]:
-    """A dot's operands that XLA:CPU copies, as their batch dimensions do not come first."""
+    """A dot's operands that need another order, as their batch dimensions do not come first."""
     numbers: Any = dot_numbers(graph, op)
     batches = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
     pairs = zip(op.operands, batches, strict=True)
     return [v for v, dims in pairs if list(dims) != list(range(len(dims)))]
 
 
-def gather_bytes(graph: Graph, chip: Chip, op: Op) -> int:
-    """Bytes a TPU adds to a gather's result, which it lays out with what is taken at each index along the lanes."""
+def lane_bytes(graph: Graph, chip: Chip, op: Op) -> int:
+    """Bytes a TPU adds to the result of a move it keeps: the last dimension lies along the lanes, however short."""
     value = graph.values[op.results[0]]
     if chip.kind != "tpu" or not value.shape or not value.nbytes:
         return 0
@@ -123,8 +128,6 @@ def _split_bytes(graph: Graph, op: Op, split: int) -> int:
 
 def opaque_bytes(graph: Graph, chip: Chip, op: Op) -> int:
     """Scratch of the ops that are kernels of their own."""
-    if op.name == "stablehlo.while" and chip.kind == "tpu":
-        return _hoisted_bytes(graph, op)
     if op.name == "stablehlo.convolution":
         return _convolution_bytes(graph, chip, op)
     if op.name == "chlo.top_k" and chip.kind == "cuda" and _top_k(graph, op) > _CUSTOM_TOP_K:
@@ -172,23 +175,41 @@ def _is_padded_first(graph: Graph, op: Op) -> bool:
     return any(low != high or low < 0 for low, high in zip(pairs[::2], pairs[1::2], strict=True))
 
 
-def _hoisted_bytes(graph: Graph, op: Op) -> int:
-    """Bytes of the bfloat16 copies that a TPU makes, before a loop, of the loop's constants that its dots read.
+def hoisted_bytes(graph: Graph, chip: Chip, op: Op) -> list[int]:
+    """Bytes of each copy made, before a loop, of the loop's constants that its dots read.
 
-    What an outer loop does not change either is copied before that one.
+    A TPU copies float32 to bfloat16. XLA:GPU brings batch dimensions to the front; what is not an argument is computed
+    that way. What an outer loop does not change either is copied before that one.
     """
-    copied = _before(graph, op, _read_by_dots(op.blocks[1])) - _constants(graph)
-    return sum(graph.values[v].nbytes // 2 for v in copied if graph.values[v].dtype == "f32")
+    if chip.kind == "cpu":
+        return []
+    values = (graph.values[v] for v in _before(graph, op, _read_by_dots(op.blocks[1], chip)) - _constants(graph))
+    if chip.kind == "cuda":
+        return [v.nbytes for v in values if v.producer < 0]
+    return [v.nbytes // 2 for v in values if v.dtype == "f32"]
 
 
-def _read_by_dots(block: Graph) -> set[int]:
-    """What the dots of a block and of the blocks in it read, traced back through views and element moves."""
+def _read_by_dots(block: Graph, chip: Chip) -> set[int]:
+    """What the dots of a block and of the blocks in it read and a target copies, traced back to where it comes from."""
     found: set[int] = set()
     for op in block.ops:
-        if classify(block, op) is Class.DOT:
+        if classify(block, op) is Class.DOT and chip.kind == "tpu":
             found.update(origin(block, v) for v in op.operands)
+        elif classify(block, op) is Class.DOT:
+            found.update(*(_sources(block, v) for v in transposed_operands(block, op)))
         elif op.name == "stablehlo.while":
-            found |= _before(block, op, _read_by_dots(op.blocks[1]))
+            found |= _before(block, op, _read_by_dots(op.blocks[1], chip))
+    return found
+
+
+def _sources(graph: Graph, value: int) -> set[int]:
+    """The values that a chain of fusible ops starts from."""
+    found, stack = {value}, [value]
+    while stack:
+        producer = graph.producer(stack.pop())
+        if producer is not None and classify(graph, producer) in FUSIBLE | {Class.VIEW}:
+            stack.extend(v for v in producer.operands if v not in found)
+            found.update(producer.operands)
     return found
 
 
@@ -203,6 +224,10 @@ def _before(graph: Graph, op: Op, values: set[int]) -> set[int]:
 
 def _constants(graph: Graph) -> set[int]:
     """What a loop's body does not change; nothing in a function's block."""
-    if graph.ops[-1].name != "stablehlo.return":
+    if not _is_nested(graph):
         return set()
     return set(graph.captured) | {a for a, r in zip(graph.arguments, graph.returned, strict=False) if a == r}
+
+
+def _is_nested(graph: Graph) -> bool:
+    return graph.ops[-1].name == "stablehlo.return"

@@ -155,6 +155,8 @@ def local_attention(q: Array, k: Array, v: Array) -> Array:
     return jnp.einsum("hwqk,hwkd->hwqd", jax.nn.softmax(scores, -1), with_previous(v)).reshape(q.shape)
 
 
+DEVELOPMENT["local_attention"] = (local_attention, (spec(16, 65536, 64),) * 3)
+
 HELD_OUT: dict[str, Program] = {
     "sinkhorn": (sinkhorn, (spec(20_000, 3), spec(20_000, 3))),
     "swiglu": (swiglu, (spec(16384, 2048), spec(2048, 8192), spec(2048, 8192), spec(8192, 2048))),
@@ -163,7 +165,6 @@ HELD_OUT: dict[str, Program] = {
         message_passing,
         (spec(100_000, 64), spec(2, 2_000_000, dtype=jnp.int32), spec(128, 128), spec(128, 64)),
     ),
-    "local_attention": (local_attention, (spec(16, 65536, 64),) * 3),
     "cosine_ranks": (cosine_ranks, (spec(100_000, 64), spec(4096, 64))),
     "bf16_mlp": (
         bf16_mlp,

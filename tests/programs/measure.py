@@ -22,7 +22,7 @@ from tests.programs.forward import Program
 
 FLOOR_BYTES = 2**20
 FLOOR_SHARE = 0.02
-PLANNED_COMPILES = 8
+PLANNED_COMPILES = 6
 COMPILER_OPTIONS: dict[str, dict[str, Any]] = {"cpu": {"xla_cpu_experimental_ynn_fusion_type": ""}}
 """The scratch of XLA:CPU's YNN fusions is in no report: compared without them."""
 
