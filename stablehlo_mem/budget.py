@@ -104,14 +104,17 @@ class _Planning:
         assert isinstance(self.budget, int)
         room = float(max(0, self.budget - self.fixed_bytes(original)))
         goal, worst, previous = self.first_goal(original, room), original, None
+        best, stalled = original.peak_bytes, 0
         while self.compiles + len(self.targets) <= self.options.max_compiles:
             state, refusals = self.search(Goal(worst.target.chip, self.options, int(goal)))
             if not state.steps or (previous is not None and state.steps == previous.steps):
                 return
             attempt = self.measure(state, state.module, refusals)
             yield attempt
-            if state.peak.temp_bytes > goal:
-                return  # the search did not get there: it will not get further
+            stalled = stalled + 1 if attempt.peak_bytes >= best else 0
+            if state.peak.temp_bytes > goal or stalled == _PATIENCE:
+                return  # the search did not get there, or it does not matter: smaller goals will not help
+            best = min(best, attempt.peak_bytes)
             previous, worst = state, attempt
             temp = attempt.peak_bytes - (self.budget - room)
             goal = min(goal, state.peak.temp_bytes) * max(0.1, min(1.0, room / temp if temp > 0 else 1.0)) * _SHRINK

@@ -109,7 +109,6 @@ def test_the_smallest_of_what_cannot_be_split_is_the_original():
     assert shm.optimize(original, "min", target="cpu") is original
 
 
-@pytest.mark.xfail(reason="dots of several platforms are cases on the platform index: nothing is split", strict=True)
 def test_all_targets_must_fit(compiles):
     pytest.importorskip("libtpu")
     original = export(jax.jit(attention), platforms=["cpu", "tpu"])(*SPECS)

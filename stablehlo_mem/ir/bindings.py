@@ -37,6 +37,7 @@ __all__ = [
     "portable_artifact",
     "refine_shapes",
     "run_passes",
+    "same_attributes",
     "sdy",
     "serialize_portable_artifact",
     "source_line",
@@ -134,6 +135,14 @@ def is_splat_constant(op: Any) -> bool:
     if value is not None:
         return value.is_splat
     return "dense<(" in op.get_asm(large_elements_limit=4)
+
+
+def same_attributes(a: Any, b: Any) -> bool:
+    """Whether two ops have equal attributes; False also where the bindings cannot hold one (complex constants)."""
+    try:
+        return dict(a.attributes) == dict(b.attributes)
+    except TypeError:
+        return False
 
 
 def source_line(location: ir.Location) -> str:

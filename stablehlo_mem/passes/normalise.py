@@ -10,6 +10,7 @@ from stablehlo_mem.ir.bindings import (
     inlined_func_call,
     ir,
     run_passes,
+    same_attributes,
     stablehlo,
     walk_operations,
 )
@@ -27,6 +28,7 @@ def normalise(module: ir.Module) -> None:
         _open_composites(module)
         _inline_calls(module)
         _split_barriers(module)
+        _merge_equal_branches(module)
     run_passes(module, "cse", "canonicalize", "symbol-dce")
     attach_rules(module)
 
@@ -94,6 +96,39 @@ def _split_barriers(module: ir.Module) -> None:
             with op.location, ir.InsertionPoint(op):
                 new = [stablehlo.OptimizationBarrierOp([v]).results[0] for v in op.operands]
             _replace(op, new)
+
+
+def _merge_equal_branches(module: ir.Module) -> None:
+    """A case whose branches do the same is what they do: so several platforms' lowerings of most ops look."""
+    for op in _collect(module, "stablehlo.case"):
+        blocks = [region.blocks[0] for region in op.regions]
+        if all(_is_same(blocks[0], block, {}) for block in blocks[1:]):
+            *body, returned = [inner.operation for inner in blocks[0].operations]
+            for inner in body:
+                inner.move_before(op)
+            _replace(op, list(returned.operands))
+
+
+def _is_same(one: Any, other: Any, values: dict[Any, Any]) -> bool:
+    """Whether two blocks do the same; `values` maps the first's values to the second's, others stand for themselves."""
+    if len(one.operations) != len(other.operations) or len(one.arguments) != len(other.arguments):
+        return False
+    values.update(zip(one.arguments, other.arguments, strict=True))
+    for a, b in zip(one.operations, other.operations, strict=True):
+        if not _is_same_op(a.operation, b.operation, values):
+            return False
+        values.update(zip(a.operation.results, b.operation.results, strict=True))
+    return True
+
+
+def _is_same_op(a: Any, b: Any, values: dict[Any, Any]) -> bool:
+    types = [[r.type for r in op.results] for op in (a, b)]
+    if a.name != b.name or types[0] != types[1] or len(a.regions) != len(b.regions):
+        return False
+    if [values.get(v, v) for v in a.operands] != list(b.operands) or not same_attributes(a, b):
+        return False
+    blocks = [[block for region in op.regions for block in region.blocks] for op in (a, b)]
+    return len(blocks[0]) == len(blocks[1]) and all(_is_same(x, y, values) for x, y in zip(*blocks, strict=True))
 
 
 def _replace(op: Any, values: list[Any]) -> None:
