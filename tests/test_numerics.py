@@ -249,6 +249,50 @@ def test_indexing(name):
     check(INDEXED[name], real(11, 7), labels(13, 11), bitwise=name not in OTHER_BITS)
 
 
+@pytest.mark.parametrize("mode", ["clip", "fill", "wrap"])
+def test_taking_out_of_bounds(mode):
+    x, i = real(9, 6), labels(14, 25) - 8
+    check(lambda x, i: (jnp.take(jnp.exp(x), i, axis=0, mode=mode) * 2).sum(-1), x, i)
+
+
+@pytest.mark.parametrize("mode", ["clip", "drop"])
+@pytest.mark.parametrize("method", ["add", "max", "mul", "set"])
+def test_scattering_out_of_bounds_and_twice(method, mode):
+    def fun(x, i, u):
+        return (getattr(jnp.exp(x).at[i], method)(jnp.sin(u), mode=mode) * 2).sum(1)
+
+    check(fun, real(9, 6), labels(14, 25) - 8, real(14, 6))
+
+
+def test_narrow_unsigned_indices():
+    gather = jax.lax.GatherDimensionNumbers((1,), (0,), (0,))
+    scatter = jax.lax.ScatterDimensionNumbers((1,), (0,), (0,))
+    index = np.arange(14, dtype=np.uint8)[:, None] * 7
+    check(lambda x, i: jnp.sin(jax.lax.gather(jnp.exp(x), i, gather, (1, 6), mode="clip")), real(9, 6), index)
+    check(
+        lambda x, i, u: jnp.sin(jax.lax.scatter_add(jnp.exp(x), i, jnp.exp(u), scatter, mode="clip")),
+        *(real(9, 6), index, real(14, 6)),
+    )
+
+
+def test_windows_that_begin_where_an_index_says():
+    gather = jax.lax.GatherDimensionNumbers((1, 2), (), (0,))
+    scatter = jax.lax.ScatterDimensionNumbers((1, 2), (), (0,))
+    index = labels(14, 12)[:, None]
+    check(lambda x, i: jnp.sin(jax.lax.gather(jnp.exp(x), i, gather, (3, 6), mode="clip")), real(9, 6), index)
+    check(
+        lambda x, i, u: jnp.sin(jax.lax.scatter_add(jnp.exp(x), i, jnp.exp(u), scatter, mode="clip")),
+        *(real(9, 6), index, real(14, 3, 6)),
+    )
+
+
+def test_taking_and_adding_special_values():
+    x = np.array([[np.inf, -np.inf, np.nan, -0.0, 0.0]] * 9, np.float32)
+    index = labels(14, 9)
+    check(lambda x, i: (x * 2)[i], x, index)
+    check(lambda x, i, u: (x * 1).at[i].add(u * 2), np.full((9, 5), -0.0, np.float32), index, x[index])
+
+
 def scanned(x, w):
     def step(carry, row):
         carry = jnp.tanh(carry @ w + row)
