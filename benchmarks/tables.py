@@ -64,7 +64,41 @@ def gpu(data: dict[str, Any]) -> str:
     return table(names, rows) + f"\n{note}.\n"
 
 
-TABLES: dict[str, Callable[[dict[str, Any]], str]] = {"cpu_speed": cpu_speed, "peaks": peaks, "gpu": gpu}
+def calibration(data: dict[str, Any]) -> str:
+    """One line a group and one for every comparison out of bounds: static / measured temporaries."""
+    bounds = data["upper_bounds"]
+    groups = dict.fromkeys(row["group"] for row in data["rows"])
+    lines = [[group, *(_within(data, group, target) for target in bounds)] for group in groups]
+    out = [row for row in data["rows"] if not row["holds"]]
+    missed = [[_case(row), row["target"], *_figures(row)] for row in out]
+    limits = ", ".join(f"{target} 0.9 to {upper or 'any'}" for target, upper in bounds.items())
+    note = f"Static over measured temporaries: cases within bounds of all, lowest to highest ratio; bounds: {limits}"
+    text = table(["programs", *bounds], lines) + f"\n{note}; {stamp(data)}.\n"
+    return text + "\nOut of bounds:\n\n" + table(["program", "target", "static", "measured"], missed) if out else text
+
+
+def _within(data: dict[str, Any], group: str, target: str) -> str:
+    rows = [row for row in data["rows"] if row["group"] == group and row["target"] == target]
+    ratios = [row["ratio"] for row in rows if row["ratio"] is not None and not row["small"]]
+    spread = f" ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else ""
+    return f"{sum(row['holds'] for row in rows)} of {len(rows)}{spread}"
+
+
+def _case(row: dict[str, Any]) -> str:
+    share = row.get("share")
+    return row["program"] + (f" at {share if share == 'min' else format(share, '.0%')}" if share else "")
+
+
+def _figures(row: dict[str, Any]) -> list[str]:
+    return [optional(row[f"{kind}_bytes"], format_bytes) for kind in ("static", "measured")]
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "cpu_speed": cpu_speed,
+    "peaks": peaks,
+    "gpu": gpu,
+    "calibration": calibration,
+}
 
 
 def sizes(row: dict[str, Any]) -> str:

@@ -28,8 +28,8 @@ CUDA_ROW = 4096
 """XLA:GPU reduces longer dimensions in two steps, with about the square root of their length partial results."""
 _CUDA_TILES = 4 * 132
 """XLA:GPU splits the contraction of a dot with fewer output tiles than four waves of blocks ..."""
-_CUDA_DEPTH = 1024
-"""... if it is this long; ..."""
+_CUDA_DEPTH = 8
+"""... if it is this many times longer than there are tiles; ..."""
 _CUDA_PART = 256
 """... a part is at least this long."""
 _CUDA_SUMMED = 10_000_000
@@ -74,11 +74,11 @@ def is_reduction(graph: Graph, chip: Chip, op: Op) -> bool:
 def contraction_splits(graph: Graph, chip: Chip, op: Op) -> int:
     """How many parts of a dot's contraction are summed side by side: 1 but on CUDA."""
     rows, columns, batch, depth = dot_sizes(graph, op)
-    if chip.kind != "cuda" or depth < _CUDA_DEPTH:
+    if chip.kind != "cuda":
         return 1
     high, wide = (64, 64) if min(rows, columns) > 1 else (128, 128)
-    tiles = -(-rows // high) * -(-columns // wide) * batch
-    splits = min(_CUDA_TILES // max(1, tiles), 256, depth // _CUDA_PART)
+    tiles = max(1, -(-rows // high) * -(-columns // wide) * batch)
+    splits = min(_CUDA_TILES // tiles, 256, depth // _CUDA_PART) if depth >= _CUDA_DEPTH * tiles else 1
     return 2 ** (splits.bit_length() - 1) if splits > 1 else 1
 
 
