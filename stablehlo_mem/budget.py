@@ -100,24 +100,31 @@ class _Planning:
         return self.towards_min(original) if self.budget == "min" else self.towards_budget(original)
 
     def towards_budget(self, original: _Attempt) -> Iterator[_Attempt]:
-        """Static goals below the budget by as much as the compiler was seen to need more than the profile said."""
+        """Static goals below the budget by as much as the compiler was seen to need more than the profile said.
+
+        Where the profile sees no way to the goal it may be too careful: the compiler judges other beginnings too.
+        """
         assert isinstance(self.budget, int)
         room = float(max(0, self.budget - self.fixed_bytes(original)))
-        goal, worst, previous = self.first_goal(original, room), original, None
+        goal, worst = self.first_goal(original, room), original
+        tried: set[Refusal] = set()
         best, stalled = original.peak_bytes, 0
-        while self.compiles + len(self.targets) <= self.options.max_compiles:
-            state, refusals = self.search(Goal(worst.target.chip, self.options, int(goal)))
-            if not state.steps or (previous is not None and state.steps == previous.steps):
+        seen: list[tuple[Step, ...]] = []
+        while self.compiles + len(self.targets) <= self.options.max_compiles and stalled < _PATIENCE:
+            state, refusals = self.search(Goal(worst.target.chip, self.options, int(goal)), frozenset(tried))
+            if not state.steps or state.steps in seen:
                 return
-            attempt = self.measure(state, state.module, refusals)
+            attempt = worst = self.measure(state, state.module, refusals)
             yield attempt
-            stalled = stalled + 1 if attempt.peak_bytes >= best else 0
-            if state.peak.temp_bytes > goal or stalled == _PATIENCE:
-                return  # the search did not get there, or it does not matter: smaller goals will not help
+            seen.append(state.steps)
+            reached = state.peak.temp_bytes <= goal
+            stalled = stalled + 1 if attempt.peak_bytes >= best or not reached else 0
             best = min(best, attempt.peak_bytes)
-            previous, worst = state, attempt
-            temp = attempt.peak_bytes - (self.budget - room)
-            goal = min(goal, state.peak.temp_bytes) * max(0.1, min(1.0, room / temp if temp > 0 else 1.0)) * _SHRINK
+            if reached:
+                temp = attempt.peak_bytes - (self.budget - room)
+                goal = state.peak.temp_bytes * max(0.1, min(1.0, room / temp if temp > 0 else 1.0)) * _SHRINK
+            elif state.first is not None:
+                tried.add(state.first)
 
     def first_goal(self, original: _Attempt, room: float) -> float:
         """The room there is for temporaries; less where the compiler sees more of them than the profile does."""
@@ -144,9 +151,9 @@ class _Planning:
                 return
             best, goal = min(best, attempt.peak_bytes), goal / _MIN_FACTOR
 
-    def search(self, goal: Goal) -> tuple[State, tuple[Refusal, ...]]:
+    def search(self, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:
         with self.timed():
-            return search(start(self.normal, goal), goal)
+            return search(start(self.normal, goal), goal, not_first)
 
     def fixed_bytes(self, original: _Attempt) -> int:
         """What no rewriting changes: arguments, outputs and constants as the target lays them out, less aliases."""

@@ -25,13 +25,17 @@ _ORDER: dict[Numerics, int] = {"exact": 0, "reassociate": 1, "relaxed": 2}
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """A module on the way: the steps that led to it and its static peak."""
+    """A module on the way: the steps that led to it and its static peak.
+
+    `first` names the first of the candidates taken, by the refusal it would have been.
+    """
 
     module: ir.Module
     peak: Peak
     steps: tuple[Step, ...] = ()
     summaries: tuple[str, ...] = ()
     added_seconds: float = 0.0
+    first: Refusal | None = None
 
 
 def start(module: ir.Module, goal: Goal) -> State:
@@ -39,8 +43,11 @@ def start(module: ir.Module, goal: Goal) -> State:
     return State(module, find_peak(entry_graph(module), goal.chip))
 
 
-def search(state: State, goal: Goal) -> tuple[State, tuple[Refusal, ...]]:
+def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:
     """Takes steps until the static temporaries are within the goal or no candidate helps.
+
+    Args:
+        not_first: candidates not to begin with, by the `State.first` of earlier searches.
 
     Returns:
         The last state, and the refusals at its peak if the goal was not reached.
@@ -49,6 +56,8 @@ def search(state: State, goal: Goal) -> tuple[State, tuple[Refusal, ...]]:
         if state.peak.temp_bytes <= goal.temp_bytes:
             return state, ()
         candidates, refusals = propose(state, goal)
+        if not state.steps:
+            candidates = [c for c in candidates if c.otherwise not in not_first]
         following = _follow(state, candidates, goal)
         if following is None:
             return state, _largest_first([*refusals, *(c.otherwise for c in candidates)])
@@ -112,14 +121,20 @@ def _take(state: State, candidate: Candidate, goal: Goal) -> State | None:
         if step is None:
             break
         new = apply(state, dataclasses.replace(candidate, step=step), goal)
-        if best is None or new.peak.temp_bytes < best.peak.temp_bytes:
-            best = new
+        if best is not None and not _pays(best.peak.temp_bytes, new.peak.temp_bytes, goal.temp_bytes):
+            break
+        best = new
         if new.peak.temp_bytes <= goal.temp_bytes:
             break
         step = _pass_of(step).tighten(step, goal.temp_bytes / new.peak.temp_bytes)
     if best is None or best.peak.temp_bytes > state.peak.temp_bytes:
         return None
     return best if best.peak.temp_bytes < state.peak.temp_bytes or best.peak.live != state.peak.live else None
+
+
+def _pays(before: int, after: int, goal: int) -> bool:
+    """Whether smaller chunks brought at least half of what they should: else the peak is elsewhere, or fixed."""
+    return before - after >= (before - goal) / 2
 
 
 def apply(state: State, candidate: Candidate, goal: Goal) -> State:
@@ -143,6 +158,7 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
         (*state.steps, step),
         (*state.summaries, f"{candidate.summary}: {_pass_of(step).describe(step)}"),
         state.added_seconds + candidate.added_seconds,
+        state.first or candidate.otherwise,
     )
 
 
