@@ -1,6 +1,7 @@
 """Results: every axis the analyses allow, with small, ragged and nearly whole chunks, at small odd sizes.
 
-Splits that only pass through give the very same bits; where sums are regrouped the yardstick is double precision.
+Splits that only pass through give the very same bits, where XLA:CPU does; where sums are regrouped the yardstick is
+double precision.
 """
 
 import jax
@@ -63,6 +64,9 @@ def labels(n, classes):
     return RNG.integers(0, classes, n).astype(np.int32)
 
 
+SAME_BITS = jax.__version_info__ < (0, 11)
+"""From jax 0.11 on XLA:CPU vectorises by the shape: an exponential has other bits in a whole vector than alone."""
+
 OTHER_BITS = {"kernel", "kernel_grad", "update", "slices"}
 """XLA:CPU multiplies a matrix with a vector eight rows at a time, what is left over in another order of summation; and
 it may contract a multiplication and an addition where it fuses them. See `test_matrix_times_vector`."""
@@ -99,7 +103,7 @@ def check(fun, *args, chunks=None, exact=None, bitwise=True, splits=None):
             results = run(program, apply_split(module, possible, min(chunk, possible.axis.n)), *args)
             for new, old, true in zip(results, original, exact, strict=True):
                 fault = yardstick(new, old, true)
-                if bitwise and not possible.regroups and not same_bits(new, old):
+                if SAME_BITS and bitwise and not possible.regroups and not same_bits(new, old):
                     fault = f"other bits; {fault}"
                 if fault:
                     wrong.append(f"{possible}, chunk {chunk}: {fault}")
@@ -112,6 +116,7 @@ def test_every_axis(name):
     assert len(check(*PROGRAMS[name], bitwise=name not in OTHER_BITS)) >= 2
 
 
+@pytest.mark.skipif(not SAME_BITS, reason="this XLA:CPU vectorises by the shape")
 def test_matrix_times_vector():
     """Where rows come in eights a sum over columns has the same bits."""
     module_args = real(40, 3), real(48, 3), real(48)
