@@ -56,12 +56,14 @@ class Buffers:
         reads: per op, the values its kernel reads from memory; empty for ops fused away.
         aligned: per op, those of `reads` it reads only at the place it writes: the result may be written over them.
         scratch: per op, bytes its kernel needs beside operands and results.
+        generated: per value, whether it is made from constants, iotas and scalars alone.
     """
 
     materialised: tuple[bool, ...]
     reads: tuple[tuple[int, ...], ...]
     aligned: tuple[tuple[int, ...], ...]
     scratch: tuple[int, ...]
+    generated: tuple[bool, ...]
 
 
 def plan_buffers(graph: Graph, chip: Chip) -> Buffers:
@@ -327,7 +329,11 @@ class _Sweep:
                     if op not in self.moved[value]:
                         aligned[op].append(value)
         return Buffers(
-            tuple(self.materialised), tuple(map(tuple, reads)), tuple(map(tuple, aligned)), tuple(self.scratch)
+            materialised=tuple(self.materialised),
+            reads=tuple(map(tuple, reads)),
+            aligned=tuple(map(tuple, aligned)),
+            scratch=tuple(self.scratch),
+            generated=tuple(self.generated),
         )
 
 

@@ -138,8 +138,10 @@ class _Walk:
         found: list[tuple[int, int]] = []
         for output in self.graph.returned:
             value = self.graph.values[output]
-            ticks = [self.written.get(v, self.timeline.now) for v in self._in_place_chain(owner(self.graph, output))]
-            until = 0 if (value.shape, value.dtype) in donated else min(ticks)
+            chain = self._in_place_chain(owner(self.graph, output))
+            until = min(self.written.get(v, self.timeline.now) for v in chain)
+            if (value.shape, value.dtype) in donated or self._starts_early(chain[-1]):
+                until = 0
             found.append((buffer_bytes(value, self.chip), until))
         return found
 
@@ -176,10 +178,18 @@ class _Walk:
         donor = self._donor(op, value)
         if donor is None:
             nbytes = buffer_bytes(self.graph.values[value], self.chip)
-            self.slot[value] = self.timeline.open(nbytes, self.path, value)
+            since = self.began if self._starts_early(value) else None
+            self.slot[value] = self.timeline.open(nbytes, self.path, value, since)
         else:
             self.slot[value] = self.slot.pop(donor)
             self.slot[value].holders.append((self.timeline.now, self.path, value))
+
+    def _starts_early(self, value: int) -> bool:
+        """Whether a loop's result has its buffer when the block begins: XLA:CPU goes breadth-first, and makes zeros."""
+        producer = self.graph.producer(value)
+        if self.chip.kind != "cpu" or producer is None or producer.name != "stablehlo.while":
+            return False
+        return self.buffers.generated[producer.operands[self.graph.values[value].result]]
 
     def _release(self, value: int) -> None:
         slot = self.slot.pop(value, None)

@@ -157,6 +157,13 @@ def test_output_buffer_serves_the_loop_before_it():
     assert temp_bytes(graph, "tpu:v5e") > MATRIX
 
 
+def test_cpu_makes_the_zeros_of_a_loop_first():
+    before = dot("a", "x", "x") + dot("y", "a", "x")
+    graph = graph_of(before + ZEROS + loop(UPDATE.replace("%x, %i", "%y, %i")) + give("w#1"))
+    assert temp_bytes(graph, "cpu") == 2 * MATRIX + 4
+    assert temp_bytes(graph, "cuda:h200") == MATRIX + 4  # a is where the zeros will be
+
+
 def test_broadcast_that_adds_no_elements_is_a_view():
     body = "%b = stablehlo.broadcast_in_dim %x, dims = [0, 2] : (tensor<1024x1024xf32>) -> tensor<1024x1x1024xf32>\n"
     call = "%c = stablehlo.custom_call @mystery(%b) : (tensor<1024x1x1024xf32>) -> tensor<1024xf32>\n"

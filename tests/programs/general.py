@@ -155,11 +155,11 @@ def local_attention(q: Array, k: Array, v: Array) -> Array:
     return jnp.einsum("hwqk,hwkd->hwqd", jax.nn.softmax(scores, -1), with_previous(v)).reshape(q.shape)
 
 
+DEVELOPMENT["swiglu"] = (swiglu, (spec(16384, 2048), spec(2048, 8192), spec(2048, 8192), spec(8192, 2048)))
 DEVELOPMENT["local_attention"] = (local_attention, (spec(16, 65536, 64),) * 3)
 
 HELD_OUT: dict[str, Program] = {
     "sinkhorn": (sinkhorn, (spec(20_000, 3), spec(20_000, 3))),
-    "swiglu": (swiglu, (spec(16384, 2048), spec(2048, 8192), spec(2048, 8192), spec(8192, 2048))),
     "contrastive": (contrastive, (spec(32768, 512),) * 2),
     "message_passing": (
         message_passing,
