@@ -49,15 +49,6 @@ LOOKED_AT = (
     "linear_attention",
     "swiglu",
 )
-    "gpt_block",
-    "norm_mlp",
-    "mixture",
-    "pairwise_l1",
-    "gp_predict",
-    "embed_classify",
-    "linear_attention",
-    "swiglu",
-)
 PLANNED: dict[str, tuple[dict[str, Any], tuple[Share, ...]]] = {
     "tuned, planned": ({**FORWARD, **GRADIENTS}, SHARES),
     "tuned, general, planned": ({name: DEVELOPMENT[name] for name in LOOKED_AT}, (0.1,)),
