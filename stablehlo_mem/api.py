@@ -12,13 +12,12 @@ from jax.export import Exported
 
 from stablehlo_mem import budget as budget_loop
 from stablehlo_mem.bytesize import parse_budget
-from stablehlo_mem.errors import BudgetError, InputError
+from stablehlo_mem.errors import InputError
 from stablehlo_mem.ingest import ingest
 from stablehlo_mem.ir.bindings import clone_module, ir
 from stablehlo_mem.memory import MemoryProfile
 from stablehlo_mem.module_profile import profile_module
 from stablehlo_mem.plan import Options, Plan
-from stablehlo_mem.report import budget_error_text
 from stablehlo_mem.targets.target import Target, named_targets, resolve_targets
 
 TargetLike = str | Target | tuple[str | Target, ...] | None
@@ -44,7 +43,7 @@ def optimize(module: Any, budget: int | str | None, *, target: TargetLike = None
         InputError: the module, budget or an option is not one to work with.
         TargetError: an unknown target, one the module is not for, or one whose compiler is not installed.
     """
-    return require_fit(plan(module, budget, target=target, options=options)).result
+    return budget_loop.require_fit(plan(module, budget, target=target, options=options)).result
 
 
 def plan(
@@ -122,24 +121,6 @@ def profile(fun_or_module: Any, *args: Any, target: TargetLike = None) -> Memory
     return dataclasses.replace(static, measured=first.measure(program, program.module))
 
 
-def require_fit(plan: Plan) -> Plan:
-    """The plan, if it keeps its budget.
-
-    Raises:
-        BudgetError: it does not.
-    """
-    if plan.fits or plan.budget_bytes is None:
-        return plan
-    raise BudgetError(
-        budget_error_text(plan),
-        budget_bytes=plan.budget_bytes,
-        needed_bytes=plan.before.peak_bytes,
-        reached_bytes=plan.after.peak_bytes,
-        best=plan,
-        obstacles=plan.refusals,
-    )
-
-
 def platforms_of(targets: tuple[Target, ...]) -> tuple[str, ...]:
     """The platforms of targets, each once, in order."""
     return tuple(dict.fromkeys(t.platform for t in targets))
@@ -165,4 +146,4 @@ def _as_module(fun_or_module: Any, args: tuple[Any, ...], target: TargetLike) ->
     return export_function(jitted, args, {}, platforms=platforms_of(named_targets(target)))
 
 
-__all__ = ["TargetLike", "export", "optimize", "plan", "profile", "require_fit"]
+__all__ = ["TargetLike", "export", "optimize", "plan", "profile"]

@@ -19,7 +19,7 @@ from stablehlo_mem.module_profile import profile_module
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.normalise import normalise, remove_rules
 from stablehlo_mem.plan import Goal, Numerics, Options, Plan, Refusal, Step
-from stablehlo_mem.report import format_bytes
+from stablehlo_mem.report import budget_error_text, format_bytes
 from stablehlo_mem.search import State, propose, search, start
 from stablehlo_mem.targets.target import Target
 
@@ -50,6 +50,24 @@ def keep_budget(program: Program, budget: Budget, targets: tuple[Target, ...], o
     if isinstance(budget, int) and budget < program.floor_bytes:
         raise _below_floor(program, budget)
     return _Planning(program, budget, targets, options).run()
+
+
+def require_fit(plan: Plan) -> Plan:
+    """The plan, if it keeps its budget.
+
+    Raises:
+        BudgetError: it does not.
+    """
+    if plan.fits or plan.budget_bytes is None:
+        return plan
+    raise BudgetError(
+        budget_error_text(plan),
+        budget_bytes=plan.budget_bytes,
+        needed_bytes=plan.before.peak_bytes,
+        reached_bytes=plan.after.peak_bytes,
+        best=plan,
+        obstacles=plan.refusals,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,9 +226,8 @@ class _Planning:
         return (*refusals, *(c.otherwise for c in candidates))
 
     def optimise_vjp(self, exported: Exported) -> Exported:
-        """The vjp of the original, under the same budget."""
-        plan = keep_budget(ingest(exported), self.budget, self.targets, self.options)
-        return plan.result
+        """The vjp of the original, under the same budget, or a BudgetError: never the unoptimised one unsaid."""
+        return require_fit(keep_budget(ingest(exported), self.budget, self.targets, self.options)).result
 
 
 class _Timer:

@@ -17,7 +17,7 @@ from jax.extend import core
 from jax.interpreters import batching, mlir
 
 from stablehlo_mem import budget as budget_loop
-from stablehlo_mem.api import TargetLike, export_function, platforms_of, require_fit
+from stablehlo_mem.api import TargetLike, export_function, platforms_of
 from stablehlo_mem.bytesize import parse_budget
 from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.ingest import ingest
@@ -172,7 +172,7 @@ class _Call:
     @functools.cached_property
     def exported(self) -> Exported:
         """The program that keeps the budget."""
-        exported = require_fit(self.plan).exported
+        exported = budget_loop.require_fit(self.plan).exported
         assert exported is not None  # an Exported went in
         return exported
 
