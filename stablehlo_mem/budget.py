@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import time
 from collections.abc import Iterator
 from typing import Literal, get_args
@@ -20,7 +22,7 @@ from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.normalise import normalise, remove_rules
 from stablehlo_mem.plan import Goal, Numerics, Options, Plan, Refusal, Step
 from stablehlo_mem.report import budget_error_text, format_bytes
-from stablehlo_mem.search import State, propose, search, start
+from stablehlo_mem.search import State, propose, search, start, unproven
 from stablehlo_mem.targets.target import Target
 
 Budget = int | Literal["min"] | None
@@ -31,6 +33,8 @@ _MIN_FACTOR = 4
 """Ratio of the successive static goals when the smallest peak is looked for."""
 _PATIENCE = 3
 """Smaller goals in a row that may bring nothing before the search for the smallest peak ends."""
+_CLOSE = 1.25
+"""Goals nearer to one another than this are not told apart."""
 _MAX_SLOWDOWN = 4.0
 """The smallest peak may take this many times the original's estimated time."""
 
@@ -130,6 +134,8 @@ class _Planning:
         seen: list[tuple[Step, ...]] = []
         while self.compiles + len(self.targets) <= self.options.max_compiles and stalled < _PATIENCE:
             state, refusals = self.search(Goal(worst.target.chip, self.options, int(goal)), frozenset(tried))
+            if not state.steps and not seen:
+                yield from self.unproven(worst, goal)
             if not state.steps or state.steps in seen:
                 return
             attempt = worst = self.measure(state, state.module, refusals)
@@ -144,6 +150,13 @@ class _Planning:
             elif state.first is not None:
                 tried.add(state.first)
 
+    def unproven(self, original: _Attempt, goal: float) -> Iterator[_Attempt]:
+        """Where no candidate helps by the profile, which need not see what the compiler sees: the compiler's word."""
+        aim = Goal(original.target.chip, self.options, int(goal))
+        for state in itertools.islice(unproven(start(self.normal, aim), aim), _PATIENCE):
+            if self.compiles + len(self.targets) <= self.options.max_compiles:
+                yield self.measure(state, state.module, ())
+
     def first_goal(self, original: _Attempt, room: float) -> float:
         """The room there is for temporaries; less where the compiler sees more of them than the profile does."""
         static = original.state.peak.temp_bytes
@@ -152,22 +165,29 @@ class _Planning:
         return _SHRINK * static * room / max(1, original.measured.temp_bytes)
 
     def towards_min(self, original: _Attempt) -> Iterator[_Attempt]:
-        """Static goals ever smaller, until the peak no longer falls or the program would become too slow."""
+        """Static goals ever smaller, until the peak no longer falls.
+
+        A goal that would make the program too slow is not measured unless nothing else has helped: the next one lies
+        between it and the last that was fast enough.
+        """
         chip = original.target.chip
-        first = start(self.normal, Goal(chip, self.options, 0))
         limit = _MAX_SLOWDOWN * graph_seconds(entry_graph(self.normal), chip)
-        goal, best, stalled = first.peak.temp_bytes / _MIN_FACTOR, original.peak_bytes, 0
-        while self.compiles + len(self.targets) <= self.options.max_compiles:
-            state, refusals = self.search(Goal(chip, self.options, int(goal)))
-            slow = graph_seconds(entry_graph(state.module), chip) > limit
-            if not state.steps or (slow and best < original.peak_bytes):
+        best, stalled, too_small = original.peak_bytes, 0, 0.0
+        fast = float(start(self.normal, Goal(chip, self.options, 0)).peak.temp_bytes)
+        while self.compiles + len(self.targets) <= self.options.max_compiles and stalled < _PATIENCE:
+            goal = max(fast / _MIN_FACTOR, math.sqrt(fast * too_small))
+            if fast <= too_small * _CLOSE:
                 return
+            state, refusals = self.search(Goal(chip, self.options, int(goal)))
+            if not state.steps:
+                return
+            if best < original.peak_bytes and graph_seconds(entry_graph(state.module), chip) > limit:
+                too_small = goal
+                continue
             attempt = self.measure(state, state.module, refusals)
             yield attempt
             stalled = stalled + 1 if attempt.peak_bytes >= best else 0
-            if stalled == _PATIENCE:
-                return
-            best, goal = min(best, attempt.peak_bytes), goal / _MIN_FACTOR
+            best, fast = min(best, attempt.peak_bytes), goal
 
     def search(self, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:
         with self.timed():

@@ -75,7 +75,7 @@ class BudgetedFunction:
     def __init__(self, fun: Callable[..., Any], settings: _Settings, jit_kwargs: dict[str, Any]):
         functools.update_wrapper(self, fun)
         self._settings = settings
-        self._jitted = jax.jit(_traceable(fun, settings, _donation(fun, jit_kwargs)), **jit_kwargs)
+        self._jitted: Any = jax.jit(_traceable(fun, settings, _donation(fun, jit_kwargs)), **jit_kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls it: traced, planned and compiled on the first call of each signature."""
@@ -90,6 +90,22 @@ class BudgetedFunction:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Binds as a method, as functions do."""
         return self if instance is None else types.MethodType(self, instance)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """`jax.jit(fun).lower`: the optimised program, to be compiled ahead of time."""
+        return self._jitted.lower(*args, **kwargs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """`jax.jit(fun).trace`."""
+        return self._jitted.trace(*args, **kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """`jax.jit(fun).eval_shape`: shapes and dtypes of the results; plans nothing."""
+        return self._jitted.eval_shape(*args, **kwargs)
+
+    def clear_cache(self) -> None:
+        """`jax.jit(fun).clear_cache`: forgets executables and plans."""
+        self._jitted.clear_cache()
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for such arguments or ShapeDtypeStructs; `fits=False` where the budget is not kept.

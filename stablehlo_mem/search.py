@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
@@ -63,6 +63,15 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
             return state, _largest_first([*refusals, *(c.otherwise for c in candidates)])
         state = following
     return state, propose(state, goal)[1]
+
+
+def unproven(state: State, goal: Goal) -> Iterator[State]:
+    """The states after each of the first few candidates, whatever the profile says of them."""
+    for candidate in propose(state, goal)[0][:_TRIED]:
+        try:
+            yield apply(state, candidate, goal)
+        except PassError:
+            _log.exception("left alone: %s", candidate.summary)
 
 
 def propose(state: State, goal: Goal) -> tuple[list[Candidate], tuple[Refusal, ...]]:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.rules import elementwise, gather_scatter, indexing, linalg, reductions
+from stablehlo_mem.rules import elementwise, gather_scatter, indexing, linalg, reductions, windows
 from stablehlo_mem.rules.row import Row
 from stablehlo_mem.rules.rule import Rule
 
-ROWS: dict[str, Row] = {**elementwise.ROWS, **reductions.ROWS, **indexing.ROWS, **gather_scatter.ROWS, **linalg.ROWS}
+ROWS: dict[str, Row] = {
+    **elementwise.ROWS,
+    **reductions.ROWS,
+    **indexing.ROWS,
+    **gather_scatter.ROWS,
+    **linalg.ROWS,
+    **windows.ROWS,
+}
 
 
 def rule_of(graph: Graph, op: int) -> Rule | None:
