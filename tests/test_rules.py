@@ -1,5 +1,6 @@
 """Factor rules: how an op splits along a dimension of one of its tensors, and why not."""
 
+import jax.numpy as jnp
 import pytest
 
 from stablehlo_mem.rules import ROWS, rule_of
@@ -125,3 +126,13 @@ def test_free_rows_read_nothing_big():
     assert {name for name, row in ROWS.items() if row.free} == {
         *("stablehlo.broadcast_in_dim", "stablehlo.constant", "stablehlo.iota")
     }
+
+
+def test_a_window_slides_along_its_own_dimension_only():
+    """A cumulative sum over rows leaves the columns alone."""
+    graph = graph_of(lambda x: jnp.cumsum(x, 0), (12, 5))
+    op = next(op.index for op in graph.ops if op.name == "stablehlo.reduce_window")
+    rule = rule_of(graph, op)
+    assert rule is not None
+    assert place(rule, op, rule.operands[0], 0, 12) == Blocked("needs-whole-dimension", "a window slides along it")
+    assert place(rule, op, rule.operands[0], 1, 5) == Node(op, 1, 5, (1, None), (1,), False)
