@@ -1,11 +1,12 @@
 """Factor rules: how an op splits along a dimension of one of its tensors, and why not."""
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from stablehlo_mem.rules import ROWS, rule_of
 from stablehlo_mem.rules.rule import Blocked, Node, Rule, elementwise_rule, place
-from tests.support import graph_of
+from tests.support import graph_of, program_of
 
 MATMUL = Rule((4, 6, 8), (((0,), (1,)), ((1,), (2,))), (((0,), (2,)),), frozenset({1}), ())
 
@@ -130,7 +131,7 @@ def test_free_rows_read_nothing_big():
 
 def test_a_window_slides_along_its_own_dimension_only():
     """A cumulative sum over rows leaves the columns alone."""
-    graph = graph_of(lambda x: jnp.cumsum(x, 0), (12, 5))
+    graph = graph_of(program_of(lambda x: jnp.cumsum(x, 0), np.zeros((12, 5), np.float32)))
     op = next(op.index for op in graph.ops if op.name == "stablehlo.reduce_window")
     rule = rule_of(graph, op)
     assert rule is not None
