@@ -50,11 +50,11 @@ class Comparison:
             return None
         return self.static_bytes / self.measured_bytes if self.measured_bytes else float("inf")
 
-    def holds(self, *, upper: float | None) -> bool:
-        """Whether the static figure is from 0.9 to `upper` times the measured (None: no upper bound), or both small."""
+    def holds(self, *, upper: float | None, lower: float = 0.9) -> bool:
+        """Whether static is from `lower` to `upper` times the measured (None: no upper bound), or both small."""
         if self.is_small or self.ratio is None:
             return True
-        return self.ratio >= 0.9 and (upper is None or self.ratio <= upper)
+        return self.ratio >= lower and (upper is None or self.ratio <= upper)
 
 
 def compare(program: Program, target_name: str) -> Comparison:
