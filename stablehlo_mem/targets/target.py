@@ -91,7 +91,7 @@ def resolve_targets(target: str | Target | tuple[str | Target, ...] | None, prog
     if missing:
         raise TargetError(
             f"the module is exported for {_listed(program.platforms)}: give a target for {_listed(missing)} too, "
-            f"as in target={tuple([t.name for t in targets] + missing)!r}"
+            f"several targets at once, as {', '.join([t.name for t in targets] + missing)}"
         )
     return targets
 
@@ -130,7 +130,7 @@ def _default_target(program: Program) -> Target:
     if len(program.platforms) > 1:
         raise TargetError(
             f"the module is exported for {_listed(program.platforms)}: name one target each, "
-            f"as in target={program.platforms!r}"
+            f"several at once, as {', '.join(program.platforms)}"
         )
     return _named_target(platform)
 
