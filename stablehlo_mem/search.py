@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Iterable, Iterator
 
@@ -34,8 +35,12 @@ class State:
     peak: Peak
     steps: tuple[Step, ...] = ()
     summaries: tuple[str, ...] = ()
-    added_seconds: float = 0.0
     first: Refusal | None = None
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Of the module: printed once, however many candidates are tried on it."""
+        return fingerprint(self.module)
 
 
 def start(module: ir.Module, goal: Goal) -> State:
@@ -153,7 +158,7 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
         PassError: the pass left an invalid module: a bug.
     """
     module = clone_module(state.module)
-    step = dataclasses.replace(candidate.step, input_fingerprint=fingerprint(state.module))
+    step = dataclasses.replace(candidate.step, input_fingerprint=state.fingerprint)
     before = tuple(s.pass_name for s in state.steps)
     try:
         _pass_of(step).apply(module, step)
@@ -166,7 +171,6 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
         find_peak(entry_graph(module), goal.chip),
         (*state.steps, step),
         (*state.summaries, f"{candidate.summary}: {_pass_of(step).describe(step)}"),
-        state.added_seconds + candidate.added_seconds,
         state.first or candidate.otherwise,
     )
 

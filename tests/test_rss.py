@@ -54,7 +54,8 @@ def test_a_fresh_process_stays_within_the_budget_its_original_exceeds(name: str)
     function, specs = CASES[name]
     exported = export(function, specs)
     original = run_fresh(exported.serialize(), keep_outputs=True)
-    assert original.grown_bytes >= GIB // 2  # jax 0.10.2: gigabytes; from 0.11 on, fused attention takes 0.8 GiB
+    # From jax 0.11 on, fused attention takes 0.8 GiB.
+    assert original.grown_bytes >= (GIB // 2 if jax.__version_info__ >= (0, 11) else 2 * GIB)
 
     temporaries = original.grown_bytes - original.output_bytes
     budget = original.argument_bytes + original.output_bytes + temporaries // 10

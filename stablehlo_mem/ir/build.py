@@ -28,26 +28,26 @@ def retype(mlir_type: Any, shape: Sequence[int]) -> Any:
 
 def i32(value: int) -> Any:
     """An i32 scalar constant."""
-    element = ir.IntegerType.get_signless(32)
-    return stablehlo.constant(ir.DenseElementsAttr.get_splat(tensor((), element), ir.IntegerAttr.get(element, value)))
+    return splat(tensor((), ir.IntegerType.get_signless(32)), value)
 
 
 def zeros(mlir_type: Any) -> Any:
     """A zero-filled tensor of a type (false for predicates), as a splat constant."""
-    return _splat(mlir_type, 0)
+    return splat(mlir_type, 0)
 
 
 def ones(mlir_type: Any) -> Any:
     """A tensor of ones."""
-    return _splat(mlir_type, 1)
+    return splat(mlir_type, 1)
 
 
-def _splat(mlir_type: Any, value: int) -> Any:
+def splat(mlir_type: Any, value: int) -> Any:
+    """A tensor of a type filled with a number, as a constant."""
     element = mlir_type.element_type
     if isinstance(element, ir.ComplexType):
         # The bindings' splats take no complex numbers.
         parts = tensor(mlir_type.shape, element.element_type)
-        return stablehlo.complex(_splat(parts, value), _splat(parts, 0))
+        return stablehlo.complex(splat(parts, value), splat(parts, 0))
     is_integer = isinstance(element, ir.IntegerType)
     scalar = ir.IntegerAttr.get(element, value) if is_integer else ir.FloatAttr.get(element, value)
     return stablehlo.constant(ir.DenseElementsAttr.get_splat(mlir_type, scalar))

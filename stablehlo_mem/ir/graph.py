@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 from stablehlo_mem.errors import InputError
@@ -123,15 +124,16 @@ def nested_graph(graph: Graph, path: Path) -> Graph:
     return graph
 
 
-def op_id(main: Graph, path: Path, op: int) -> OpId:
-    """The name of an op of the block a path from `main` leads to."""
+def op_ids(main: Graph, path: Path) -> tuple[OpId, ...]:
+    """The names of the ops of the block that a path from `main` leads to."""
     index = 0
     graph = main
     for owner, block in path:
         index += sum(_size(o) for o in graph.ops[:owner]) + 1
         index += sum(len_ops(b) for b in graph.ops[owner].blocks[:block])
         graph = graph.ops[owner].blocks[block]
-    return OpId("main", index + sum(_size(o) for o in graph.ops[:op]))
+    sizes = itertools.accumulate((_size(op) for op in graph.ops), initial=index)
+    return tuple(OpId("main", start) for _, start in zip(graph.ops, sizes, strict=False))
 
 
 def _size(op: Op) -> int:

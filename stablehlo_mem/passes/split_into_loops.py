@@ -18,7 +18,7 @@ from typing import Any
 from stablehlo_mem.axes import Axis, Obstacle, RuleBook, grow_axis
 from stablehlo_mem.chunks import LoopCost, loop_cost, round_chunk
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, op_id
+from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, op_ids
 from stablehlo_mem.loops import emit_loops
 from stablehlo_mem.memory import Path, Peak
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step
@@ -111,7 +111,7 @@ class _Proposals:
     """The splits of one block."""
 
     def __init__(self, main: Graph, path: Path, peak: Peak, goal: Goal):
-        self.main, self.graph = main, nested_graph(main, path)
+        self.graph, self.ids = nested_graph(main, path), op_ids(main, path)
         self.path, self.peak, self.goal = path, peak, goal
         self.rules = RuleBook(self.graph)
         self.live = {live.value: live.nbytes for live in peak.live if live.path == path}
@@ -142,8 +142,7 @@ class _Proposals:
 
     def too_long(self, axis: Axis) -> bool:
         """Loops count and index in i32."""
-        uses = (use for use in axis.producers)
-        return any(self.graph.values[v].shape[d] > _MAX_INDEX for v, d in uses)
+        return any(self.graph.values[v].shape[d] > _MAX_INDEX for v, d in axis.producers)
 
     def spared_bytes(self, region: Region) -> int:
         """Bytes at the peak that the loops need for a chunk only, the scratch of an op among them."""
@@ -212,7 +211,7 @@ class _Proposals:
     def refusal(self, obstacle: Obstacle) -> Refusal:
         op = self.graph.ops[obstacle.op]
         return Refusal(
-            op=op_id(self.main, self.path, obstacle.op),
+            op=self.ids[obstacle.op],
             value=self.describe(obstacle.value),
             nbytes=self.graph.values[obstacle.value].nbytes,
             dimension=obstacle.dimension,
@@ -224,7 +223,7 @@ class _Proposals:
     def about_seed(self, axis: Axis, code: str, message: str) -> Refusal:
         value, dimension = axis.seed
         return Refusal(
-            op=op_id(self.main, self.path, self.graph.values[value].producer),
+            op=self.ids[self.graph.values[value].producer],
             value=self.describe(value),
             nbytes=self.graph.values[value].nbytes,
             dimension=dimension,

@@ -11,6 +11,7 @@ from typing import Any
 
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.rules.reductions import regroups_floats
 from stablehlo_mem.rules.row import Reduction, Row, Site, clone_on_chunk
 from stablehlo_mem.rules.rule import Rule, shardy_rule
 
@@ -45,17 +46,11 @@ def _outside(op: Any, position: int, operands: Sequence[Any]) -> Any:
     return stablehlo.constant(ir.DenseElementsAttr.get_splat(scalar, ir.IntegerAttr.get(scalar.element_type, lowest)))
 
 
-def _sums_floats(op: Any) -> bool:
-    names = {o.operation.name for o in op.regions[0].blocks[0].operations}
-    floats = any(not isinstance(r.type.element_type, ir.IntegerType) for r in op.results)
-    return floats and bool(names & {"stablehlo.add", "stablehlo.multiply"})
-
-
 SCATTER = Reduction(
     initial=lambda op, operands: list(operands[: len(op.results)]),
     combine=_scatter_on,
     identity=_outside,
-    regroups=_sums_floats,
+    regroups=regroups_floats,
 )
 
 
@@ -103,12 +98,7 @@ def _take_from_chunk(site: Site) -> list[Any]:
 def _shifted(site: Site, indices: Any, extent: int) -> Any:
     """All components clamped as the whole gather clamps this one, relative to the chunk's start."""
     element = indices.type.element_type
-    bounds = [
-        stablehlo.constant(
-            ir.DenseElementsAttr.get_splat(build.tensor((), element), ir.IntegerAttr.get(element, value))
-        )
-        for value in (0, extent - 1)
-    ]
+    bounds = [build.splat(build.tensor((), element), value) for value in (0, extent - 1)]
     clamped = stablehlo.clamp(bounds[0], indices, bounds[1])
     start = stablehlo.multiply(site.start, build.i32(extent // site.node.n))
     return stablehlo.subtract(clamped, build.broadcast(build.convert(start, element), indices.type))

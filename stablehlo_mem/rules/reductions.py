@@ -108,7 +108,7 @@ def _reduce_identity(op: Any, position: int, operands: Sequence[Any]) -> Any:
     return _identity(op, init.type) or init
 
 
-def _regroups_floats(op: Any) -> bool:
+def regroups_floats(op: Any) -> bool:
     """Max, min, and, or and anything on integers is exact in any grouping; so are selections by comparison."""
     names = {o.operation.name for o in op.regions[0].blocks[0].operations}
     rounding = {"stablehlo.add", "stablehlo.multiply", "stablehlo.subtract", "stablehlo.divide"}
@@ -165,7 +165,7 @@ def _reduce_rule(op: Any) -> Rule | None:
     return rule.block(set(rule.reduction), f"its reducer uses {unknown}")
 
 
-BODY = Reduction(_reduce_initial, _combine_reduced, _reduce_identity, _regroups_floats)
+BODY = Reduction(_reduce_initial, _combine_reduced, _reduce_identity, regroups_floats)
 
 
 def _convolution_rule(op: Any) -> Rule | None:
