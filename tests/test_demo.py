@@ -10,9 +10,9 @@ from stablehlo_mem.errors import TargetError
 
 
 def test_the_demo_runs_and_keeps_its_budgets(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["demo", "--tokens", "2048", "--long-tokens", "3000", "--report", "2048"]) == 0
+    assert cli.main(["demo", "--tokens", "4096", "--long-tokens", "6000", "--report", "2048"]) == 0
     out = capsys.readouterr().out
-    assert "2,048 tokens on this CPU" in out
+    assert "4,096 tokens on this CPU" in out
     assert "would need" in out
     assert "largest relative difference" in out
     for target in demo.OTHER_TARGETS:
