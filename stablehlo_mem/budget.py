@@ -22,7 +22,8 @@ from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.normalise import normalise, remove_rules
 from stablehlo_mem.plan import Goal, Numerics, Options, Plan, Refusal, Step
 from stablehlo_mem.report import budget_error_text, format_bytes
-from stablehlo_mem.search import State, propose, search, start, unproven
+from stablehlo_mem.search import State, cheapen, propose, search, start, unproven
+from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
 
 Budget = int | Literal["min"] | None
@@ -100,12 +101,14 @@ class _Planning:
         self.compiles = 0
         self.seconds = 0.0
         self.normal = clone_module(program.module)
+        self.cheaper = True
+        self.beginnings: dict[tuple[str, bool], State] = {}
 
     def run(self) -> Plan:
         with self.timed():
             normalise(self.normal)
         original = self.measure(None, self.program.module, ())
-        best = original
+        best = self.fastest(original) if self.budget is None else original
         if self.budget is not None and not self.fits(original):
             for attempt in self.attempts(original):
                 if attempt.peak_bytes < best.peak_bytes:
@@ -114,12 +117,35 @@ class _Planning:
                     break
         return self.plan(original, best)
 
+    def fastest(self, original: _Attempt) -> _Attempt:
+        """What saves time, if a target's compiler takes it."""
+        state = self.begin(original.target.chip)
+        if not state.steps:
+            return original
+        attempt = self.measure(state, state.module, ())
+        return attempt if isinstance(attempt.measured, Measured) else original
+
     def fits(self, attempt: _Attempt) -> bool:
         within = isinstance(self.budget, int) and attempt.peak_bytes <= self.budget
         return within and isinstance(attempt.measured, Measured)
 
     def attempts(self, original: _Attempt) -> Iterator[_Attempt]:
-        return self.towards_min(original) if self.budget == "min" else self.towards_budget(original)
+        """From the cheaper form of the program, and where that does not fit, from the program as it is."""
+        towards = self.towards_min if self.budget == "min" else self.towards_budget
+        yield from towards(original)
+        if self.begin(original.target.chip).steps:
+            self.cheaper = False
+            yield from towards(original)
+
+    def begin(self, chip: Chip) -> State:
+        """The state that searches begin from: the normal form after the steps that save time, if those are wanted."""
+        key = (chip.name, self.cheaper)
+        if key not in self.beginnings:
+            with self.timed():
+                goal = Goal(chip, self.options, 0)
+                state = start(self.normal, goal)
+                self.beginnings[key] = cheapen(state, goal, any_peak=self.budget is None) if self.cheaper else state
+        return self.beginnings[key]
 
     def towards_budget(self, original: _Attempt) -> Iterator[_Attempt]:
         """Static goals below the budget by as much as the compiler was seen to need more than the profile said.
@@ -134,10 +160,8 @@ class _Planning:
         seen: list[tuple[Step, ...]] = []
         while self.compiles + len(self.targets) <= self.options.max_compiles and stalled < _PATIENCE:
             state, refusals = self.search(Goal(worst.target.chip, self.options, int(goal)), frozenset(tried))
-            if not state.steps and not seen:
-                yield from self.unproven(worst, goal)
             if not state.steps or state.steps in seen:
-                return
+                break
             attempt = worst = self.measure(state, state.module, refusals)
             yield attempt
             seen.append(state.steps)
@@ -149,11 +173,13 @@ class _Planning:
                 goal = state.peak.temp_bytes * max(0.1, min(1.0, room / temp if temp > 0 else 1.0)) * _SHRINK
             elif state.first is not None:
                 tried.add(state.first)
+        if all(steps == self.begin(worst.target.chip).steps for steps in seen):
+            yield from self.unproven(worst, goal)
 
     def unproven(self, original: _Attempt, goal: float) -> Iterator[_Attempt]:
         """Where no candidate helps by the profile, which need not see what the compiler sees: the compiler's word."""
         aim = Goal(original.target.chip, self.options, int(goal))
-        for state in itertools.islice(unproven(start(self.normal, aim), aim), _PATIENCE):
+        for state in itertools.islice(unproven(self.begin(aim.chip), aim), _PATIENCE):
             if self.compiles + len(self.targets) <= self.options.max_compiles:
                 yield self.measure(state, state.module, ())
 
@@ -173,7 +199,8 @@ class _Planning:
         chip = original.target.chip
         limit = _MAX_SLOWDOWN * graph_seconds(entry_graph(self.normal), chip)
         best, stalled, too_small = original.peak_bytes, 0, 0.0
-        fast = float(start(self.normal, Goal(chip, self.options, 0)).peak.temp_bytes)
+        fast = float(self.begin(chip).peak.temp_bytes)
+        seen: list[tuple[Step, ...]] = []
         while self.compiles + len(self.targets) <= self.options.max_compiles and stalled < _PATIENCE:
             goal = max(fast / _MIN_FACTOR, math.sqrt(fast * too_small))
             if fast <= too_small * _CLOSE:
@@ -184,14 +211,19 @@ class _Planning:
             if best < original.peak_bytes and graph_seconds(entry_graph(state.module), chip) > limit:
                 too_small = goal
                 continue
+            if state.steps in seen:
+                stalled, fast = stalled + 1, goal
+                continue
+            seen.append(state.steps)
             attempt = self.measure(state, state.module, refusals)
             yield attempt
             stalled = stalled + 1 if attempt.peak_bytes >= best else 0
             best, fast = min(best, attempt.peak_bytes), goal
 
     def search(self, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:
+        begun = self.begin(goal.chip)
         with self.timed():
-            return search(start(self.normal, goal), goal, not_first)
+            return search(begun, goal, not_first)
 
     def fixed_bytes(self, original: _Attempt) -> int:
         """What no rewriting changes: arguments, outputs and constants as the target lays them out, less aliases."""

@@ -64,17 +64,32 @@ def op_seconds(graph: Graph, op_index: int, chip: Chip) -> float:
 
 def graph_seconds(graph: Graph, chip: Chip) -> float:
     """Seconds of a block with fusion: all arithmetic, but memory moved only by kernels that read and write buffers."""
+    return sum(fused_seconds(graph, chip))
+
+
+def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
+    """For each op of a block its share of `graph_seconds`."""
     buffers = plan_buffers(graph, chip)
-    seconds = 0.0
+    seconds: list[float] = []
     for op in graph.ops:
         if op.blocks and CLASSES.get(op.name) is Class.CONTROL:
-            seconds += _control_seconds(graph, op, chip)
+            seconds.append(_control_seconds(graph, op, chip))
             continue
         moved = [v for v in op.results if buffers.materialised[v]]
         moved += [v for v in buffers.reads[op.index] if v in op.operands or moved]
         nbytes = min(op_bytes(graph, op, chip), sum(buffer_bytes(graph.values[v], chip) for v in moved))
-        seconds += max(op_flops(graph, op) / _rate(op, chip), nbytes / chip.bytes_per_second)
-    return seconds
+        seconds.append(max(op_flops(graph, op) / _rate(op, chip), nbytes / chip.bytes_per_second))
+    return tuple(seconds)
+
+
+def matmul_seconds(flops: float, nbytes: float, chip: Chip) -> float:
+    """Seconds of a matmul of so many FLOPs that reads and writes so many bytes."""
+    return max(flops / chip.flops_per_second, nbytes / chip.bytes_per_second)
+
+
+def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:
+    """Seconds of an elementwise kernel or reduction of so many FLOPs that reads and writes so many bytes."""
+    return max(flops / (chip.flops_per_second * VECTOR_SHARE), nbytes / chip.bytes_per_second)
 
 
 def trip_count(graph: Graph, op: Op) -> int:

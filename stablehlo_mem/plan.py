@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from typing import Any, Literal, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, cast, get_args
 
 from jax.export import Exported
 
@@ -37,6 +37,16 @@ class Options:
     max_compiles: int = 16
     verify: bool = True
     cache: bool = True
+
+
+def allows(options: Options, numerics: Numerics) -> bool:
+    """Whether options allow what needs these numerics."""
+    return weakest((options.numerics, numerics)) == options.numerics
+
+
+def weakest(numerics: Iterable[Numerics]) -> Numerics:
+    """The least strict of some."""
+    return max(numerics, key=get_args(Numerics).index)
 
 
 @dataclasses.dataclass(frozen=True)

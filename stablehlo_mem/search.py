@@ -13,7 +13,7 @@ from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.memory import Peak, find_peak
 from stablehlo_mem.passes import PASSES, Pass
 from stablehlo_mem.passes.normalise import attach_rules
-from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step
+from stablehlo_mem.plan import Candidate, Goal, Refusal, Step, allows
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +21,8 @@ _MAX_STEPS = 64
 _MAX_TIGHTENINGS = 4
 _TRIED = 6
 """Candidates that are applied and profiled at one peak."""
-_ORDER: dict[Numerics, int] = {"exact": 0, "reassociate": 1, "relaxed": 2}
+_MAX_ROUNDS = 8
+"""How often the passes are asked for what saves time: each may make room for another."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,34 @@ def start(module: ir.Module, goal: Goal) -> State:
     return State(module, find_peak(entry_graph(module), goal.chip))
 
 
+def cheapen(state: State, goal: Goal, *, any_peak: bool) -> State:
+    """Takes the steps that save time wherever they are, as long as the passes find any.
+
+    Args:
+        any_peak: also those that raise the static peak.
+    """
+    for _ in range(_MAX_ROUNDS):
+        following = _first_cheaper(state, goal, any_peak)
+        if following is None:
+            break
+        state = following
+    return dataclasses.replace(state, first=None)
+
+
+def _first_cheaper(state: State, goal: Goal, any_peak: bool) -> State | None:
+    graph = entry_graph(state.module)
+    for one in _enabled(goal):
+        for candidate in one.cheapen(graph, goal):
+            try:
+                new = apply(state, candidate, goal)
+            except PassError:
+                _log.exception("left alone: %s", candidate.summary)
+                continue
+            if any_peak or new.peak.temp_bytes <= state.peak.temp_bytes:
+                return new
+    return None
+
+
 def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:
     """Takes steps until the static temporaries are within the goal or no candidate helps.
 
@@ -57,11 +86,12 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
     Returns:
         The last state, and the refusals at its peak if the goal was not reached.
     """
+    begun = state
     for _ in range(_MAX_STEPS):
         if state.peak.temp_bytes <= goal.temp_bytes:
             return state, ()
         candidates, refusals = propose(state, goal)
-        if not state.steps:
+        if state is begun:
             candidates = [c for c in candidates if c.otherwise not in not_first]
         following = _follow(state, candidates, goal)
         if following is None:
@@ -88,7 +118,7 @@ def propose(state: State, goal: Goal) -> tuple[list[Candidate], tuple[Refusal, .
         for item in one.propose(graph, state.peak, goal):
             if isinstance(item, Refusal):
                 refusals[item] = None
-            elif _ORDER[item.numerics] <= _ORDER[goal.options.numerics]:
+            elif allows(goal.options, item.numerics):
                 candidates.append(item)
     over = state.peak.temp_bytes - goal.temp_bytes
     candidates.sort(key=lambda c: _rank(c, over))

@@ -16,7 +16,9 @@ from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.passes.normalise import normalise, remove_rules
 from stablehlo_mem.passes.split_into_loops import Split, split
+from stablehlo_mem.plan import Step
 from stablehlo_mem.regions import Region, form_region
+from stablehlo_mem.rewriting import Match, RewritingPass, block_paths
 from stablehlo_mem.rules import ROWS
 
 HONEST: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
@@ -43,6 +45,25 @@ def normal(program: Program | str) -> ir.Module:
     module = parse_module(program) if isinstance(program, str) else clone_module(program.module)
     normalise(module)
     return module
+
+
+def rewrite(module: ir.Module, one: RewritingPass, *, bytes_first: bool = False) -> int:
+    """Applies a rewriting pass everywhere it matches, worth it or not, and returns in how many places."""
+    main = entry_graph(module)
+    sites: list[tuple[Path, int]] = []
+    for path in block_paths(main):
+        graph = nested_graph(main, path)
+        removed: set[int] = set()
+        for op in reversed(graph.ops):
+            if op.name in one.roots and op.index not in removed:
+                match = one.match(graph, op.index, bytes_first=bytes_first)
+                if isinstance(match, Match):
+                    sites.append((path, op.index))
+                    removed.update(match.removed)
+    if sites:
+        one.apply(module, Step(one.name, "", {"sites": sorted(sites), "bytes_first": bytes_first}))
+        assert module.operation.verify()
+    return len(sites)
 
 
 _KEPT: list[ir.Module] = []

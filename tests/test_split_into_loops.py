@@ -20,7 +20,7 @@ from tests.support import apply_split, normal, possible_splits, program_of, spec
 PASS = SplitIntoLoops()
 
 
-@pytest.mark.parametrize("name", [case for case in textual.CASES if not case.startswith("normalise_")])
+@pytest.mark.parametrize("name", [case for case in textual.CASES if textual.is_split(case)])
 def test_text(name):
     expected, actual = textual.expected_and_actual(name)
     assert actual == expected

@@ -1,8 +1,8 @@
 """Textual cases: tests/ir/<name>.mlir holds a program, `// -----`, and all of what a rewrite makes of it.
 
-The first line says what is done: `// normalise`, or `// split OP along DIMENSION by CHUNK [from BYTES]`, where OP names
-the first op whose result is the seed, in normal form, nested blocks included, and BYTES is the least size of the values
-that are split, 1 if not given.
+The first line says what is done: `// normalise`, `// rewrite PASS [bytes first]`: everywhere the pass matches, or
+`// split OP along DIMENSION by CHUNK [from BYTES]`, where OP names the first op whose result is the seed, in normal form,
+nested blocks included, and BYTES is the least size of the values that are split, 1 if not given.
 """
 
 from __future__ import annotations
@@ -13,13 +13,20 @@ import re
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Path, entry_graph, nested_graph
 from stablehlo_mem.passes.normalise import normalise
+from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.split_into_loops import Split, split
-from tests.support import blocks, text
+from stablehlo_mem.rewriting import RewritingPass
+from tests.support import blocks, rewrite, text
 
 DIRECTORY = pathlib.Path(__file__).with_name("ir")
 CASES = sorted(path.stem for path in DIRECTORY.glob("*.mlir"))
 SEPARATOR = "\n// -----\n"
+_REWRITE = re.compile(r"// rewrite ([\w-]+)( bytes first)?\n")
 _SPLIT = re.compile(r"// split (\w+) along (\d+) by (\d+)(?: from (\d+))?\n")
+
+
+def is_split(name: str) -> bool:
+    return (DIRECTORY / f"{name}.mlir").read_text().startswith("// split")
 
 
 def expected_and_actual(name: str) -> tuple[str, str]:
@@ -30,8 +37,11 @@ def expected_and_actual(name: str) -> tuple[str, str]:
 def rewritten(source: str) -> str:
     module = parse_module(source)
     normalise(module)
-    match = _SPLIT.match(source)
-    if match:
+    if match := _REWRITE.match(source):
+        one = next(p for p in PASSES if p.name == match[1])
+        assert isinstance(one, RewritingPass)
+        rewrite(module, one, bytes_first=bool(match[2]))
+    elif match := _SPLIT.match(source):
         path, value = _find(module, f"stablehlo.{match[1]}")
         least = int(match[4] or 1)
         split(module, Split(path=path, value=value, dimension=int(match[2]), big_bytes=least, chunk=int(match[3])))

@@ -21,6 +21,10 @@ class Pass(Protocol):
         """Steps that would lower the peak, and why values at the peak are left alone."""
         ...
 
+    def cheapen(self, graph: Graph, goal: Goal) -> Iterable[Candidate]:
+        """Steps that save time wherever they are taken, whatever the peak."""
+        ...
+
     def describe(self, step: Step) -> str:
         """How a step is done, in words."""
         ...

@@ -66,6 +66,10 @@ class SplitIntoLoops:
             path = peak.path[:depth]
             yield from _Proposals(graph, path, peak, goal).run()
 
+    def cheapen(self, graph: Graph, goal: Goal) -> tuple[Candidate, ...]:
+        """None: loops are for memory."""
+        return ()
+
     def apply(self, module: ir.Module, step: Step) -> None:
         """Splits as a step says, in place."""
         split(module, decode(step))

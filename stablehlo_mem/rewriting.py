@@ -1,0 +1,244 @@
+"""What the passes that put a cheaper form in an op's place share: where to look, what it saves, how it is put in.
+
+A pass matches at a root op and emits the new form. A place is named by its block and the root's index, so that a step
+is plain data; it is matched again when it is applied.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from stablehlo_mem.cost import fused_seconds, matmul_seconds, vector_seconds
+from stablehlo_mem.ir.bindings import ir, run_passes
+from stablehlo_mem.ir.build import building
+from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph, op_ids
+from stablehlo_mem.memory import Peak
+from stablehlo_mem.op_classes import CLASSES, Class
+from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step, allows, weakest
+from stablehlo_mem.rules.rule import Blocked
+from stablehlo_mem.targets.chips import Chip
+
+_WORTH = 0.95
+"""A form that is to save time takes at most this share of it: nearer than that the estimates tell nothing apart."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """What a piece of a new form costs: FLOPs, bytes read and written, and whether it is a matmul."""
+
+    flops: float
+    nbytes: float
+    matmul: bool = False
+
+    def seconds(self, chip: Chip) -> float:
+        """Its time on a chip."""
+        return (matmul_seconds if self.matmul else vector_seconds)(self.flops, self.nbytes, chip)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Match:
+    """One place where a cheaper form fits.
+
+    Attributes:
+        root: the op whose results are replaced.
+        removed: the ops that nobody needs afterwards, the root among them: see `needed_only_by`.
+        new_bytes: of the new form's intermediates that are alive at once; its results are not counted.
+        kernels: what the new form costs.
+        numerics: the weakest `Options.numerics` that allows it.
+        what: the new form in a few words, for people: "contract f32[8,8] with f32[8,4]".
+        detail: what `emit` needs; it never leaves the pass.
+    """
+
+    root: int
+    removed: tuple[int, ...]
+    new_bytes: int
+    kernels: tuple[Kernel, ...]
+    numerics: Numerics
+    what: str
+    detail: Any = None
+
+
+class RewritingPass(abc.ABC):
+    """A pass that replaces ops by a cheaper form. Subclasses have a `name` and `roots`, and match and emit."""
+
+    name: str
+    roots: frozenset[str]
+    """Names of the ops that may be the root of a match."""
+
+    @abc.abstractmethod
+    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
+        """The match at an op, or why there is none where one would expect it.
+
+        Args:
+            bytes_first: prefer the least memory to the least time.
+        """
+
+    @abc.abstractmethod
+    def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
+        """Builds the new form at the insertion point, which is before the root, and returns its results."""
+
+    def cheapen(self, graph: Graph, goal: Goal) -> Iterator[Candidate]:
+        """One candidate of all the places, in every block, where the new form saves time."""
+        found: list[_Place] = []
+        for path in block_paths(graph):
+            block = _Block(graph, path, goal.chip)
+            matches = [m for m in self._matches(block, bytes_first=False) if isinstance(m, Match)]
+            matches = _disjoint([m for m in matches if allows(goal.options, m.numerics)])
+            found += [_Place(block, m) for m in matches if block.new_seconds(m) < _WORTH * block.old_seconds(m)]
+        if found:
+            yield self._candidate(found, 0, bytes_first=False)
+
+    def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
+        """A candidate for each match that removes something live at the peak, and why others are none."""
+        for depth in range(len(peak.path), -1, -1):
+            block = _Block(graph, peak.path[:depth], goal.chip)
+            live = {item.value: item.nbytes for item in peak.live if item.path == block.path}
+            for match in self._matches(block, bytes_first=True):
+                if isinstance(match, Refusal):
+                    yield match
+                    continue
+                saved = block.spared_bytes(match, live, peak) - match.new_bytes
+                if saved > 0 and allows(goal.options, match.numerics):
+                    yield self._candidate([_Place(block, match)], saved, bytes_first=True)
+                elif saved > 0:
+                    message = f"it could {match.what} with Options(numerics={match.numerics!r})"
+                    yield block.refusal(match.root, f"needs-{match.numerics}", message)
+
+    def _matches(self, block: _Block, *, bytes_first: bool) -> Iterator[Match | Refusal]:
+        """All matches of a block in program order, and the refusals."""
+        for op in block.graph.ops:
+            if op.name in self.roots:
+                match = self.match(block.graph, op.index, bytes_first=bytes_first)
+                if isinstance(match, Blocked):
+                    yield block.refusal(op.index, match.code, match.message)
+                elif match is not None:
+                    yield match
+
+    def _candidate(self, places: Sequence[_Place], saved_bytes: int, *, bytes_first: bool) -> Candidate:
+        """One step for all the places, called after the first of them."""
+        block, first = places[0].block, places[0].match
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        source = block.graph.source(first.root)
+        numerics = weakest(place.match.numerics for place in places)
+        sites = [[place.block.path, place.match.root] for place in places]
+        return Candidate(
+            step=Step(self.name, "", {"sites": sites, "bytes_first": bytes_first}),
+            saved_bytes=saved_bytes,
+            added_seconds=sum(p.block.new_seconds(p.match) - p.block.old_seconds(p.match) for p in places),
+            numerics=numerics,
+            summary=f"{first.what}{more} ({numerics}" + (f"; {source})" if source else ")"),
+            otherwise=block.refusal(first.root, "no-gain", f"to {first.what} does not lower the peak"),
+        )
+
+    def describe(self, step: Step) -> str:
+        """The pass, and in how many places."""
+        count = len(step.params["sites"])
+        return self.name if count == 1 else f"{self.name} in {count} places"
+
+    def tighten(self, step: Step, factor: float) -> Step | None:
+        """None: a rewrite has no smaller form."""
+        return None
+
+    def apply(self, module: ir.Module, step: Step) -> None:
+        """Puts the new form in each place and removes what nobody needs any longer, in place.
+
+        Raises:
+            ValueError: the step was not made for this module.
+        """
+        main = entry_graph(module)
+        found: list[tuple[Graph, Match]] = []
+        for path, root in step.params["sites"]:
+            graph = nested_graph(main, tuple((op, block) for op, block in path))
+            match = self.match(graph, root, bytes_first=step.params["bytes_first"])
+            if not isinstance(match, Match):
+                raise ValueError(f"{self.name}: nothing to rewrite at op {root}")
+            found.append((graph, match))
+        # Backwards: a match may use the results of an earlier one, which are replaced after it.
+        for graph, match in reversed(found):
+            handle = graph.handles[match.root]
+            with building(handle, handle.location):
+                results = self.emit(graph, match)
+            for old, new in zip(handle.results, results, strict=True):
+                old.replace_all_uses_with(new)
+        run_passes(module, "canonicalize")
+
+
+def needed_only_by(graph: Graph, root: int, kept: Collection[int]) -> tuple[int, ...]:
+    """The ops that are dead once the results of `root` are replaced, but for the producers of the values `kept`."""
+    producers = {graph.values[v].producer for v in kept}
+    dead = {root}
+    for op in reversed(graph.ops[:root]):
+        users = {user for v in op.results for user in graph.users[v]}
+        if op.index not in producers and users and users <= dead:
+            dead.add(op.index)
+    return tuple(sorted(dead))
+
+
+def block_paths(graph: Graph, path: Path = ()) -> Iterator[Path]:
+    """The paths of a block and of the bodies of the loops and branches in it; reducers and comparators are none."""
+    yield path
+    for op in graph.ops:
+        if CLASSES.get(op.name) is Class.CONTROL:
+            for i, block in enumerate(op.blocks):
+                yield from block_paths(block, (*path, (op.index, i)))
+
+
+class _Block:
+    """A block of a module, and what its ops cost on a chip."""
+
+    def __init__(self, main: Graph, path: Path, chip: Chip):
+        self.main, self.path, self.chip = main, path, chip
+        self.graph = nested_graph(main, path)
+
+    @functools.cached_property
+    def seconds(self) -> tuple[float, ...]:
+        return fused_seconds(self.graph, self.chip)
+
+    def old_seconds(self, match: Match) -> float:
+        return sum(self.seconds[op] for op in match.removed)
+
+    def new_seconds(self, match: Match) -> float:
+        return sum(kernel.seconds(self.chip) for kernel in match.kernels)
+
+    def spared_bytes(self, match: Match, live: dict[int, int], peak: Peak) -> int:
+        """Bytes at the peak that the match does away with, the scratch of an op among them."""
+        results = set(self.graph.ops[match.root].results)
+        gone = {v for op in match.removed for v in self.graph.ops[op].results} - results
+        spared = sum(nbytes for v, nbytes in live.items() if v in gone)
+        if self.path == peak.path and peak.op in match.removed:
+            spared += peak.temp_bytes - sum(item.nbytes for item in peak.live)
+        return spared
+
+    def refusal(self, op: int, code: str, message: str) -> Refusal:
+        value = self.graph.values[self.graph.ops[op].results[0]]
+        name = self.graph.ops[op].name.split(".")[-1]
+        return Refusal(
+            op=op_ids(self.main, self.path)[op],
+            value=f"{name} {value.dtype}[{','.join(map(str, value.shape))}]",
+            nbytes=value.nbytes,
+            dimension=-1,
+            code=code,
+            message=message,
+            location=self.graph.source(op),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    block: _Block
+    match: Match
+
+
+def _disjoint(matches: Sequence[Match]) -> list[Match]:
+    """The matches whose ops no later one of them removes: of nested ones the outermost."""
+    taken: set[int] = set()
+    kept: list[Match] = []
+    for match in reversed(matches):
+        if taken.isdisjoint(match.removed):
+            kept.insert(0, match)
+            taken.update(match.removed)
+    return kept
