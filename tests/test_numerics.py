@@ -332,6 +332,14 @@ CONTROL = {
         lambda a: jnp.linalg.cholesky(a @ a.transpose(0, 2, 1) + 3 * jnp.eye(4, dtype=a.dtype)),
         real(7, 4, 4),
     ),
+    "solved": (
+        lambda a, b: jax.scipy.linalg.solve_triangular(jnp.tril(a) + 3 * jnp.eye(5), jnp.exp(b), lower=True),
+        *(real(5, 5), real(5, 13)),
+    ),
+    "solved_from_the_right": (
+        lambda a, b: jax.lax.linalg.triangular_solve(jnp.triu(a) + 3 * jnp.eye(5), jnp.exp(b), transpose_a=True),
+        *(real(2, 5, 5), real(2, 13, 5)),
+    ),
     "transformed": (lambda a: jnp.abs(jnp.fft.fft(jnp.sin(a), axis=1)), real(11, 8)),
 }
 

@@ -123,6 +123,22 @@ def test_what_has_no_row_is_a_barrier():
     assert rule_of(graph, 0) is None
 
 
+def test_a_solve_treats_each_column_by_itself():
+    def solve(left):
+        graph = graph_of(
+            "func.func public @main(%a: tensor<3x4x4xf32>, %b: tensor<3x4x4xf32>) -> tensor<3x4x4xf32> {\n"
+            f'%x = "stablehlo.triangular_solve"(%a, %b) <{{left_side = {left}, lower = true, unit_diagonal = false, '
+            "transpose_a = #stablehlo<transpose NO_TRANSPOSE>}> : (tensor<3x4x4xf32>, tensor<3x4x4xf32>) -> "
+            "tensor<3x4x4xf32>\nreturn %x : tensor<3x4x4xf32> }"
+        )
+        rule = rule_of(graph, 0)
+        assert rule is not None
+        return [describe(place(rule, 0, rule.results[0], d, size)) for d, size in enumerate((3, 4, 4))]
+
+    assert solve("true") == ["through 0", "needs-whole-dimension", "through 2"]
+    assert solve("false") == ["through 0", "through 1", "needs-whole-dimension"]
+
+
 def test_free_rows_read_nothing_big():
     assert {name for name, row in ROWS.items() if row.free} == {
         *("stablehlo.broadcast_in_dim", "stablehlo.constant", "stablehlo.iota")

@@ -1,8 +1,8 @@
 """Textual cases: tests/ir/<name>.mlir holds a program, `// -----`, and all of what a rewrite makes of it.
 
-The first line says what is done: `// normalise`, `// rewrite PASS [bytes first]`: everywhere the pass matches, or
-`// split OP along DIMENSION by CHUNK [from BYTES]`, where OP names the first op whose result is the seed, in normal form,
-nested blocks included, and BYTES is the least size of the values that are split, 1 if not given.
+The first line says what is done: `// normalise`; `// rewrite PASS [bytes first]`, everywhere the pass matches; or
+`// split OP along DIMENSION by CHUNK [from BYTES]`, where OP names the first op whose result is the seed, in normal
+form, nested blocks included, and BYTES is the least size of the values that are split, 1 if not given.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import re
 
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Path, entry_graph, nested_graph
-from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.passes import PASSES
+from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.passes.split_into_loops import Split, split
 from stablehlo_mem.rewriting import RewritingPass
 from tests.support import blocks, rewrite, text
