@@ -44,13 +44,14 @@ class Match:
     """One place where a cheaper form fits.
 
     Attributes:
-        root: the op whose results are replaced.
+        root: the op whose results are replaced. The new form is built before it.
         removed: the ops that nobody needs afterwards, the root among them: see `needed_only_by`.
         new_bytes: of the new form's intermediates that are alive at once; its results are not counted.
         kernels: what the new form costs.
         numerics: the weakest `Options.numerics` that allows it.
         what: the new form in a few words, for people: "contract f32[8,8] with f32[8,4]".
         detail: what `emit` needs; it never leaves the pass.
+        replaced: the values replaced, where they are not the root's results: all that is used of them, say.
     """
 
     root: int
@@ -60,6 +61,7 @@ class Match:
     numerics: Numerics
     what: str
     detail: Any = None
+    replaced: tuple[int, ...] = ()
 
 
 class RewritingPass(abc.ABC):
@@ -79,7 +81,7 @@ class RewritingPass(abc.ABC):
 
     @abc.abstractmethod
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
-        """Builds the new form at the insertion point, which is before the root, and returns its results."""
+        """Builds the new form at the insertion point, which is before the root, and returns what replaces the values."""
 
     def cheapen(self, graph: Graph, goal: Goal) -> Iterator[Candidate]:
         """One candidate of all the places, in every block, where the new form saves time."""
@@ -162,16 +164,16 @@ class RewritingPass(abc.ABC):
             handle = graph.handles[match.root]
             with building(handle, handle.location):
                 results = self.emit(graph, match)
-            for old, new in zip(handle.results, results, strict=True):
-                old.replace_all_uses_with(new)
+            for old, new in zip(match.replaced or graph.ops[match.root].results, results, strict=True):
+                graph.mlir_values[old].replace_all_uses_with(new)
         run_passes(module, "canonicalize")
 
 
-def needed_only_by(graph: Graph, root: int, kept: Collection[int]) -> tuple[int, ...]:
-    """The ops that are dead once the results of `root` are replaced, but for the producers of the values `kept`."""
+def needed_only_by(graph: Graph, root: int, kept: Collection[int], *more: int) -> tuple[int, ...]:
+    """The ops that are dead once the results of `root`, and `more`, are replaced, but for what makes `kept`."""
     producers = {graph.values[v].producer for v in kept}
-    dead = {root}
-    for op in reversed(graph.ops[:root]):
+    dead = {root, *more}
+    for op in reversed(graph.ops[: max(dead)]):
         users = {user for v in op.results for user in graph.users[v]}
         if op.index not in producers and users and users <= dead:
             dead.add(op.index)
@@ -206,7 +208,7 @@ class _Block:
 
     def spared_bytes(self, match: Match, live: dict[int, int], peak: Peak) -> int:
         """Bytes at the peak that the match does away with, the scratch of an op among them."""
-        results = set(self.graph.ops[match.root].results)
+        results = set(match.replaced or self.graph.ops[match.root].results)
         gone = {v for op in match.removed for v in self.graph.ops[op].results} - results
         spared = sum(nbytes for v, nbytes in live.items() if v in gone)
         if self.path == peak.path and peak.op in match.removed:

@@ -8,6 +8,7 @@ from typing import Protocol
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.memory import Peak
+from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 
@@ -38,4 +39,4 @@ class Pass(Protocol):
         ...
 
 
-PASSES: tuple[Pass, ...] = (SplitIntoLoops(),)
+PASSES: tuple[Pass, ...] = (PairwiseDistance(), SplitIntoLoops(),)

@@ -27,6 +27,8 @@ from stablehlo_mem.rules import ROWS
 
 _SEEDS = 6
 """Values at the peak, largest first, from which axes are grown."""
+_SHARE = 4
+"""A step's chunks may take one part in so many of the goal, however little room the others leave."""
 _MAX_INDEX = 2**31 - 1
 _NEEDED_WHOLE = "it is needed whole after it is computed, as a result or by an op outside"
 _SMALLEST = 1024
@@ -191,7 +193,8 @@ class _Proposals:
 
     def chunk(self, axis: Axis, region: Region, cost: LoopCost) -> int:
         others = self.peak.temp_bytes - int(cost.element_bytes * axis.n) + self.kept_bytes(region)
-        room = max(0, self.goal.temp_bytes - others)
+        # Where the others alone are over the goal they are made smaller by later steps, or the goal is out of reach.
+        room = max(self.goal.temp_bytes // _SHARE, self.goal.temp_bytes - others)
         largest = int(room / cost.element_bytes)
         return cost.best_chunk(max(1, min(largest, (axis.n + 1) // 2)))
 
