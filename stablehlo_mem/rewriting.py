@@ -25,6 +25,9 @@ from stablehlo_mem.targets.chips import Chip
 _WORTH = 0.95
 """A form that is to save time takes at most this share of it: nearer than that the estimates tell nothing apart."""
 
+_MAX_ALONE = 8
+"""Places that are tried one by one where all at once will not do."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
@@ -52,6 +55,8 @@ class Match:
         what: the new form in a few words, for people: "contract f32[8,8] with f32[8,4]".
         detail: what `emit` needs; it never leaves the pass.
         replaced: the values replaced, where they are not the root's results: all that is used of them, say.
+        kept: the values the new form reads, if matches that read one in common are to be weighed together too: what
+            they share is spared only if all of them are taken.
     """
 
     root: int
@@ -62,6 +67,7 @@ class Match:
     what: str
     detail: Any = None
     replaced: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
 
 
 class RewritingPass(abc.ABC):
@@ -81,34 +87,37 @@ class RewritingPass(abc.ABC):
 
     @abc.abstractmethod
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
-        """Builds the new form at the insertion point, which is before the root, and returns what replaces the values."""
+        """Builds the new form at the insertion point, before the root, and returns what replaces the values."""
 
     def cheapen(self, graph: Graph, goal: Goal) -> Iterator[Candidate]:
-        """One candidate of all the places, in every block, where the new form saves time."""
+        """All the places, in every block, where the new form saves time, in one step; then each by itself."""
         found: list[_Place] = []
         for path in block_paths(graph):
             block = _Block(graph, path, goal.chip)
             matches = [m for m in self._matches(block, bytes_first=False) if isinstance(m, Match)]
             matches = _disjoint([m for m in matches if allows(goal.options, m.numerics)])
-            found += [_Place(block, m) for m in matches if block.new_seconds(m) < _WORTH * block.old_seconds(m)]
+            found += [_Place(block, m) for m in block.paying(matches)]
         if found:
             yield self._candidate(found, 0, bytes_first=False)
+        if len(found) > 1:
+            yield from (self._candidate([place], 0, bytes_first=False) for place in found[:_MAX_ALONE])
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """A candidate for each match that removes something live at the peak, and why others are none."""
         for depth in range(len(peak.path), -1, -1):
             block = _Block(graph, peak.path[:depth], goal.chip)
             live = {item.value: item.nbytes for item in peak.live if item.path == block.path}
-            for match in self._matches(block, bytes_first=True):
-                if isinstance(match, Refusal):
-                    yield match
-                    continue
-                saved = block.spared_bytes(match, live, peak) - match.new_bytes
-                if saved > 0 and allows(goal.options, match.numerics):
-                    yield self._candidate([_Place(block, match)], saved, bytes_first=True)
+            found = list(self._matches(block, bytes_first=True))
+            yield from (item for item in found if isinstance(item, Refusal))
+            matches = [item for item in found if isinstance(item, Match)]
+            for group in (*(_Group((m,), m.removed) for m in matches), *block.groups(_disjoint(matches))):
+                saved = block.spared_bytes(group, live, peak) - sum(m.new_bytes for m in group.matches)
+                first = group.matches[0]
+                if saved > 0 and allows(goal.options, first.numerics):
+                    yield self._candidate([_Place(block, m) for m in group.matches], saved, bytes_first=True)
                 elif saved > 0:
-                    message = f"it could {match.what} with Options(numerics={match.numerics!r})"
-                    yield block.refusal(match.root, f"needs-{match.numerics}", message)
+                    message = f"it could {first.what} with Options(numerics={first.numerics!r})"
+                    yield block.refusal(first.root, f"needs-{first.numerics}", message)
 
     def _matches(self, block: _Block, *, bytes_first: bool) -> Iterator[Match | Refusal]:
         """All matches of a block in program order, and the refusals."""
@@ -126,11 +135,12 @@ class RewritingPass(abc.ABC):
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
         source = block.graph.source(first.root)
         numerics = weakest(place.match.numerics for place in places)
+        blocks = dict.fromkeys(place.block for place in places)
         sites = [[place.block.path, place.match.root] for place in places]
         return Candidate(
             step=Step(self.name, "", {"sites": sites, "bytes_first": bytes_first}),
             saved_bytes=saved_bytes,
-            added_seconds=sum(p.block.new_seconds(p.match) - p.block.old_seconds(p.match) for p in places),
+            added_seconds=sum(b.added_seconds([p.match for p in places if p.block is b]) for b in blocks),
             numerics=numerics,
             summary=f"{first.what}{more} ({numerics}" + (f"; {source})" if source else ")"),
             otherwise=block.refusal(first.root, "no-gain", f"to {first.what} does not lower the peak"),
@@ -166,7 +176,7 @@ class RewritingPass(abc.ABC):
                 results = self.emit(graph, match)
             for old, new in zip(match.replaced or graph.ops[match.root].results, results, strict=True):
                 graph.mlir_values[old].replace_all_uses_with(new)
-        run_passes(module, "canonicalize")
+        run_passes(module, "cse", "canonicalize")
 
 
 def needed_only_by(graph: Graph, root: int, kept: Collection[int], *more: int) -> tuple[int, ...]:
@@ -189,6 +199,14 @@ def block_paths(graph: Graph, path: Path = ()) -> Iterator[Path]:
                 yield from block_paths(block, (*path, (op.index, i)))
 
 
+@dataclasses.dataclass(frozen=True)
+class _Group:
+    """Matches that are taken together or not at all, and the ops that nobody needs after them."""
+
+    matches: tuple[Match, ...]
+    removed: tuple[int, ...]
+
+
 class _Block:
     """A block of a module, and what its ops cost on a chip."""
 
@@ -200,18 +218,49 @@ class _Block:
     def seconds(self) -> tuple[float, ...]:
         return fused_seconds(self.graph, self.chip)
 
-    def old_seconds(self, match: Match) -> float:
-        return sum(self.seconds[op] for op in match.removed)
+    def added_seconds(self, matches: Sequence[Match]) -> float:
+        removed = {op for m in matches for op in m.removed}.union(*(g.removed for g in self.groups(matches)))
+        return sum(map(self.new_seconds, matches)) - sum(self.seconds[op] for op in removed)
 
     def new_seconds(self, match: Match) -> float:
         return sum(kernel.seconds(self.chip) for kernel in match.kernels)
 
-    def spared_bytes(self, match: Match, live: dict[int, int], peak: Peak) -> int:
-        """Bytes at the peak that the match does away with, the scratch of an op among them."""
-        results = set(match.replaced or self.graph.ops[match.root].results)
-        gone = {v for op in match.removed for v in self.graph.ops[op].results} - results
+    def groups(self, matches: Sequence[Match]) -> list[_Group]:
+        """The matches that read values in common, where there are several."""
+        groups: list[list[Match]] = []
+        for match in (m for m in matches if m.kept):
+            joined = [g for g in groups if any(set(m.kept) & set(match.kept) for m in g)]
+            groups = [g for g in groups if g not in joined]
+            groups.append([*(m for g in joined for m in g), match])
+        return [self._group(sorted(g, key=lambda m: m.root)) for g in groups if len(g) > 1]
+
+    def _group(self, matches: Sequence[Match]) -> _Group:
+        kept = {v for m in matches for v in m.kept}
+        first, *others = (m.root for m in matches)
+        return _Group(tuple(matches), needed_only_by(self.graph, first, kept, *others))
+
+    def paying(self, matches: Sequence[Match]) -> list[Match]:
+        """The matches that save time, alone or with the others of their group."""
+        gains = {m.root: self._gain(_Group((m,), m.removed)) for m in matches}
+        taken = {root for root, gain in gains.items() if gain > 0}
+        for group in self.groups(matches):
+            roots = {m.root for m in group.matches}
+            if self._gain(group) > sum(gains[root] for root in roots & taken):
+                taken |= roots
+        return [m for m in matches if m.root in taken]
+
+    def _gain(self, group: _Group) -> float:
+        """Seconds saved, 0 where the estimates tell nothing apart."""
+        new = sum(map(self.new_seconds, group.matches))
+        old = sum(self.seconds[op] for op in group.removed)
+        return old - new if new < _WORTH * old else 0.0
+
+    def spared_bytes(self, group: _Group, live: dict[int, int], peak: Peak) -> int:
+        """Bytes at the peak that a group does away with, the scratch of an op among them."""
+        results = {v for m in group.matches for v in m.replaced or self.graph.ops[m.root].results}
+        gone = {v for op in group.removed for v in self.graph.ops[op].results} - results
         spared = sum(nbytes for v, nbytes in live.items() if v in gone)
-        if self.path == peak.path and peak.op in match.removed:
+        if self.path == peak.path and peak.op in group.removed:
             spared += peak.temp_bytes - sum(item.nbytes for item in peak.live)
         return spared
 

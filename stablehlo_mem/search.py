@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import math
 from collections.abc import Iterable, Iterator
 
 from stablehlo_mem.errors import PassError
@@ -21,8 +22,10 @@ _MAX_STEPS = 64
 _MAX_TIGHTENINGS = 4
 _TRIED = 6
 """Candidates that are applied and profiled at one peak."""
-_MAX_ROUNDS = 8
+_MAX_ROUNDS = 4
 """How often the passes are asked for what saves time: each may make room for another."""
+_RISE = 1.1
+"""What saves time may raise the static peak to so many times what it was."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,28 +56,29 @@ def cheapen(state: State, goal: Goal, *, any_peak: bool) -> State:
     """Takes the steps that save time wherever they are, as long as the passes find any.
 
     Args:
-        any_peak: also those that raise the static peak.
+        any_peak: also those that raise the static peak; else it may rise by a little, for the search to see to.
     """
+    limit = math.inf if any_peak else _RISE * state.peak.temp_bytes
     for _ in range(_MAX_ROUNDS):
-        following = _first_cheaper(state, goal, any_peak)
-        if following is None:
+        before = state
+        for one in _enabled(goal):
+            state = _cheaper(state, one, goal, limit)
+        if state is before:
             break
-        state = following
     return dataclasses.replace(state, first=None)
 
 
-def _first_cheaper(state: State, goal: Goal, any_peak: bool) -> State | None:
-    graph = entry_graph(state.module)
-    for one in _enabled(goal):
-        for candidate in one.cheapen(graph, goal):
-            try:
-                new = apply(state, candidate, goal)
-            except PassError:
-                _log.exception("left alone: %s", candidate.summary)
-                continue
-            if any_peak or new.peak.temp_bytes <= state.peak.temp_bytes:
-                return new
-    return None
+def _cheaper(state: State, one: Pass, goal: Goal, limit: float) -> State:
+    """The state after the first of a pass's steps that keeps the limit; the same if there is none."""
+    for candidate in one.cheapen(entry_graph(state.module), goal):
+        try:
+            new = apply(state, candidate, goal)
+        except PassError:
+            _log.exception("left alone: %s", candidate.summary)
+            continue
+        if new.peak.temp_bytes <= limit:
+            return new
+    return state
 
 
 def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:

@@ -8,8 +8,14 @@ from typing import Protocol
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.memory import Peak
+from stablehlo_mem.passes.contractions import Contractions
+from stablehlo_mem.passes.fold_converts import FoldConverts
+from stablehlo_mem.passes.fold_transposes import FoldTransposes
+from stablehlo_mem.passes.matmul_chain import MatmulChain
+from stablehlo_mem.passes.narrow import Narrow
 from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
+from stablehlo_mem.passes.top_k import SortToTopK
 from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 
 
@@ -39,4 +45,13 @@ class Pass(Protocol):
         ...
 
 
-PASSES: tuple[Pass, ...] = (PairwiseDistance(), SplitIntoLoops(),)
+PASSES: tuple[Pass, ...] = (
+    PairwiseDistance(),
+    Contractions(),
+    MatmulChain(),
+    SortToTopK(),
+    Narrow(),
+    FoldConverts(),
+    FoldTransposes(),
+    SplitIntoLoops(),
+)

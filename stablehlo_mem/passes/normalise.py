@@ -29,6 +29,7 @@ def normalise(module: ir.Module) -> None:
         _inline_calls(module)
         _split_barriers(module)
         _merge_equal_branches(module)
+        _drop_identities(module)
     run_passes(module, "cse", "canonicalize", "symbol-dce")
     attach_rules(module)
 
@@ -107,6 +108,13 @@ def _merge_equal_branches(module: ir.Module) -> None:
             for inner in body:
                 inner.move_before(op)
             _replace(op, list(returned.operands))
+
+
+def _drop_identities(module: ir.Module) -> None:
+    """Converts to the type there is already, which JAX writes often."""
+    for op in _collect(module, "stablehlo.convert"):
+        if op.operands[0].type == op.results[0].type:
+            _replace(op, [op.operands[0]])
 
 
 def _is_same(one: Any, other: Any, values: dict[Any, Any]) -> bool:

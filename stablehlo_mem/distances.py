@@ -1,0 +1,372 @@
+"""Differences of two spread values in the products that are summed: where (x - y)² and w·(x - y) are found.
+
+The dimensions of what a sum runs over are its *labels*, numbered; a value *lies along* some of them. All that is as big
+as the whole sum is taken apart, down to the smaller values that are spread over it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from stablehlo_mem.ir.bindings import dense_value, ir
+from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
+from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, dot_numbers
+from stablehlo_mem.views import view_of
+
+FLOATS = frozenset({"f64", "f32", "bf16", "f16"})
+_MAX_DEPTH = 32
+_MAX_FACTORS = 16
+_MAX_TERMS = 4
+_SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
+"""Ops that a splat goes through, where the graph of a block does not see it: outside it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """A value and the label that each of its dimensions lies along, None for one of one element."""
+
+    value: int
+    labels: tuple[int | None, ...]
+
+    @property
+    def along(self) -> frozenset[int]:
+        """The labels it lies along."""
+        return frozenset(label for label in self.labels if label is not None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Factor:
+    """A factor of a product, or its reciprocal."""
+
+    spread: Spread
+    inverse: bool = False
+    absolute: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """`left - right`, each with labels that the other does not lie along."""
+
+    left: Spread
+    right: Spread
+    absolute: bool = False
+
+    @property
+    def shared(self) -> frozenset[int]:
+        """The labels that both lie along."""
+        return self.left.along & self.right.along
+
+    @property
+    def own(self) -> frozenset[int]:
+        """The labels that one of them lies along."""
+        return self.left.along ^ self.right.along
+
+    @property
+    def mirrored(self) -> Difference:
+        """The same with the sign changed."""
+        return dataclasses.replace(self, left=self.right, right=self.left)
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """A number times factors times differences. `odd` names what is done to a difference that is no product."""
+
+    coefficient: float = 1.0
+    factors: tuple[Factor, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    odd: str = ""
+
+    def __mul__(self, other: Product) -> Product:
+        return Product(
+            self.coefficient * other.coefficient,
+            self.factors + other.factors,
+            self.differences + other.differences,
+            self.odd or other.odd,
+        )
+
+    def scaled(self, number: float) -> Product:
+        """The product times a number."""
+        return dataclasses.replace(self, coefficient=self.coefficient * number)
+
+    def magnitude(self) -> Product:
+        """The absolute value of the product."""
+        return Product(
+            abs(self.coefficient),
+            tuple(dataclasses.replace(f, absolute=True) for f in self.factors),
+            tuple(dataclasses.replace(d, absolute=True) for d in self.differences),
+            self.odd,
+        )
+
+    @property
+    def body(self) -> tuple[object, ...]:
+        """All but the number, in an order of its own: equal bodies add up."""
+        return (sorted(self.factors, key=repr), sorted(self.differences, key=repr), self.odd)
+
+
+Terms = tuple[Product, ...]
+"""A sum of products."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum:
+    """A root seen as a sum over labels: `sizes` of all of them, `out` those it keeps, in the order of its result."""
+
+    terms: Terms
+    sizes: tuple[int, ...]
+    out: tuple[int, ...]
+
+    @property
+    def over(self) -> frozenset[int]:
+        """The labels summed over, those of one element left out."""
+        return frozenset(label for label, size in enumerate(self.sizes) if size > 1) - set(self.out)
+
+    @property
+    def full(self) -> frozenset[int]:
+        """All labels, those of one element left out."""
+        return frozenset(label for label, size in enumerate(self.sizes) if size > 1)
+
+
+def sum_at(graph: Graph, root: int) -> Sum | None:
+    """What a reduce or a dot_general sums, whatever the reducer; None if it is nothing we take apart."""
+    op = graph.ops[root]
+    if len(op.results) != 1 or graph.values[op.results[0]].dtype not in FLOATS:
+        return None
+    if op.name == "stablehlo.dot_general":
+        left, right, sizes, rank = _dot_labels(graph, op)
+        collector = _Collector(graph, sizes)
+        terms = collector.times(collector.terms(op.operands[0], left), collector.terms(op.operands[1], right))
+        return Sum(terms, sizes, tuple(range(rank))) if terms else None
+    if len(op.operands) != 2:
+        return None
+    sizes = graph.values[op.operands[0]].shape
+    over = set(ir.DenseI64ArrayAttr(graph.handles[root].attributes["dimensions"]))
+    terms = _Collector(graph, sizes).terms(op.operands[0], tuple(range(len(sizes))))
+    return Sum(terms, sizes, tuple(d for d in range(len(sizes)) if d not in over))
+
+
+def splat_number(graph: Graph, value: int) -> float | None:
+    """The number that a value repeats, if it shows a constant, of an enclosing block too."""
+    owner: Any = graph.mlir_values[view_of(graph, value).source].owner
+    while not isinstance(owner, ir.Block) and owner.operation.name in _SPREADING:
+        owner = owner.operation.operands[0].owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.constant":
+        return None
+    constant = dense_value(owner.operation)
+    if constant is None or not constant.is_splat:
+        return None
+    attribute = constant.get_splat_value()
+    return float(ir.FloatAttr(attribute).value) if isinstance(attribute, ir.FloatAttr) else None
+
+
+def _dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
+    """The labels of both operands of a dot_general, all sizes, and how many labels its result has: the first."""
+    numbers = dot_numbers(graph, op)
+    shapes = [graph.values[v].shape for v in op.operands]
+    batch = list(zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True))
+    summed = list(zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True))
+    labels: list[dict[int, int]] = [{}, {}]
+    sizes: list[int] = []
+
+    def add(dims: Sequence[tuple[int, int]]) -> None:
+        for side, d in dims:
+            labels[side][d] = len(sizes)
+        sizes.append(shapes[dims[0][0]][dims[0][1]])
+
+    for left, right in batch:
+        add([(0, left), (1, right)])
+    for side in (0, 1):
+        taken = {pair[side] for pair in (*batch, *summed)}
+        for d in range(len(shapes[side])):
+            if d not in taken:
+                add([(side, d)])
+    rank = len(sizes)
+    for left, right in summed:
+        add([(0, left), (1, right)])
+    ordered = [tuple(found[d] for d in sorted(found)) for found in labels]
+    return ordered[0], ordered[1], tuple(sizes), rank
+
+
+class _Collector:
+    """Takes values apart into sums of products, as long as they are as big as the sum or hold a difference."""
+
+    def __init__(self, graph: Graph, sizes: Sequence[int]):
+        self.graph = graph
+        self.sizes = sizes
+        self.full = frozenset(label for label, size in enumerate(sizes) if size > 1)
+        self.memo: dict[Spread, Terms] = {}
+
+    def spread(self, value: int, labels: Sequence[int | None]) -> Spread:
+        """What a value shows, through conversions that lose nothing too."""
+        while True:
+            view = view_of(self.graph, value)
+            labels = [None if d is None else labels[d] for d in view.dims]
+            labels = [None if label is None or self.sizes[label] == 1 else label for label in labels]
+            op = self.graph.producer(view.source)
+            if op is None or not self._converts(op, wider=True):
+                return Spread(view.source, tuple(labels))
+            value = op.operands[0]
+
+    def terms(self, value: int, labels: Sequence[int | None], depth: int = 0) -> Terms:
+        """The products that add up to a value."""
+        spread = self.spread(value, labels)
+        if spread not in self.memo:
+            terms = self._apart(spread, depth)
+            # What does not lie along all labels is as good whole, unless it would be a difference of all pairs.
+            whole = spread.along != self.full and not any(p.differences for p in terms)
+            self.memo[spread] = (self._atom(spread),) if whole or not terms else terms
+        return self.memo[spread]
+
+    def times(self, left: Terms, right: Terms) -> Terms:
+        """The products of two sums, none if they are too many."""
+        terms = tuple(a * b for a in left for b in right)
+        fits = len(terms) <= _MAX_TERMS and all(len(t.factors) <= _MAX_FACTORS for t in terms)
+        return terms if fits and all(len(t.differences) <= 8 for t in terms) else ()
+
+    def _atom(self, spread: Spread) -> Product:
+        number = splat_number(self.graph, spread.value)
+        return Product(factors=(Factor(spread),)) if number is None else Product(number)
+
+    def _apart(self, spread: Spread, depth: int) -> Terms:
+        """The products a spread value is made of; none if it is to be taken as it is."""
+        op = self.graph.producer(spread.value)
+        if op is None or len(spread.along) < min(3, len(self.full)) or depth == _MAX_DEPTH:
+            return ()
+        name = op.name.partition(".")[2]
+        if name in ("add", "subtract"):
+            return self._sum(op, spread.labels, depth, -1.0 if name == "subtract" else 1.0)
+        if name == "dot_general":
+            return self._outer(op, spread.labels, depth)
+        if name == "convert" and not self._converts(op):
+            return ()
+        if CLASSES.get(op.name) not in ELEMENTWISE or len(op.operands) > 2:
+            return ()
+        parts = [self.terms(v, spread.labels, depth + 1) for v in op.operands]
+        return self._elementwise(op, name, parts)
+
+    def _elementwise(self, op: Op, name: str, parts: Sequence[Terms]) -> Terms:
+        first = parts[0]
+        if name == "multiply":
+            return self.times(*parts)
+        if name == "negate":
+            return tuple(p.scaled(-1) for p in first)
+        if name == "convert":
+            return first
+        if name == "abs" and len(first) == 1:
+            return (first[0].magnitude(),)
+        if name == "divide":
+            return self._quotient(first, parts[1])
+        exponent = splat_number(self.graph, op.operands[1]) if name == "power" else None
+        if name == "square" or exponent == 2.0:
+            return self.times(first, first)
+        # Not a product: kept only to say why the sum is left alone.
+        found = next((p for terms in parts for p in terms if p.differences), None)
+        if found is None or name in ("select", "compare"):
+            return ()
+        return (dataclasses.replace(found, odd=name if exponent is None else f"power {exponent:g}"),)
+
+    def _quotient(self, above: Terms, below: Terms) -> Terms:
+        if len(below) != 1 or below[0].differences or not below[0].coefficient:
+            return ()
+        inverse = tuple(dataclasses.replace(f, inverse=not f.inverse) for f in below[0].factors)
+        return self.times(above, (Product(1 / below[0].coefficient, inverse),))
+
+    def _sum(self, op: Op, labels: Sequence[int | None], depth: int, sign: float) -> Terms:
+        """A difference of two values that lie along labels of their own, or a sum of products with differences."""
+        left, right = (self.spread(v, labels) for v in op.operands)
+        if left.along - right.along and right.along - left.along:
+            return (Product(differences=(Difference(left, right),)),) if sign < 0 else ()
+        parts = [self.terms(v, labels, depth + 1) for v in op.operands]
+        if not all(p.differences for terms in parts for p in terms):
+            return ()
+        merged: list[Product] = []
+        for product in (*parts[0], *(p.scaled(sign) for p in parts[1])):
+            same = next((i for i, p in enumerate(merged) if p.body == product.body), None)
+            if same is None:
+                merged.append(product)
+            else:
+                number = merged[same].coefficient + product.coefficient
+                merged[same] = dataclasses.replace(product, coefficient=number)
+        return tuple(merged) if len(merged) <= _MAX_TERMS else ()
+
+    def _outer(self, op: Op, labels: Sequence[int | None], depth: int) -> Terms:
+        """A dot_general that contracts nothing multiplies."""
+        *sides, _, rank = _dot_labels(self.graph, op)
+        if rank != max(max(side, default=-1) for side in sides) + 1:
+            return ()
+        parts = [
+            self.terms(v, [labels[label] for label in side], depth + 1)
+            for v, side in zip(op.operands, sides, strict=True)
+        ]
+        return self.times(*parts)
+
+    def _converts(self, op: Op, *, wider: bool = False) -> bool:
+        """Whether an op converts between floats, to a wider one if asked."""
+        if op.name != "stablehlo.convert":
+            return False
+        before, after = (self.graph.values[v[0]].dtype for v in (op.operands, op.results))
+        return {before, after} <= FLOATS and (not wider or dtype_bytes(after) > dtype_bytes(before))
+
+
+Labels = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """One op of a contraction: `sum` over labels of the first operand, `times` or `dot` of both.
+
+    Attributes:
+        operands: positions among the inputs and, after them, the results of the moves before.
+        labels: of the result, in order.
+        sizes: of all labels of the operands.
+    """
+
+    kind: str
+    operands: tuple[int, ...]
+    labels: Labels
+    flops: float
+
+
+def plan_contraction(inputs: Sequence[Labels], out: frozenset[int], sizes: Sequence[int]) -> tuple[Move, ...]:
+    """How the product of some values is summed over all labels but `out`, smallest results first; one value is left."""
+    live = dict(enumerate(inputs))
+    moves: list[Move] = []
+
+    def do(kind: str, operands: tuple[int, ...], labels: Labels) -> None:
+        everything = set[int]().union(*(live.pop(i) for i in operands))
+        moves.append(Move(kind, operands, labels, 2.0 * math.prod(sizes[label] for label in everything)))
+        live[len(inputs) + len(moves) - 1] = labels
+
+    while True:
+        for i, labels in list(live.items()):
+            needed = out.union(*(other for j, other in live.items() if j != i))
+            if not needed.issuperset(labels):
+                do("sum", (i,), tuple(label for label in labels if label in needed))
+        if len(live) == 1:
+            return tuple(moves)
+        options = [_paired(live, a, b, out) for a, b in itertools.combinations(live, 2)]
+        do(*min(options, key=lambda option: _growth(option, live, sizes)))
+
+
+def _paired(live: dict[int, Labels], a: int, b: int, out: frozenset[int]) -> tuple[str, tuple[int, ...], Labels]:
+    """What is made of two values: the labels that nobody else needs are summed by the dot."""
+    needed = out.union(*(labels for i, labels in live.items() if i not in (a, b)))
+    left, right = live[a], live[b]
+    if set(left) <= set(right) and (needed.issuperset(right) or len(left) == len(right)):
+        return "times", (b, a), right
+    if set(right) <= set(left) and (needed.issuperset(left) or len(left) == len(right)):
+        return "times", (a, b), left
+    batch = [label for label in left if label in right and label in needed]
+    free = [[label for label in labels if label not in batch and label in needed] for labels in (left, right)]
+    if free[0] > free[1]:
+        a, b, free = b, a, free[::-1]
+    return "dot", (a, b), (*batch, *free[0], *free[1])
+
+
+def _growth(option: tuple[str, tuple[int, ...], Labels], live: dict[int, Labels], sizes: Sequence[int]) -> float:
+    """Elements of the result more than of the operands."""
+    count = [math.prod(sizes[label] for label in labels) for labels in (option[2], *(live[i] for i in option[1]))]
+    return count[0] - sum(count[1:])

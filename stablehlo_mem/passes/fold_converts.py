@@ -1,0 +1,95 @@
+"""fold-converts: a dot reads its operands as they are stored, not copies of them in the type it sums in.
+
+Before:
+    %a = stablehlo.convert %x : tensor<512x64xbf16> to tensor<512x64xf32>
+    %b = stablehlo.convert %w : tensor<64x512xbf16> to tensor<64x512xf32>
+    %y = stablehlo.dot_general %a, %b : tensor<512x512xf32>
+After:
+    %y = stablehlo.dot_general %x, %w : (bf16, bf16) -> tensor<512x512xf32>
+
+Products of bfloat16 or float16 numbers are float32 numbers, those of i8 are i32 ones, and sums are in the type of the
+result: nothing is rounded that was not. Transposes on the way are kept, in the narrow type.
+
+Refuses dots with an operand that is not converted, or from another type, or that ask for an algorithm of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stablehlo_mem.cost import op_flops
+from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.op_classes import integers
+from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
+from stablehlo_mem.rules.rule import Blocked
+
+_WIDENED = frozenset({("bf16", "f32"), ("f16", "f32"), ("i8", "i32")})
+"""Types the compilers multiply, and the type that holds every product, in which they sum."""
+_RATE = 2
+"""A dot of narrow operands is about so many times faster; on CPU 1.7 times (bf16) and 5.6 times (i8) at 1024 x 1024."""
+
+
+class FoldConverts(RewritingPass):
+    """The pass: takes the converts off a dot's operands."""
+
+    name = "fold-converts"
+    roots = frozenset({"stablehlo.dot_general"})
+
+    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
+        """The match at a dot both of whose operands are widened from one type."""
+        op = graph.ops[root]
+        sources = [_source(graph, v) for v in op.operands]
+        stored = {graph.values[s].dtype for s in sources}
+        wide = {graph.values[v].dtype for v in (*op.operands, *op.results)}
+        if len(wide) > 1 or stored == wide:
+            return None
+        if len(stored) > 1:
+            return Blocked("mixed-types", f"its operands are stored as {' and '.join(sorted(stored))}")
+        narrow, result = graph.values[sources[0]].dtype, graph.values[op.results[0]]
+        if (narrow, result.dtype) not in _WIDENED:
+            return Blocked(
+                "not-widened", f"no compiler multiplies {narrow} and sums in {result.dtype} exactly by itself"
+            )
+        if "algorithm" in graph.handles[root].attributes:
+            return Blocked("algorithm", "it asks for an algorithm")
+        nbytes = sum(graph.values[s].nbytes for s in set(sources))
+        return Match(
+            root=root,
+            removed=needed_only_by(graph, root, sources),
+            new_bytes=0,
+            kernels=(Kernel(op_flops(graph, op) / _RATE, nbytes + result.nbytes, matmul=True),),
+            numerics="exact",
+            what=f"multiply {narrow} instead of {result.dtype}",
+        )
+
+    def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
+        """The dot of the operands as they are stored."""
+        op = graph.handles[match.root]
+        left, right = (_stored(graph, v) for v in graph.ops[match.root].operands)
+        numbers = op.attributes["dot_dimension_numbers"]
+        config = op.attributes.get("precision_config", None)
+        new = stablehlo.DotGeneralOp(op.results[0].type, left, right, numbers, precision_config=config)
+        return [new.result]
+
+
+def _source(graph: Graph, value: int) -> int:
+    """The value that a value is a converted, perhaps transposed, copy of; itself if it is none."""
+    op = graph.producer(value)
+    if op is None or op.name not in ("stablehlo.convert", "stablehlo.transpose"):
+        return value
+    if op.name == "stablehlo.convert":
+        return op.operands[0]
+    source = _source(graph, op.operands[0])
+    return source if graph.values[source].dtype != graph.values[value].dtype else value
+
+
+def _stored(graph: Graph, value: int) -> Any:
+    """Builds a value without its convert, transposed as it is."""
+    op = graph.producer(value)
+    assert op is not None
+    if op.name == "stablehlo.convert":
+        return graph.mlir_values[op.operands[0]]
+    order = ir.DenseI64ArrayAttr.get(list(integers(graph, op, "permutation")))
+    return stablehlo.transpose(_stored(graph, op.operands[0]), order)

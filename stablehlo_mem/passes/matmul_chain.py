@@ -1,0 +1,102 @@
+"""matmul-chain: chains of matmuls, and sums of them, in the order that is cheapest.
+
+Before, with %ab of n x n elements:
+    %ab = stablehlo.dot_general %a, %b : tensor<nxn>
+    %y = stablehlo.dot_general %ab, %v : tensor<n>
+After:
+    %bv = stablehlo.dot_general %b, %v : tensor<k>
+    %y = stablehlo.dot_general %a, %bv : tensor<n>
+
+Batch dimensions, transposes, scalings, elementwise factors, sums, traces and additions in between take part.
+
+Refuses intermediates that somebody else needs too: they would be computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stablehlo_mem.contracting import Sum, emit, improved, kernels, new_bytes, ordered, removed
+from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.op_classes import CLASSES, Class
+from stablehlo_mem.products import PARTS, Product, collect
+from stablehlo_mem.rewriting import Match, RewritingPass
+from stablehlo_mem.rules.rule import Blocked
+
+
+class MatmulChain(RewritingPass):
+    """The pass."""
+
+    name = "matmul-chain"
+    roots = frozenset({"stablehlo.dot_general", "stablehlo.reduce"})
+
+    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
+        """The better order of the product an op is the root of."""
+        if _goes_on(graph, root):
+            return None
+        product = collect(graph, root)
+        better = _better(graph, product, bytes_first)
+        if product is None or better is None:
+            return _blocked(graph, root) if bytes_first else None
+        return Match(
+            root=root,
+            removed=removed(graph, better),
+            new_bytes=new_bytes(graph, better),
+            kernels=kernels(graph, better),
+            numerics="relaxed" if any(t.product.masked for t in better.terms) else "reassociate",
+            what=_what(better),
+            detail=better,
+        )
+
+    def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
+        """The product in its new order."""
+        return [emit(graph, match.detail)]
+
+
+def _better(graph: Graph, product: Product | None, bytes_first: bool) -> Sum | None:
+    """The best order of a product, if it is better than the one it is written in."""
+    if product is None or not _may_gain(product):
+        return None
+    best = improved(graph, ordered(product, bytes_first=bytes_first), bytes_first=bytes_first)
+    old, new = product.written, best
+    better = new.peak_bytes < old.peak_bytes if bytes_first else new.flops < old.flops
+    return best if better else None
+
+
+def _may_gain(product: Product) -> bool:
+    """Whether there is a matmul in a product, and anything besides."""
+    more = len(product.ops) > 1 or any(f.addition is not None or f.shared is not None for f in product.factors)
+    return product.has_matmul and more
+
+
+def _goes_on(graph: Graph, root: int) -> bool:
+    """Whether the only user of an op's result is a matmul or a sum that has the op in its own product."""
+    value = graph.ops[root].results[0]
+    while len(graph.users[value]) == 1:
+        user = graph.ops[graph.users[value][0]]
+        if user.operands.count(value) != 1:
+            return False
+        if user.name in MatmulChain.roots:
+            product = collect(graph, user.index)
+            return product is not None and root in product.ops
+        if user.name not in PARTS and CLASSES.get(user.name) not in (Class.VIEW, Class.MOVE):
+            return False
+        value = user.results[0]
+    return False
+
+
+def _blocked(graph: Graph, root: int) -> Blocked | None:
+    """Why the order stays, where only that somebody else needs a matmul's result stands in the way."""
+    product = collect(graph, root)
+    shared = frozenset(f.shared for f in product.factors if f.shared is not None) if product else None
+    whole = collect(graph, root, shared=shared) if shared else None
+    if whole is None or not _may_gain(whole) or ordered(whole, bytes_first=True).peak_bytes >= whole.written.peak_bytes:
+        return None
+    return Blocked("shared-intermediate", "an intermediate of its product is needed elsewhere too, so its order stays")
+
+
+def _what(better: Sum) -> str:
+    count = max(len(term.product.factors) for term in better.terms)
+    terms = f" in {len(better.terms)} sums" if len(better.terms) > 1 else ""
+    return f"contract {count} factors in another order{terms}"

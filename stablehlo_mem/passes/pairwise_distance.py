@@ -1,0 +1,217 @@
+"""Sums of squared differences of spread values, and their gradients, as norms and one matmul.
+
+    sum_k (x[i,k] - y[j,k])²           →  |x'|²[i] + |y'|²[j] - 2 (x' y'ᵀ)[i,j],    never below 0
+    sum_j w[i,j] (x[i,k] - y[j,k])     →  x'[i,k] sum_j w[i,j] - (w y')[i,k]
+    sum_ij w[i,j] (x[i,k] - y[j,k])²   →  likewise, three sums
+
+where x' = x - m and y' = y - m: the shift m is the mean of some of x, so that points far from the origin but near each
+other lose no more than the spread of x costs. Nothing of the size of all pairs times all coordinates remains.
+
+    %4 = stablehlo.subtract %x, %y : tensor<40x50x3xf32>         %21 = stablehlo.dot_general %12, %14 ...
+    %5 = stablehlo.multiply %4, %4 : tensor<40x50x3xf32>    →    %24 = stablehlo.subtract %norms, %twice_21
+    %6 = stablehlo.reduce(%5 init: %zero) ... [2]                %25 = stablehlo.maximum %24, %zeros
+
+The cancellation makes near pairs inexact: the error is that of the spread, not that of the distance. Hence
+`numerics="relaxed"`. Where the distance reaches a root, a logarithm or a denominator it stops at the noise instead of
+at 0, so that gradients which were finite are.
+
+Refuses, with a reason: other powers of a difference (L1 among them), other reducers, sums that do not start at zero,
+weights of unknown sign.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from stablehlo_mem.distance_forms import Emitter, Form, Term
+from stablehlo_mem.distances import FLOATS, Difference, Factor, Product, Spread, Sum, splat_number, sum_at
+from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
+from stablehlo_mem.ir.build import convert
+from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
+from stablehlo_mem.plan import Step
+from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
+from stablehlo_mem.rules.rule import Blocked
+
+_MAX_WALK = 500
+"""Ops looked at to see whether a distance reaches one that is singular at 0; more count as such."""
+
+_SINGULAR = frozenset({"sqrt", "rsqrt", "cbrt", "log", "while", "case", "if"})
+"""Ops that are singular at 0, or that may hold one that is."""
+
+_FOLLOWED = (
+    *("add", "subtract", "multiply", "divide", "negate", "abs", "maximum", "minimum", "clamp", "select", "square"),
+    *("convert", "reduce_precision", "power", "optimization_barrier", "broadcast_in_dim", "reshape", "transpose"),
+    *("slice", "concatenate", "pad"),
+)
+"""Ops through which a value is followed: what they give can be 0 where it is."""
+
+
+class PairwiseDistance(RewritingPass):
+    """Distances of all pairs, and the sums of their gradients, by matmuls."""
+
+    name = "pairwise-distance"
+    roots = frozenset({"stablehlo.reduce", "stablehlo.dot_general"})
+
+    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
+        """The form of the sum at an op; why not, if it sums a difference in a way that has none."""
+        found = sum_at(graph, root)
+        if found is None or not all(p.differences for p in found.terms):
+            return None
+        if reason := _not_summed(graph, graph.ops[root]):
+            return reason
+        terms: list[Term] = []
+        for product in found.terms:
+            term = _term(product, found)
+            if not isinstance(term, Term):
+                return term
+            terms.append(term)
+        return _match(graph, root, found, tuple(terms))
+
+    def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
+        """Builds the sums of all terms."""
+        form: Form = match.detail
+        emitter = Emitter(graph, form)
+        total = emitter.term(form.terms[0])
+        for term in form.terms[1:]:
+            total = stablehlo.add(total, emitter.term(term))
+        kind = graph.mlir_values[graph.ops[match.root].results[0]].type
+        return [convert(total, kind.element_type)]
+
+    def apply(self, module: ir.Module, step: Step) -> None:
+        """As every rewriting pass; the places of a gradient then share their shifts, sides and norms."""
+        super().apply(module, step)
+        run_passes(module, "cse")
+
+
+def _not_summed(graph: Graph, op: Op) -> Blocked | None:
+    """Why a root is no sum from zero."""
+    if op.name == "stablehlo.dot_general":
+        return None
+    (body,) = op.blocks
+    adds = len(body.ops) == 2 and body.ops[0].name == "stablehlo.add" and body.returned == body.ops[0].results
+    if not adds or sorted(body.ops[0].operands) != sorted(body.arguments):
+        return Blocked("not-a-sum", "differences are reduced, but not by adding them up")
+    if splat_number(graph, op.operands[1]) != 0.0:
+        return Blocked("not-from-zero", "the sum over differences does not start at the constant zero")
+    return None
+
+
+def _term(product: Product, of: Sum) -> Term | Blocked | None:
+    """A product with differences as a term, or why it is none."""
+    first, *more = product.differences
+    if product.odd or len(more) > 1 or (first.absolute and not more):
+        what = product.odd or ("abs" if not more else f"power {len(more) + 1}")
+        return Blocked("not-quadratic", f"only squares of differences are norms and a matmul, and this is {what}")
+    coefficient = product.coefficient
+    if more:
+        if more[0].absolute != first.absolute:
+            return Blocked("not-quadratic", "only squares of differences are norms and a matmul, and this is signed")
+        if more[0] == first.mirrored and not first.absolute:
+            coefficient = -coefficient
+        elif more[0] not in (first, first.mirrored):
+            return None
+    scales, weights = _paired(product.factors, first) if more else ((), product.factors)
+    if any(f.absolute or f.spread.along == of.full for f in weights):
+        return None
+    positive = all(count % 2 == 0 for count in Counter(weights).values())
+    if of.over & first.own or (more and positive):
+        return Term(coefficient, first, len(product.differences), scales, weights, positive)
+    message = "its weights may be negative: multiply the difference by their roots, before the square"
+    return Blocked("weighted", message) if more else None
+
+
+def _paired(factors: Sequence[Factor], difference: Difference) -> tuple[tuple[Factor, ...], tuple[Factor, ...]]:
+    """The factors that occur squared, each once, if they scale both sides; and what is left."""
+    counts = Counter(dataclasses.replace(f, absolute=False) for f in factors)
+    scales: list[Factor] = []
+    weights: list[Factor] = []
+    for factor, count in counts.items():
+        if count % 2 and any(f.absolute and dataclasses.replace(f, absolute=False) == factor for f in factors):
+            weights.append(dataclasses.replace(factor, absolute=True))
+            continue
+        if factor.spread.along & difference.own:
+            weights += [factor] * count
+        else:
+            scales += [factor] * (count // 2)
+            weights += [factor] * (count % 2)
+    return tuple(scales), tuple(weights)
+
+
+def _match(graph: Graph, root: int, found: Sum, terms: tuple[Term, ...]) -> Match | None:
+    """The match of terms, None if what is in between would be as big as what is spared."""
+    values = [s.value for t in terms for s in _spreads(t)]
+    dtypes = {graph.values[v].dtype for v in (*values, *graph.ops[root].results)}
+    if not dtypes <= FLOATS or any(size == 0 for size in found.sizes):
+        return None
+    element = "f64" if "f64" in dtypes else "f32"
+    lone = len(terms) == 1 and terms[0].is_square
+    form = Form(found, terms, element, lone and _reaches_singular(graph, graph.ops[root].results[0]))
+    kernels = tuple(_kernels(form))
+    moves = [move for term in terms for _, sides in term.monomials for move in form.moves(term, sides)]
+    sides = [term.side_labels(s) for term in terms for s in (term.difference.left, term.difference.right)]
+    if max((form.nbytes(move.labels) for move in moves), default=0) >= form.nbytes(tuple(found.full)):
+        return None
+    dots = sum(form.nbytes(move.labels) for move in moves if move.kind == "dot")
+    # The result lives where the matmul was: its own bytes count for neither form.
+    shared = form.nbytes(found.out) if lone else 0
+    squared = "squared distances" if lone else "sums over differences"
+    return Match(
+        root=root,
+        removed=needed_only_by(graph, root, values),
+        new_bytes=int(sum(map(form.nbytes, dict.fromkeys(sides))) + max(0, dots - shared)),
+        kernels=kernels,
+        numerics="relaxed",
+        what=f"get {squared} {element}[{','.join(str(found.sizes[d]) for d in found.out)}] by a matmul",
+        detail=form,
+        kept=tuple(values),
+    )
+
+
+def _spreads(term: Term) -> Iterator[Spread]:
+    yield from (term.difference.left, term.difference.right)
+    yield from (f.spread for f in (*term.scales, *term.weights))
+
+
+def _kernels(form: Form) -> Iterator[Kernel]:
+    """What the terms cost: the shifted sides, their contractions, and what puts them together."""
+    width = dtype_bytes(form.element)
+    for term in form.terms:
+        for side in {term.side_labels(s) for s in (term.difference.left, term.difference.right)}:
+            yield Kernel(3 * form.nbytes(side) / width, 2 * form.nbytes(side))
+        for _, sides in term.monomials:
+            labels = term.inputs(sides)
+            for move in form.moves(term, sides):
+                nbytes = sum(form.nbytes(labels[i]) for i in move.operands) + form.nbytes(move.labels)
+                labels.append(move.labels)
+                yield Kernel(move.flops, nbytes, matmul=move.kind == "dot")
+        out = form.nbytes(form.sum.out)
+        yield Kernel(4 * out / width, out)
+
+
+def _reaches_singular(graph: Graph, value: int) -> bool:
+    """Whether a value reaches, through elementwise ops, one whose value or derivative has no end at 0."""
+    seen = {value}
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        for user in graph.users[value]:
+            op = graph.ops[user]
+            name = op.name.partition(".")[2]
+            if name in _SINGULAR or len(seen) > _MAX_WALK or op.name == "stablehlo.return":
+                return True
+            if name == "divide" and op.operands[1] == value:
+                return True
+            if name == "power" and not _smooth_power(graph, op):
+                return True
+            new = [v for v in op.results if v not in seen] if name in _FOLLOWED else []
+            seen.update(new)
+            stack += new
+    return False
+
+
+def _smooth_power(graph: Graph, op: Op) -> bool:
+    exponent = splat_number(graph, op.operands[1])
+    return exponent is not None and exponent >= 1 and exponent == int(exponent)

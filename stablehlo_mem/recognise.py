@@ -1,0 +1,98 @@
+"""What small pieces of a program mean: constants of one number, masks of a diagonal, reducers that add."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
+from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.views import view_of
+
+
+def attribute(graph: Graph, op: int, name: str) -> Any:
+    """An attribute of an op, None if it has no such."""
+    found = graph.handles[op].attributes
+    return found[name] if name in found else None  # noqa: SIM401 (it has no get)
+
+
+def is_alone(graph: Graph, value: int, source: int) -> bool:
+    """Whether nobody else needs a value, nor anything down to the source it is a view of."""
+    while True:
+        users = graph.users[value]
+        if len(users) != 1 or graph.ops[users[0]].operands.count(value) != 1:
+            return False
+        op = graph.producer(value)
+        if value == source or op is None:
+            return True
+        value = op.operands[0]
+
+
+def filling(graph: Graph, value: int) -> float | int | None:
+    """The number that a constant, or a view or conversion of one, is filled with; None if it is no such constant."""
+    op = graph.producer(view_of(graph, value).source)
+    if op is not None and op.name == "stablehlo.convert":
+        return filling(graph, op.operands[0])
+    constant = dense_value(graph.handles[op.index]) if op is not None and op.name == "stablehlo.constant" else None
+    if constant is None or not constant.is_splat:
+        return None
+    number: Any = constant.get_splat_value()
+    return number.value if isinstance(number, (ir.FloatAttr, ir.IntegerAttr)) else None
+
+
+def delta_dims(graph: Graph, mask: int) -> tuple[int, int] | None:
+    """The two dimensions of a mask that is true, or 1, where their indices are equal; None if it is no such mask."""
+    view = view_of(graph, mask)
+    op = graph.producer(view.source)
+    if op is None:
+        return None
+    if op.name == "stablehlo.convert":
+        dims: tuple[int | None, ...] = delta_dims(graph, op.operands[0]) or ()
+    else:
+        dims = tuple(index_dim(graph, v) for v in op.operands) if is_equality(graph, op) else ()
+    places = [None if d is None else view.dims[d] for d in dims]
+    if len(places) != 2 or places[0] is None or places[1] is None or places[0] == places[1]:
+        return None
+    return places[0], places[1]
+
+
+def is_equality(graph: Graph, op: Op) -> bool:
+    """Whether an op compares two values for being equal."""
+    if op.name != "stablehlo.compare":
+        return False
+    direction = stablehlo.ComparisonDirectionAttr(graph.handles[op.index].attributes["comparison_direction"])
+    return direction.value == "EQ"
+
+
+def index_dim(graph: Graph, value: int) -> int | None:
+    """The dimension whose index a value holds in each of its elements."""
+    view = view_of(graph, value)
+    op = graph.producer(view.source)
+    if op is not None and op.name == "stablehlo.iota":
+        dim = ir.IntegerAttr(graph.handles[op.index].attributes["iota_dimension"]).value
+        iota = graph.values[view.source]
+        return view.dims[dim] if iota.shape[dim] <= integers_of(iota.dtype) else None
+    if op is not None and op.name == "stablehlo.add":
+        for one, other in (op.operands, op.operands[::-1]):
+            if filling(graph, other) == 0:
+                inner = index_dim(graph, one)
+                return None if inner is None else view.dims[inner]
+    return None
+
+
+def adds(body: Graph) -> bool:
+    """Whether a reducer adds its two arguments and does nothing else."""
+    add = body.ops[0]
+    return (
+        len(body.ops) == 2
+        and add.name == "stablehlo.add"
+        and set(add.operands) == set(body.arguments)
+        and body.returned == add.results
+    )
+
+
+def integers_of(dtype: str) -> int:
+    """How many integers from 0 up an element type holds; 0 if it is none of integers."""
+    digits = dtype.lstrip("ui")
+    if not digits.isdigit() or dtype == "i1":
+        return 0
+    return 2 ** (int(digits) - (dtype[0] == "i"))

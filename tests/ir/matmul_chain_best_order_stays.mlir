@@ -1,0 +1,16 @@
+// rewrite matmul-chain
+// Written in the best order already.
+func.func public @main(%arg0: tensor<8x3xf32>, %arg1: tensor<3x8xf32>, %arg2: tensor<8xf32>) -> (tensor<8xf32>) {
+  %0 = stablehlo.dot_general %arg1, %arg2, contracting_dims = [1] x [0] : (tensor<3x8xf32>, tensor<8xf32>) -> tensor<3xf32>
+  %1 = stablehlo.dot_general %arg0, %0, contracting_dims = [1] x [0] : (tensor<8x3xf32>, tensor<3xf32>) -> tensor<8xf32>
+  return %1 : tensor<8xf32>
+}
+
+// -----
+module {
+  func.func public @main(%arg0: tensor<8x3xf32>, %arg1: tensor<3x8xf32>, %arg2: tensor<8xf32>) -> tensor<8xf32> {
+    %0 = stablehlo.dot_general %arg1, %arg2, contracting_dims = [1] x [0] : (tensor<3x8xf32>, tensor<8xf32>) -> tensor<3xf32>
+    %1 = stablehlo.dot_general %arg0, %0, contracting_dims = [1] x [0] : (tensor<8x3xf32>, tensor<3xf32>) -> tensor<8xf32>
+    return %1 : tensor<8xf32>
+  }
+}

@@ -1,0 +1,17 @@
+// rewrite matmul-chain
+// (A B)^T C = B^T (A^T C), and no transpose is left.
+func.func public @main(%arg0: tensor<9x2xf32>, %arg1: tensor<2x9xf32>, %arg2: tensor<9x2xf32>) -> (tensor<9x2xf32>) {
+  %0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0] : (tensor<9x2xf32>, tensor<2x9xf32>) -> tensor<9x9xf32>
+  %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<9x9xf32>) -> tensor<9x9xf32>
+  %2 = stablehlo.dot_general %1, %arg2, contracting_dims = [1] x [0] : (tensor<9x9xf32>, tensor<9x2xf32>) -> tensor<9x2xf32>
+  return %2 : tensor<9x2xf32>
+}
+
+// -----
+module {
+  func.func public @main(%arg0: tensor<9x2xf32>, %arg1: tensor<2x9xf32>, %arg2: tensor<9x2xf32>) -> tensor<9x2xf32> {
+    %0 = stablehlo.dot_general %arg0, %arg2, contracting_dims = [0] x [0] : (tensor<9x2xf32>, tensor<9x2xf32>) -> tensor<2x2xf32>
+    %1 = stablehlo.dot_general %arg1, %0, contracting_dims = [0] x [0] : (tensor<2x9xf32>, tensor<2x2xf32>) -> tensor<9x2xf32>
+    return %1 : tensor<9x2xf32>
+  }
+}
