@@ -36,6 +36,8 @@ _PATIENCE = 3
 """Smaller goals in a row that may bring nothing before the search for the smallest peak ends."""
 _CLOSE = 1.25
 """Goals nearer to one another than this are not told apart."""
+_WORTH = 0.05
+"""Share of its time that a program must be thought to save to be changed where memory is no reason."""
 _MAX_SLOWDOWN = 4.0
 """The smallest peak may take this many times the original's estimated time."""
 
@@ -118,9 +120,10 @@ class _Planning:
         return self.plan(original, best)
 
     def fastest(self, original: _Attempt) -> _Attempt:
-        """What saves time, if a target's compiler takes it."""
-        state = self.begin(original.target.chip)
-        if not state.steps:
+        """What saves time worth a change, if a target's compiler takes it."""
+        chip = original.target.chip
+        state = self.begin(chip)
+        if -state.added_seconds <= _WORTH * graph_seconds(entry_graph(self.normal), chip):
             return original
         attempt = self.measure(state, state.module, ())
         return attempt if isinstance(attempt.measured, Measured) else original

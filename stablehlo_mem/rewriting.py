@@ -76,6 +76,8 @@ class RewritingPass(abc.ABC):
     name: str
     roots: frozenset[str]
     """Names of the ops that may be the root of a match."""
+    always = False
+    """Whether the new form is put in also where it saves no time: it lets other passes see what compilers do."""
 
     @abc.abstractmethod
     def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
@@ -96,7 +98,7 @@ class RewritingPass(abc.ABC):
             block = _Block(graph, path, goal.chip)
             matches = [m for m in self._matches(block, bytes_first=False) if isinstance(m, Match)]
             matches = _disjoint([m for m in matches if allows(goal.options, m.numerics)])
-            found += [_Place(block, m) for m in block.paying(matches)]
+            found += [_Place(block, m) for m in (matches if self.always else block.paying(matches))]
         if found:
             yield self._candidate(found, 0, bytes_first=False)
         if len(found) > 1:

@@ -32,7 +32,8 @@ _RISE = 1.1
 class State:
     """A module on the way: the steps that led to it and its static peak.
 
-    `first` names the first of the candidates taken, by the refusal it would have been.
+    `first` names the first of the candidates taken, by the refusal it would have been; `added_seconds` is the estimate
+    of all of them.
     """
 
     module: ir.Module
@@ -40,6 +41,7 @@ class State:
     steps: tuple[Step, ...] = ()
     summaries: tuple[str, ...] = ()
     first: Refusal | None = None
+    added_seconds: float = 0.0
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -206,6 +208,7 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
         (*state.steps, step),
         (*state.summaries, f"{candidate.summary}: {_pass_of(step).describe(step)}"),
         state.first or candidate.otherwise,
+        state.added_seconds + candidate.added_seconds,
     )
 
 

@@ -25,7 +25,7 @@ from stablehlo_mem.ir.build import zeros
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.op_classes import dot_numbers, integers, invariant_carries
 from stablehlo_mem.passes.normalise import RULE
-from stablehlo_mem.rewriting import Match, RewritingPass, needed_only_by
+from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 from stablehlo_mem.rules.rule import Blocked
 
 
@@ -46,6 +46,7 @@ class FoldTransposes(RewritingPass):
 
     name = "fold-transposes"
     roots = frozenset({"stablehlo.transpose"})
+    always = True
 
     def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
         """The match at a transpose that dots read, here or in a loop, and nobody else."""
@@ -63,11 +64,12 @@ class FoldTransposes(RewritingPass):
                 return blocked
             uses.append(use)
         value = graph.values[op.operands[0]]
+        folded_anyway = "stablehlo.while" not in users
         return Match(
             root=root,
             removed=needed_only_by(graph, root, op.operands),
             new_bytes=0,
-            kernels=(),
+            kernels=(Kernel(0, 2 * value.nbytes),) if folded_anyway else (),
             numerics="exact",
             what=f"multiply {value.dtype}[{','.join(map(str, value.shape))}] without transposing it before",
             detail=tuple(uses),
