@@ -15,6 +15,8 @@ from stablehlo_mem.targets.chips import Chip
 _MULTIPLES = (128, 8, 1)
 _CACHE_SPEEDUP = 4
 """How much faster operands are read again from the shared cache than from memory."""
+_FADES = 8
+"""Intermediates of so many times the cache and more all go through memory (seen on CPU, linear in between)."""
 _PASSES_OVER_MEMORY = 4
 """What an intermediate that does not stay in cache costs: written and read, and its pages faulted in (seen on CPU)."""
 
@@ -29,7 +31,8 @@ class LoopCost:
         step_seconds: of one step of every loop: overhead, operands read whole, accumulators read and written.
         traffic_seconds: of the intermediates, once written and once read, through main memory.
         element_bytes: of the intermediates, per element of the axis.
-        cache_bytes: intermediates up to this size do not go through main memory.
+        cache_bytes: intermediates up to this size do not go through main memory, 0 where that makes no difference; of
+            larger ones ever more do.
     """
 
     n: int
@@ -42,8 +45,12 @@ class LoopCost:
     def seconds(self, chunk: int) -> float:
         """Time added to the program by loops of this chunk; negative where caches make it faster."""
         steps = -(-self.n // chunk)
-        cached = self.cache_bytes > 0 and chunk * self.element_bytes <= self.cache_bytes
-        return self.fixed_seconds + steps * self.step_seconds - (self.traffic_seconds if cached else 0.0)
+        return self.fixed_seconds + steps * self.step_seconds - self.cached_share(chunk) * self.traffic_seconds
+
+    def cached_share(self, chunk: int) -> float:
+        """The share of the intermediates' traffic that stays in the cache."""
+        over = chunk * self.element_bytes / self.cache_bytes - 1 if self.cache_bytes else _FADES
+        return min(1.0, max(0.0, 1.0 - over / _FADES))
 
     def best_chunk(self, largest: int) -> int:
         """The fastest chunk of at most `largest` elements.

@@ -20,7 +20,7 @@ class Chip:
         bytes_per_second: memory bandwidth.
         step_seconds: overhead of one loop iteration.
         cache_bytes: intermediates of one step up to which a loop is as fast as it gets, 0 where size does not matter.
-            On CPU several times the shared cache: by default XLA fuses away some of what the profile counts.
+            On CPU half the shared cache.
         tile: layout tile of the last two dimensions, (1, 1) where arrays are dense.
     """
 
@@ -47,7 +47,7 @@ CHIPS: dict[str, Chip] = {
             flops_per_second=1e11,
             bytes_per_second=2e10,
             step_seconds=2e-5,
-            cache_bytes=128 * _MIB,
+            cache_bytes=16 * _MIB,
         ),
         Chip(
             name="cuda:h200",
