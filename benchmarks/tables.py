@@ -5,6 +5,7 @@ A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`. Only 
 
 from __future__ import annotations
 
+import importlib
 import json
 import pathlib
 import re
@@ -17,7 +18,14 @@ from stablehlo_mem.report import format_bytes
 
 ROOT = pathlib.Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-DOCUMENTS = ("README.md", "docs/index.md", "docs/memory.md", "docs/numerics.md", "docs/limits.md")
+DOCUMENTS = (
+    "README.md",
+    "docs/index.md",
+    "docs/experiments.md",
+    "docs/memory.md",
+    "docs/numerics.md",
+    "docs/limits.md",
+)
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
@@ -101,6 +109,14 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
+def maker(name: str) -> Callable[[dict[str, Any]], str]:
+    """What makes the table of a name: one of those here, or for exla_NAME that of the experiment NAME."""
+    if not name.startswith("exla_"):
+        return TABLES[name]
+    sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "exla")]
+    return importlib.import_module(name.removeprefix("exla_")).table
+
+
 def sizes(row: dict[str, Any]) -> str:
     return " x ".join(f"{size:,}" for size in row["sizes"])
 
@@ -126,9 +142,10 @@ def table(names: list[str], rows: list[list[str]]) -> str:
 def render(match: re.Match[str]) -> str:
     path = RESULTS / f"{match[2]}.json"
     if path.exists():
-        body = TABLES[match[2]](json.loads(path.read_text()))
+        body = maker(match[2])(json.loads(path.read_text()))
     else:
-        body = f"*Not measured yet: `benchmarks/{match[2]}.py` writes the figures.*\n"
+        script = match[2].replace("exla_", "exla/")
+        body = f"*Not measured yet: `benchmarks/{script}.py` writes the figures.*\n"
     return f"{match[1]}\n{body}\n{match[3]}"
 
 

@@ -32,6 +32,6 @@ def test_the_first_example_of_the_readme_runs() -> None:
 
 
 def test_links_of_the_documents_lead_somewhere() -> None:
-    for document in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for document in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
             assert (document.parent / link).exists(), f"{document.name}: {link}"
