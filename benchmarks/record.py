@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import platform
+from collections.abc import Collection
 from typing import Any
 
 import stablehlo_mem as shm
@@ -51,6 +52,16 @@ def write(data: dict[str, Any], path: pathlib.Path) -> None:
     """Writes a result; benchmarks call it after every program, so that one that is stopped leaves the rest."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def earlier(path: pathlib.Path) -> dict[str, Any]:
+    """What a result says already, nothing if there is none: long benchmarks are run in pieces."""
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def earlier_rows(path: pathlib.Path, names: Collection[str]) -> dict[str, Any]:
+    """The rows that a result has already, but for those to be measured anew."""
+    return {name: row for name, row in earlier(path).get("rows", {}).items() if name not in names}
 
 
 def fixed_bytes(profile: MemoryProfile) -> int:

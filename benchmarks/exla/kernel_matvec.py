@@ -100,12 +100,14 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     rows = [tuple(int(size) for size in row.split("x")) for row in arguments.rows]
     rounds = 3 if arguments.quick else arguments.rounds
-    result: dict[str, Any] = {**record.header(), "rounds": rounds, "rows": {}}
+    rows = [(n, d) for n, d in rows if n <= 10_000 or not arguments.quick]
+    path = record.RESULTS / "exla_kernel_matvec.json"
+    every = [f"{n}x{d}" for n in SIZES for d in DIMENSIONS]
+    done = record.earlier_rows(path, [f"{n}x{d}" for n, d in rows])
     for n, d in rows:
-        if arguments.quick and n > 10_000:
-            continue
-        result["rows"][f"{n}x{d}"] = row = measure(n, d, rounds)
-        record.write(result, record.RESULTS / "exla_kernel_matvec.json")
+        done[f"{n}x{d}"] = row = measure(n, d, rounds)
+        ordered = {key: done[key] for key in every if key in done}
+        record.write({**record.header(), "rounds": rounds, "rows": ordered}, path)
         print(f"{n:,} x {d}: {summary(row)}", flush=True)
 
 

@@ -154,6 +154,7 @@ def main() -> None:
         if not path.exists():  # figures of a machine that has them stay
             record.write(result | {"status": reason}, path)
         return
+    result = {key: value for key, value in record.earlier(path).items() if key != "status"} | result
     for part in arguments.parts:
         {"peaks": measure_peaks, "both": measure_both, "training": measure_training}[part](result, arguments, path)
 

@@ -183,6 +183,7 @@ def main() -> None:
     result: dict[str, Any] = {**record.header(), "rounds": given.rounds, "limit_bytes": LIMIT, "batch": BATCH}
     result["versions"] |= record.versions("torch")
     path = record.RESULTS / ("exla_transformer_quick.json" if given.quick else "exla_transformer.json")
+    result = record.earlier(path) | result
     for part in given.parts:
         parts[part](result, given, path)
 
