@@ -51,11 +51,15 @@ def weakest(numerics: Iterable[Numerics]) -> Numerics:
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What the passes are asked for: at most `temp_bytes` of temporaries, by the static profile of a chip."""
+    """What the passes are asked for: at most `temp_bytes` of temporaries, by the static profile of a chip.
+
+    `far` asks for steps that take smaller values along too: they reach further from the values at the peak.
+    """
 
     chip: Chip
     options: Options
     temp_bytes: int
+    far: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

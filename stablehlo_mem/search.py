@@ -22,6 +22,8 @@ _MAX_STEPS = 64
 _MAX_TIGHTENINGS = 4
 _TRIED = 6
 """Candidates that are applied and profiled at one peak."""
+_TRIED_FAR = 3
+"""Likewise of those that reach far."""
 _MAX_ROUNDS = 4
 """How often the passes are asked for what saves time: each may make room for another."""
 _RISE = 1.1
@@ -96,10 +98,12 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
     for _ in range(_MAX_STEPS):
         if state.peak.temp_bytes <= goal.temp_bytes:
             return state, ()
-        candidates, refusals = propose(state, goal)
-        if state is begun:
-            candidates = [c for c in candidates if c.otherwise not in not_first]
-        following = _follow(state, candidates, goal)
+        excluded = not_first if state is begun else frozenset[Refusal]()
+        candidates, refusals = _proposed(state, goal, excluded)
+        following = _follow(state, candidates[:_TRIED], goal)
+        if following is None or following.peak.temp_bytes > goal.temp_bytes:
+            far, _ = _proposed(state, dataclasses.replace(goal, far=True), excluded)
+            following = _lower(following, _follow(state, far[:_TRIED_FAR], goal))
         if following is None:
             return state, _largest_first([*refusals, *(c.otherwise for c in candidates)])
         state = following
@@ -146,18 +150,29 @@ def _rank(candidate: Candidate, over: int) -> tuple[bool, float, float]:
     return (not reaches, candidate.added_seconds if reaches else -candidate.saved_bytes, candidate.added_seconds)
 
 
+def _proposed(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[list[Candidate], tuple[Refusal, ...]]:
+    candidates, refusals = propose(state, goal)
+    return [c for c in candidates if c.otherwise not in excluded], refusals
+
+
+def _lower(one: State | None, other: State | None) -> State | None:
+    """The state of the lower peak, the first if they are equal."""
+    if one is None or other is None:
+        return one or other
+    return other if other.peak.temp_bytes < one.peak.temp_bytes else one
+
+
 def _follow(state: State, candidates: list[Candidate], goal: Goal) -> State | None:
-    """The first candidate that reaches the goal; if none does, the one of the first few that comes nearest."""
+    """The first candidate that reaches the goal; if none does, the one that comes nearest."""
     best: State | None = None
-    for candidate in candidates[:_TRIED]:
+    for candidate in candidates:
         try:
             new = _take(state, candidate, goal)
         except PassError:
             # The part is left alone; the log has what a bug report needs.
             _log.exception("left alone: %s", candidate.summary)
             continue
-        if new is not None and (best is None or new.peak.temp_bytes < best.peak.temp_bytes):
-            best = new
+        best = _lower(best, new)
         if best is not None and best.peak.temp_bytes <= goal.temp_bytes:
             break
     return best

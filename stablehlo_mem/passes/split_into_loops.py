@@ -31,6 +31,8 @@ _SHARE = 4
 """A step's chunks may take one part in so many of the goal, however little room the others leave."""
 _MAX_INDEX = 2**31 - 1
 _NEEDED_WHOLE = "it is needed whole after it is computed, as a result or by an op outside"
+_FAR = 16
+"""How much smaller the values are that a far-reaching split takes along."""
 _SMALLEST = 1024
 """Bytes below which no value is worth a loop."""
 
@@ -121,7 +123,8 @@ class _Proposals:
         self.path, self.peak, self.goal = path, peak, goal
         self.rules = RuleBook(self.graph)
         self.live = {live.value: live.nbytes for live in peak.live if live.path == path}
-        self.big_bytes = max(_SMALLEST, min(goal.temp_bytes // 8, max(self.live.values(), default=0) // 4))
+        big_bytes = min(goal.temp_bytes // 8, max(self.live.values(), default=0) // 4)
+        self.big_bytes = max(_SMALLEST, big_bytes // (_FAR if goal.far else 1))
         self.seen: set[Any] = set()
 
     def run(self) -> Iterator[Candidate | Refusal]:
