@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from stablehlo_mem.contract_emit import Contraction, Tensor, highest_precision, pair_kernels, sum_over
 from stablehlo_mem.contraction_order import Network, Piece, Tree, best_order, cost, factors_of
-from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.build import broadcast, convert, retype, splat, tensor, zeros
+from stablehlo_mem.ir.bindings import stablehlo
+from stablehlo_mem.ir.build import broadcast, convert, index_along, retype, splat, tensor, zeros
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
 from stablehlo_mem.op_classes import FUSIBLE, classify
 from stablehlo_mem.products import Factor, Product, Scaling, collect
-from stablehlo_mem.recognise import attribute
+from stablehlo_mem.recognise import attribute, filling
 from stablehlo_mem.rewriting import Kernel, needed_only_by
 from stablehlo_mem.views import View, squeezed
 
@@ -21,10 +22,6 @@ _MAX_TERMS = 8
 _MAX_CHANGES = 8
 _MAX_OPEN = 4
 _MAX_FACTORS = 16
-_NARROW = ("f16", "bf16")
-
-Tensor = tuple[Any, list[int]]
-"""An MLIR value and the label of each of its dimensions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,26 +140,6 @@ def removed(graph: Graph, sums: Sum) -> tuple[int, ...]:
     return needed_only_by(graph, sums.terms[0].product.root, kept)
 
 
-def contractions(network: Network, tree: Tree) -> list[tuple[int, int, int]]:
-    """For each pair that is contracted the labels of both sides and of the result, in order of evaluation."""
-    if isinstance(tree, int):
-        return []
-    labels = [network.result_labels(factors_of(part)) for part in tree]
-    own = (labels[0], labels[1], network.result_labels(factors_of(tree)))
-    return [*contractions(network, tree[0]), *contractions(network, tree[1]), own]
-
-
-def is_matmul(left: int, right: int, result: int) -> bool:
-    """Whether contracting a pair is a matmul: it sums, and the sides differ in more than what is summed."""
-    return bool(left & right & ~result) and bool(left ^ right)
-
-
-def pays_as_matmul(left: int, right: int, result: int) -> bool:
-    """Whether a matmul does better than a multiplication fused with its sum: not for a batch of matrices by vectors."""
-    is_batched = bool(left & right & result)
-    return is_matmul(left, right, result) and (not is_batched or bool(left & ~right and right & ~left))
-
-
 def _kernels(graph: Graph, term: Term) -> list[Kernel]:
     network, size = term.network, term.network.itemsize
     found = [Kernel(0, nbytes) for nbytes in stored(graph, term.product).values()]
@@ -172,11 +149,7 @@ def _kernels(graph: Graph, term: Term) -> list[Kernel]:
         flops = piece.flops - (factor.ready.flops if factor.addition is not None else 0)
         if flops:
             found.append(Kernel(flops, graph.values[factor.value].nbytes + network.elements(piece.labels) * size))
-    for left, right, result in contractions(network, term.tree):
-        nbytes = sum(network.elements(labels) for labels in (left, right, result)) * size
-        flops = network.elements(left | right) * (1 if left | right == result else 2)
-        found.append(Kernel(flops, nbytes, matmul=is_matmul(left, right, result)))
-    return found
+    return [*found, *pair_kernels(network, term.tree)]
 
 
 def emit(graph: Graph, sums: Sum) -> Any:
@@ -191,109 +164,37 @@ def emit(graph: Graph, sums: Sum) -> Any:
     return total
 
 
-class _Emitter:
+class _Emitter(Contraction):
     def __init__(self, graph: Graph, term: Term):
-        self.graph, self.product, self.network, self.tree = graph, term.product, term.network, term.tree
+        self.graph, self.product, self.tree = graph, term.product, term.tree
         self.type: Any = graph.mlir_values[graph.ops[term.product.root].results[0]].type
-        self.element: Any = self.type.element_type
-        self.place = {label: i for i, label in enumerate(self.product.out) if label is not None}
+        super().__init__(term.network, self.product.out, self.type.element_type, self._precision())
         self.scalings = self._placed()
 
     def run(self) -> Any:
         """The product, in the shape of the root's result."""
         value, labels = self.build(self.tree)
-        value = convert(value, self.element)
-        order = sorted(range(len(labels)), key=lambda i: self.place[labels[i]])
-        value = _transposed(value, order)
-        dims = [self.place[labels[i]] for i in order]
-        shape = list(self.type.shape)
-        if dims == list(range(len(shape))):
-            return value
-        if list(value.type.shape) == [size for size in shape if size != 1]:
-            return stablehlo.reshape(self.type, value)
-        return broadcast(value, self.type, dims)
+        return self.laid_out(convert(value, self.element), labels, self.type)
 
-    def build(self, tree: Tree) -> Tensor:
-        if isinstance(tree, int):
-            value, labels = self.single(tree)
-        else:
-            # The first is computed first; which is the left one is another matter.
-            one, other = (self.build(part) for part in tree)
-            if self._swaps(tree, one[1], other[1]):
-                one, other = other, one
-            value, labels = self.pair(one, other, factors_of(tree))
-        for scaling in self.scalings.get(factors_of(tree), ()):
-            value = self.scaled(value, scaling)
-        return value, labels
-
-    def _swaps(self, tree: tuple[Tree, Tree], one: list[int], other: list[int]) -> bool:
-        """Whether the second is better the left one: by its dimensions in the result, else by its factors."""
-        subsets = [factors_of(part) for part in tree]
-        places = [
-            min((self.place[label] for label in labels if label in self.place and label not in others), default=-1)
-            for labels, others in ((one, other), (other, one))
-        ]
-        if subsets[0] | subsets[1] == self.network.everything and min(places) >= 0:
-            return places[1] < places[0]
-        return subsets[1] & -subsets[1] < subsets[0] & -subsets[0]
-
-    def single(self, index: int) -> Tensor:
-        """A factor without its dimensions of one element, its diagonal taken, summed over what nobody else has."""
+    def factor(self, index: int) -> Tensor:
+        """A factor without its dimensions of one element, its diagonal taken."""
         factor = self.product.factors[index]
         dims = tuple(None if label is None else d for d, label in enumerate(factor.labels))
         value, kept = squeezed(self.graph, View(factor.value, dims))
         labels = [label for label in (factor.labels[d] for d in kept) if label is not None]
         while len(set(labels)) < len(labels):
             value, labels = _diagonal(value, labels)
-        result = self.network.single(index).labels
-        summed = [d for d, label in enumerate(labels) if not result >> label & 1]
-        if summed:
-            narrow = value.type.element_type != self.element
-            value = _sum(convert(value, self.element) if narrow else value, summed)
-        return value, [label for d, label in enumerate(labels) if d not in summed]
+        return value, labels
 
-    def pair(self, left: Tensor, right: Tensor, subset: int) -> Tensor:
-        result = self.network.result_labels(subset)
-        shared = [label for label in left[1] if label in right[1]]
-        contracted = [label for label in shared if not result >> label & 1]
-        if not contracted or (len(shared) > len(contracted) and set(left[1]) == set(right[1])):
-            return self.multiplied(left, right, contracted)
-        return self.dot(left, right, [label for label in shared if label not in contracted], contracted)
-
-    def multiplied(self, left: Tensor, right: Tensor, summed: Sequence[int]) -> Tensor:
-        """Elementwise, and summed at once where there is anything to sum."""
-        everywhere = [*left[1], *(label for label in right[1] if label not in left[1])]
-        labels = sorted(everywhere, key=lambda label: self.place.get(label, len(self.place)))
-        element = ir.F32Type.get() if summed and str(self.element) in _NARROW else self.element
-        shape = [self.network.sizes[label] for label in labels]
-        sides = [_spread(convert(v, element), at, labels, tensor(shape, element)) for v, at in (left, right)]
-        value = stablehlo.multiply(*sides)
-        if summed:
-            value = convert(_sum(value, [labels.index(label) for label in summed]), self.element)
-        return value, [label for label in labels if label not in summed]
-
-    def dot(self, left: Tensor, right: Tensor, batch: list[int], contracted: list[int]) -> Tensor:
-        both = {*batch, *contracted}
-        free = [[label for label in labels if label not in both] for _, labels in (left, right)]
-        labels = [*batch, *free[0], *free[1]]
-        numbers = stablehlo.DotDimensionNumbers.get(
-            lhs_batching_dimensions=[left[1].index(label) for label in batch],
-            rhs_batching_dimensions=[right[1].index(label) for label in batch],
-            lhs_contracting_dimensions=[left[1].index(label) for label in contracted],
-            rhs_contracting_dimensions=[right[1].index(label) for label in contracted],
-        )
-        elements = {str(value.type.element_type) for value, _ in (left, right)}
-        # Compilers know matmuls of one narrow type into f32, but not of any two into any other.
-        is_known = len(elements) == 1 and elements <= set(_NARROW) and str(self.element) == "f32"
-        values = [value if is_known else convert(value, self.element) for value, _ in (left, right)]
-        result = tensor([self.network.sizes[label] for label in labels], self.element)
-        return stablehlo.dot_general(result, values[0], values[1], numbers, precision_config=self._precision()), labels
+    def finished(self, value: Any, subset: int) -> Any:
+        for scaling in self.scalings.get(subset, ()):
+            value = self.scaled(value, scaling)
+        return value
 
     def _precision(self) -> Any:
         """As all dots of the product have it; the highest where they differ or there was none."""
         if self.product.like is None:
-            highest = stablehlo.PrecisionAttr.get("HIGHEST")
-            return ir.ArrayAttr.get([highest, highest])
+            return highest_precision()
         return attribute(self.graph, self.product.like, "precision_config")
 
     def _placed(self) -> Mapping[int, list[Scaling]]:
@@ -318,7 +219,7 @@ class _Emitter:
         if scaling.value is None:
             number = splat(tensor((), self.element), scaling.count)
         else:
-            number = convert(_number(self.graph.mlir_values[scaling.value]), self.element)
+            number = convert(_number(self.graph, scaling.value), self.element)
         number = broadcast(number, value.type) if list(value.type.shape) else number
         return (stablehlo.multiply if scaling.kind == "multiply" else stablehlo.divide)(value, number)
 
@@ -331,55 +232,20 @@ def _nodes(tree: Tree) -> Iterable[int]:
     yield factors_of(tree)
 
 
-def _number(value: Any) -> Any:
+def _number(graph: Graph, value: int) -> Any:
     """The number that every element of a value is, as a scalar."""
-    shape = list(value.type.shape)
-    if not shape:
-        return value
-    if any(size != 1 for size in shape):
-        filled = ir.DenseElementsAttr(value.owner.attributes["value"]).get_splat_value()
-        return stablehlo.constant(ir.DenseElementsAttr.get_splat(retype(value.type, ()), filled))
-    return stablehlo.reshape(retype(value.type, ()), value)
-
-
-def _transposed(value: Any, order: Sequence[int]) -> Any:
-    if list(order) == list(range(len(order))):
-        return value
-    return stablehlo.transpose(value, ir.DenseI64ArrayAttr.get(list(order)))
-
-
-def _spread(value: Any, at: Sequence[int], labels: Sequence[int], mlir_type: Any) -> Any:
-    """A value over the dimensions of more labels, in another order."""
-    order = sorted(range(len(at)), key=lambda i: labels.index(at[i]))
-    value = _transposed(value, order)
-    dims = [labels.index(at[i]) for i in order]
-    return value if len(dims) == len(labels) else broadcast(value, mlir_type, dims)
-
-
-def _sum(value: Any, dims: Sequence[int]) -> Any:
-    """The sum over some dimensions; narrow floats are added up in f32."""
-    element = value.type.element_type
-    wide = ir.F32Type.get() if str(element) in _NARROW else element
-    scalar = tensor((), wide)
-    shape = [size for d, size in enumerate(value.type.shape) if d not in dims]
-    reduce = stablehlo.ReduceOp([tensor(shape, wide)], [convert(value, wide)], [zeros(scalar)], sorted(dims))
-    body = reduce.regions[0].blocks.append(scalar, scalar)
-    with ir.InsertionPoint(body):
-        stablehlo.return_([stablehlo.add(*body.arguments)])
-    return convert(reduce.results[0], element)
+    whole = graph.mlir_values[value]
+    scalar, number = retype(whole.type, ()), filling(graph, value)
+    if number is not None:
+        return splat(scalar, number)
+    return stablehlo.reshape(scalar, whole) if whole.type.shape else whole
 
 
 def _diagonal(value: Any, labels: list[int]) -> Tensor:
     """A value whose first repeated label occurs once less: everything off the diagonal is left out of a sum."""
     label = next(i for i in labels if labels.count(i) > 1)
-    one, other = (d for d, i in enumerate(labels) if i == label and d in _first_two(labels, label))
-    index = tensor(value.type.shape, ir.IntegerType.get_signless(32))
-    i64 = ir.IntegerType.get_signless(64)
-    indices = [stablehlo.iota(index, ir.IntegerAttr.get(i64, d)) for d in (one, other)]
-    mask = stablehlo.compare(indices[0], indices[1], stablehlo.ComparisonDirectionAttr.get("EQ"))
-    value = _sum(stablehlo.select(mask, value, zeros(value.type)), [other])
+    one, other = [d for d, i in enumerate(labels) if i == label][:2]
+    row, column = (index_along(value.type.shape, d) for d in (one, other))
+    mask = stablehlo.compare(row, column, stablehlo.ComparisonDirectionAttr.get("EQ"))
+    value = sum_over(stablehlo.select(mask, value, zeros(value.type)), [other])
     return value, [i for d, i in enumerate(labels) if d != other]
-
-
-def _first_two(labels: Sequence[int], label: int) -> list[int]:
-    return [d for d, i in enumerate(labels) if i == label][:2]

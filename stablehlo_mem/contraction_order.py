@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 _EXHAUSTIVE = 9
 """Factors up to which all sets of them are looked at: 3**9 ways to divide one in two."""
@@ -108,6 +108,33 @@ def best_order(network: Network, *, bytes_first: bool) -> tuple[Tree, Piece]:
     else:
         order, splits = _along_the_chain(_neighbours(network)), _intervals
     return _Search(network, tuple(order), splits, bytes_first).run()
+
+
+class Pair(NamedTuple):
+    """Two partial results that are contracted: the labels of both and of what comes out."""
+
+    left: int
+    right: int
+    result: int
+
+    @property
+    def is_matmul(self) -> bool:
+        """Whether contracting them is a matmul: it sums, and they differ in more than what is summed."""
+        return bool(self.left & self.right & ~self.result) and bool(self.left ^ self.right)
+
+    @property
+    def pays_as_matmul(self) -> bool:
+        """Whether a matmul does better than a multiplication fused with its sum: not for matrices by vectors."""
+        is_batched = bool(self.left & self.right & self.result)
+        return self.is_matmul and (not is_batched or bool(self.left & ~self.right and self.right & ~self.left))
+
+
+def pairs(network: Network, tree: Tree) -> list[Pair]:
+    """The pairs that are contracted, in order of evaluation."""
+    if isinstance(tree, int):
+        return []
+    left, right, result = (network.result_labels(factors_of(part)) for part in (*tree, tree))
+    return [*pairs(network, tree[0]), *pairs(network, tree[1]), Pair(left, right, result)]
 
 
 def cost(network: Network, tree: Tree) -> Piece:

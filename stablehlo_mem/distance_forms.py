@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from stablehlo_mem.distances import Difference, Factor, Labels, Move, Spread, Sum, plan_contraction
+from stablehlo_mem.contract_emit import Contraction, Tensor, highest_precision, spread_over, sum_over
+from stablehlo_mem.contraction_order import Network, Piece, Tree, best_order, label_mask
+from stablehlo_mem.distances import Difference, Factor, Spread, Sum
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.build import broadcast, convert, retype, tensor, zeros
+from stablehlo_mem.ir.build import convert, index_along, ones, retype, sliced, splat, tensor, zeros
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
+
+Labels = tuple[int, ...]
 
 _SAMPLE = 256
 """Points whose mean is the shift: any point among them would do, and few are summed without loss."""
@@ -71,11 +75,14 @@ class Form:
     element: str
     floored: bool
 
-    def moves(self, term: Term, sides: str) -> tuple[Move, ...]:
-        """The contraction of a monomial."""
-        return plan_contraction(term.inputs(sides), frozenset(self.sum.out) & self.sum.full, self.sum.sizes)
+    def order(self, factors: Sequence[Sequence[int]]) -> tuple[Network, Tree]:
+        """The best order to contract factors in, of which the labels are given."""
+        kept = label_mask(self.sum.full.intersection(self.sum.out))
+        pieces = [Piece(label_mask(labels)) for labels in factors]
+        network = Network(pieces, kept, self.sum.sizes, int(dtype_bytes(self.element)))
+        return network, best_order(network, bytes_first=False)[0]
 
-    def nbytes(self, labels: Sequence[int]) -> float:
+    def nbytes(self, labels: Iterable[int]) -> float:
         """Bytes of a value along labels."""
         return math.prod(self.sum.sizes[label] for label in labels) * dtype_bytes(self.element)
 
@@ -86,6 +93,17 @@ class _Tensor:
 
     value: Any
     labels: Labels
+
+
+class _Monomial(Contraction):
+    """The contraction of tensors that are there."""
+
+    def __init__(self, network: Network, form: Form, element: Any, tensors: Sequence[_Tensor]):
+        super().__init__(network, form.sum.out, element, highest_precision())
+        self.tensors = tensors
+
+    def factor(self, index: int) -> Tensor:
+        return self.tensors[index].value, list(self.tensors[index].labels)
 
 
 class Emitter:
@@ -143,14 +161,15 @@ class Emitter:
         shape = list(points.value.type.shape)
         most = max(1, int(_SAMPLE ** (1 / len(own)) + 1e-9))
         strides = [-(-size // most) if d in own else 1 for d, size in enumerate(shape)]
-        sample = points.value if max(strides) == 1 else _slice(points.value, shape, strides)
+        sample = sliced(points.value, [0] * len(shape), shape, strides)
         counts = list(sample.type.shape)
         labels = tuple(label for label in points.labels if label in shared)
-        first = _slice(sample, [1 if d in own else size for d, size in enumerate(counts)], [1] * len(shape))
+        limits = [1 if d in own else size for d, size in enumerate(counts)]
+        first = sliced(sample, [0] * len(shape), limits, [1] * len(shape))
         first = _finite(stablehlo.reshape(self._type(labels), first))
         apart = _finite(stablehlo.subtract(sample, self._spread(_Tensor(first, labels), points.labels, counts)))
         share = self._times(apart, 1 / math.prod(counts[d] for d in own))
-        return _Tensor(stablehlo.add(first, self._sum_over(share, own)), labels)
+        return _Tensor(stablehlo.add(first, sum_over(share, own)), labels)
 
     def _squared(self, term: Term, parts: Sequence[Any]) -> Any:
         """Norms less twice the products, at least 0 or the noise; 0 between a point and itself.
@@ -173,13 +192,12 @@ class Emitter:
     def _diagonal(self, term: Term) -> Any:
         """Where both sides are the same point."""
         shape = [self.sizes[label] for label in self.form.sum.out]
-        index_type = tensor(shape, ir.IntegerType.get_signless(32))
         both: Any = None
         for pair in zip(term.difference.left.labels, term.difference.right.labels, strict=True):
             if pair[0] is None or pair[0] == pair[1]:
                 continue
             places = [self.form.sum.out.index(label) for label in pair if label is not None]
-            left, right = (stablehlo.iota(index_type, _i64(place)) for place in places)
+            left, right = (index_along(shape, place) for place in places)
             same = stablehlo.compare(left, right, stablehlo.ComparisonDirectionAttr.get("EQ"))
             both = same if both is None else stablehlo.and_(both, same)
         return both
@@ -194,44 +212,12 @@ class Emitter:
     def _contract(self, tensors: list[_Tensor]) -> Any:
         """The sum of a product of tensors, with the shape of the result."""
         out = self.form.sum.out
-        moves = plan_contraction([t.labels for t in tensors], frozenset(out) & self.form.sum.full, self.sizes)
-        missing = self.form.sum.over - set[int]().union(*(t.labels for t in tensors))
-        for move in moves:
-            tensors.append(self._do(move, [tensors[i] for i in move.operands]))
-        total = self._times(tensors[-1].value, math.prod(self.sizes[label] for label in missing))
-        return self._spread(_Tensor(total, tensors[-1].labels), out)
-
-    def _do(self, move: Move, operands: Sequence[_Tensor]) -> _Tensor:
-        if move.kind == "sum":
-            (one,) = operands
-            dims = [d for d, label in enumerate(one.labels) if label not in move.labels]
-            return _Tensor(self._sum_over(one.value, dims), move.labels)
-        if move.kind == "times":
-            return _Tensor(stablehlo.multiply(*(self._spread(t, move.labels) for t in operands)), move.labels)
-        return _Tensor(self._dot(move.labels, *operands), move.labels)
-
-    def _dot(self, labels: Labels, left: _Tensor, right: _Tensor) -> Any:
-        shared = [label for label in left.labels if label in right.labels]
-        batch = [label for label in shared if label in labels]
-        summed = [label for label in shared if label not in labels]
-        numbers = stablehlo.DotDimensionNumbers.get(
-            lhs_batching_dimensions=[left.labels.index(label) for label in batch],
-            rhs_batching_dimensions=[right.labels.index(label) for label in batch],
-            lhs_contracting_dimensions=[left.labels.index(label) for label in summed],
-            rhs_contracting_dimensions=[right.labels.index(label) for label in summed],
-        )
-        precision = ir.ArrayAttr.get([stablehlo.PrecisionAttr.get("HIGHEST")] * 2)
-        result = self._type(labels)
-        return stablehlo.dot_general(result, left.value, right.value, numbers, precision_config=precision)
-
-    def _sum_over(self, value: Any, dims: Sequence[int]) -> Any:
-        scalar = retype(value.type, ())
-        kept = [size for d, size in enumerate(value.type.shape) if d not in dims]
-        op = stablehlo.ReduceOp([retype(value.type, kept)], [value], [zeros(scalar)], ir.DenseI64ArrayAttr.get(dims))
-        block = op.regions[0].blocks.append(scalar, scalar)
-        with ir.InsertionPoint(block):
-            stablehlo.return_([stablehlo.add(*block.arguments)])
-        return op.results[0]
+        missing = self.form.sum.over.difference(*(t.labels for t in tensors))
+        network, tree = self.form.order([t.labels for t in tensors])
+        monomial = _Monomial(network, self.form, self.element, tensors)
+        value, labels = monomial.build(tree)
+        total = self._times(value, math.prod(self.sizes[label] for label in missing))
+        return monomial.laid_out(total, labels, self._type(out))
 
     def _load(self, spread: Spread) -> _Tensor:
         """A value in the element type the sums are made in, its dimensions of one element dropped."""
@@ -245,27 +231,15 @@ class Emitter:
         one = self._load(factor.spread)
         if not factor.inverse:
             return one
-        return _Tensor(stablehlo.divide(self._number(one.value.type, 1), one.value), one.labels)
+        return _Tensor(stablehlo.divide(ones(one.value.type), one.value), one.labels)
 
     def _spread(self, one: _Tensor, labels: Sequence[int], shape: Sequence[int] | None = None) -> Any:
         """A tensor repeated and transposed to lie along labels."""
         shape = [self.sizes[label] for label in labels] if shape is None else shape
-        if one.labels == tuple(labels):
-            return one.value
-        # A broadcast that also transposes is legal, but analyses and compilers see them more often apart.
-        order = sorted(range(len(one.labels)), key=lambda d: labels.index(one.labels[d]))
-        value = one.value
-        if order != sorted(order):
-            value = stablehlo.transpose(value, ir.DenseI64ArrayAttr.get(order))
-        dims = [labels.index(one.labels[d]) for d in order]
-        return value if len(dims) == len(labels) else broadcast(value, tensor(shape, self.element), dims)
+        return spread_over(one.value, one.labels, labels, tensor(shape, self.element))
 
     def _times(self, value: Any, number: float) -> Any:
-        return value if number == 1 else stablehlo.multiply(value, self._number(value.type, number))
-
-    def _number(self, mlir_type: Any, number: float) -> Any:
-        scalar = ir.FloatAttr.get(self.element, number)
-        return stablehlo.constant(ir.DenseElementsAttr.get_splat(mlir_type, scalar))
+        return value if number == 1 else stablehlo.multiply(value, splat(value.type, number))
 
     def _type(self, labels: Sequence[int]) -> Any:
         return tensor([self.sizes[label] for label in labels], self.element)
@@ -274,12 +248,3 @@ class Emitter:
 def _finite(value: Any) -> Any:
     """A value with 0 where it is not finite."""
     return stablehlo.select(stablehlo.is_finite(value), value, zeros(value.type))
-
-
-def _slice(value: Any, limits: Sequence[int], strides: Sequence[int]) -> Any:
-    starts, limits_, strides_ = (ir.DenseI64ArrayAttr.get(list(n)) for n in ([0] * len(limits), limits, strides))
-    return stablehlo.slice(value, starts, limits_, strides_)
-
-
-def _i64(value: int) -> Any:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)

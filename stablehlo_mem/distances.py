@@ -7,22 +7,18 @@ as the whole sum is taken apart, down to the smaller values that are spread over
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import math
 from collections.abc import Sequence
-from typing import Any
 
-from stablehlo_mem.ir.bindings import dense_value, ir
+from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
 from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, dot_numbers
+from stablehlo_mem.recognise import filling
 from stablehlo_mem.views import view_of
 
 FLOATS = frozenset({"f64", "f32", "bf16", "f16"})
 _MAX_DEPTH = 32
 _MAX_FACTORS = 16
 _MAX_TERMS = 4
-_SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
-"""Ops that a splat goes through, where the graph of a block does not see it: outside it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,20 +144,6 @@ def sum_at(graph: Graph, root: int) -> Sum | None:
     return Sum(terms, sizes, tuple(d for d in range(len(sizes)) if d not in over))
 
 
-def splat_number(graph: Graph, value: int) -> float | None:
-    """The number that a value repeats, if it shows a constant, of an enclosing block too."""
-    owner: Any = graph.mlir_values[view_of(graph, value).source].owner
-    while not isinstance(owner, ir.Block) and owner.operation.name in _SPREADING:
-        owner = owner.operation.operands[0].owner
-    if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.constant":
-        return None
-    constant = dense_value(owner.operation)
-    if constant is None or not constant.is_splat:
-        return None
-    attribute = constant.get_splat_value()
-    return float(ir.FloatAttr(attribute).value) if isinstance(attribute, ir.FloatAttr) else None
-
-
 def _dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
     """The labels of both operands of a dot_general, all sizes, and how many labels its result has: the first."""
     numbers = dot_numbers(graph, op)
@@ -227,8 +209,8 @@ class _Collector:
         return terms if fits and all(len(t.differences) <= 8 for t in terms) else ()
 
     def _atom(self, spread: Spread) -> Product:
-        number = splat_number(self.graph, spread.value)
-        return Product(factors=(Factor(spread),)) if number is None else Product(number)
+        number = filling(self.graph, spread.value)
+        return Product(factors=(Factor(spread),)) if number is None else Product(float(number))
 
     def _apart(self, spread: Spread, depth: int) -> Terms:
         """The products a spread value is made of; none if it is to be taken as it is."""
@@ -259,7 +241,7 @@ class _Collector:
             return (first[0].magnitude(),)
         if name == "divide":
             return self._quotient(first, parts[1])
-        exponent = splat_number(self.graph, op.operands[1]) if name == "power" else None
+        exponent = filling(self.graph, op.operands[1]) if name == "power" else None
         if name == "square" or exponent == 2.0:
             return self.times(first, first)
         # Not a product: kept only to say why the sum is left alone.
@@ -309,64 +291,3 @@ class _Collector:
             return False
         before, after = (self.graph.values[v[0]].dtype for v in (op.operands, op.results))
         return {before, after} <= FLOATS and (not wider or dtype_bytes(after) > dtype_bytes(before))
-
-
-Labels = tuple[int, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Move:
-    """One op of a contraction: `sum` over labels of the first operand, `times` or `dot` of both.
-
-    Attributes:
-        operands: positions among the inputs and, after them, the results of the moves before.
-        labels: of the result, in order.
-        sizes: of all labels of the operands.
-    """
-
-    kind: str
-    operands: tuple[int, ...]
-    labels: Labels
-    flops: float
-
-
-def plan_contraction(inputs: Sequence[Labels], out: frozenset[int], sizes: Sequence[int]) -> tuple[Move, ...]:
-    """How the product of some values is summed over all labels but `out`, smallest results first; one value is left."""
-    live = dict(enumerate(inputs))
-    moves: list[Move] = []
-
-    def do(kind: str, operands: tuple[int, ...], labels: Labels) -> None:
-        everything = set[int]().union(*(live.pop(i) for i in operands))
-        moves.append(Move(kind, operands, labels, 2.0 * math.prod(sizes[label] for label in everything)))
-        live[len(inputs) + len(moves) - 1] = labels
-
-    while True:
-        for i, labels in list(live.items()):
-            needed = out.union(*(other for j, other in live.items() if j != i))
-            if not needed.issuperset(labels):
-                do("sum", (i,), tuple(label for label in labels if label in needed))
-        if len(live) == 1:
-            return tuple(moves)
-        options = [_paired(live, a, b, out) for a, b in itertools.combinations(live, 2)]
-        do(*min(options, key=lambda option: _growth(option, live, sizes)))
-
-
-def _paired(live: dict[int, Labels], a: int, b: int, out: frozenset[int]) -> tuple[str, tuple[int, ...], Labels]:
-    """What is made of two values: the labels that nobody else needs are summed by the dot."""
-    needed = out.union(*(labels for i, labels in live.items() if i not in (a, b)))
-    left, right = live[a], live[b]
-    if set(left) <= set(right) and (needed.issuperset(right) or len(left) == len(right)):
-        return "times", (b, a), right
-    if set(right) <= set(left) and (needed.issuperset(left) or len(left) == len(right)):
-        return "times", (a, b), left
-    batch = [label for label in left if label in right and label in needed]
-    free = [[label for label in labels if label not in batch and label in needed] for labels in (left, right)]
-    if free[0] > free[1]:
-        a, b, free = b, a, free[::-1]
-    return "dot", (a, b), (*batch, *free[0], *free[1])
-
-
-def _growth(option: tuple[str, tuple[int, ...], Labels], live: dict[int, Labels], sizes: Sequence[int]) -> float:
-    """Elements of the result more than of the operands."""
-    count = [math.prod(sizes[label] for label in labels) for labels in (option[2], *(live[i] for i in option[1]))]
-    return count[0] - sum(count[1:])

@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.build import broadcast, convert, splat, tensor, zeros
+from stablehlo_mem.ir.build import broadcast, convert, splat, tensor, transposed, zeros
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.op_classes import dot_numbers
 from stablehlo_mem.recognise import index_dim, is_equality
@@ -116,8 +116,7 @@ def emit_lookup(graph: Graph, match: Match) -> Any:
 
 
 def _in_order(index: Any, dims: list[int]) -> Any:
-    order = sorted(range(len(dims)), key=lambda i: dims[i])
-    return index if order == list(range(len(dims))) else stablehlo.transpose(index, ir.DenseI64ArrayAttr.get(order))
+    return transposed(index, sorted(range(len(dims)), key=lambda i: dims[i]))
 
 
 def _wide(index: Any) -> Any:

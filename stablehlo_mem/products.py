@@ -17,7 +17,7 @@ from typing import Any
 from stablehlo_mem.contraction_order import Labels, Network, Piece, bits, joined, label_mask
 from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes
 from stablehlo_mem.op_classes import dot_numbers, integers
-from stablehlo_mem.recognise import adds, attribute, delta_dims, filling, is_alone
+from stablehlo_mem.recognise import adds, attribute, delta_dims, filling, is_alone, starts_at_zero
 from stablehlo_mem.views import view_of
 
 NO_TERMS: Mapping[int, int] = MappingProxyType({})
@@ -311,12 +311,10 @@ class _Collector:
         source = view_of(self.graph, value).source
         if math.prod(self.graph.values[source].shape) == 1:
             return source
-        op = self.graph.producer(source)
-        is_constant = op is not None and op.name == "stablehlo.constant"
-        return source if is_constant and filling(self.graph, source) is not None else None
+        return None if filling(self.graph, source) is None else source
 
     def reduce(self, op: Op, labels: Labels) -> _Part | None:
-        if len(op.operands) != 2 or not adds(op.blocks[0]) or filling(self.graph, op.operands[1]) != 0:
+        if len(op.operands) != 2 or not adds(op.blocks[0]) or not starts_at_zero(self.graph, op):
             return None
         dims = integers(self.graph, op, "dimensions")
         shape = self.graph.values[op.operands[0]].shape

@@ -8,6 +8,8 @@ from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.views import view_of
 
+_SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
+
 
 def attribute(graph: Graph, op: int, name: str) -> Any:
     """An attribute of an op, None if it has no such."""
@@ -28,15 +30,39 @@ def is_alone(graph: Graph, value: int, source: int) -> bool:
 
 
 def filling(graph: Graph, value: int) -> float | int | None:
-    """The number that a constant, or a view or conversion of one, is filled with; None if it is no such constant."""
-    op = graph.producer(view_of(graph, value).source)
-    if op is not None and op.name == "stablehlo.convert":
-        return filling(graph, op.operands[0])
-    constant = dense_value(graph.handles[op.index]) if op is not None and op.name == "stablehlo.constant" else None
+    """The number that a constant, or a view or conversion of one, is filled with; None if it is no such constant.
+
+    Constants of enclosing blocks count: canonicalisation moves those of a loop's body there.
+    """
+    owner: Any = graph.mlir_values[value].owner
+    while not isinstance(owner, ir.Block) and (owner.operation.name in _SPREADING or _keeps_numbers(owner.operation)):
+        owner = owner.operation.operands[0].owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.constant":
+        return None
+    constant = dense_value(owner.operation)
     if constant is None or not constant.is_splat:
         return None
     number: Any = constant.get_splat_value()
     return number.value if isinstance(number, (ir.FloatAttr, ir.IntegerAttr)) else None
+
+
+def _keeps_numbers(op: Any) -> bool:
+    """Whether an op converts to a wider type, or integers to floats."""
+    if op.name != "stablehlo.convert":
+        return False
+    before, after = (value.type.element_type for value in (op.operands[0], op.results[0]))
+    if isinstance(after, ir.IntegerType):
+        return after.is_signless and isinstance(before, ir.IntegerType) and 1 < before.width < after.width
+    if not isinstance(after, ir.FloatType):
+        return False
+    if isinstance(before, ir.IntegerType):
+        return before.width > 1
+    return isinstance(before, ir.FloatType) and before.width <= after.width
+
+
+def starts_at_zero(graph: Graph, reduce: Op) -> bool:
+    """Whether a reduce of one operand starts at the constant zero."""
+    return filling(graph, reduce.operands[1]) == 0
 
 
 def delta_dims(graph: Graph, mask: int) -> tuple[int, int] | None:

@@ -56,6 +56,17 @@ def test_rows_with_rows(dtype):
     assert "40x50x30" not in after
 
 
+def test_in_a_loop():
+    """The constants of its body, the zero a sum starts at among them, lie outside it."""
+
+    def fun(x, y):
+        return jax.lax.fori_loop(0, 3, lambda _, z: (0.1 * z[:, None] * y[None]).sum(-1) @ x, x)
+
+    count, wrong, after = rewritten(fun, numbers(30, 20), numbers(30, 20, seed=1))
+    assert (count, wrong) == (1, [])
+    assert "30x30x20" not in after
+
+
 def test_f64():
     with jax.enable_x64(True):
         x, y = numbers(40, 30, dtype=np.float64), numbers(50, 30, dtype=np.float64)

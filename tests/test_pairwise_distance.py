@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import stablehlo_mem as shm
-from stablehlo_mem.distances import plan_contraction
 from stablehlo_mem.ingest import emit, ingest
 from stablehlo_mem.ir.graph import entry_graph, nested_graph
 from stablehlo_mem.memory import find_peak
@@ -389,10 +388,6 @@ def laid_out(value, order, rank):
     """A value whose axes have their places in `order`, spread out to all axes."""
     value = value.transpose(np.argsort(order))
     return jnp.expand_dims(value, [i for i in range(rank) if i not in order])
-
-
-def test_contraction_of_nothing():
-    assert plan_contraction([(0, 1)], frozenset({0, 1}), (2, 3)) == ()
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])

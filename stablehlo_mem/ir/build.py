@@ -41,7 +41,7 @@ def ones(mlir_type: Any) -> Any:
     return splat(mlir_type, 1)
 
 
-def splat(mlir_type: Any, value: int) -> Any:
+def splat(mlir_type: Any, value: float) -> Any:
     """A tensor of a type filled with a number, as a constant."""
     element = mlir_type.element_type
     if isinstance(element, ir.ComplexType):
@@ -65,6 +65,26 @@ def convert(value: Any, element: Any) -> Any:
     return stablehlo.convert(tensor(value.type.shape, element), value)
 
 
+def transposed(value: Any, order: Sequence[int]) -> Any:
+    """A value with its dimensions in an order, itself if they are in it already."""
+    if list(order) == list(range(len(order))):
+        return value
+    return stablehlo.transpose(value, ir.DenseI64ArrayAttr.get(list(order)))
+
+
+def sliced(value: Any, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int]) -> Any:
+    """A slice of a value, the value itself if that is all of it."""
+    if not any(starts) and list(limits) == list(value.type.shape) and set(strides) <= {1}:
+        return value
+    return stablehlo.slice(value, *(ir.DenseI64ArrayAttr.get(list(n)) for n in (starts, limits, strides)))
+
+
+def index_along(shape: Sequence[int], dimension: int) -> Any:
+    """The i32 index of every element of a shape along a dimension."""
+    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dimension)
+    return stablehlo.iota(tensor(shape, ir.IntegerType.get_signless(32)), number)
+
+
 def _starts(value: Any, dimension: int, start: Any) -> list[Any]:
     zero = i32(0)
     return [start if d == dimension else zero for d in range(len(value.type.shape))]
@@ -85,8 +105,7 @@ def update_along(value: Any, update: Any, dimension: int, start: Any) -> Any:
 def keep_from(value: Any, dimension: int, first: Any, otherwise: Any) -> Any:
     """`value` where its index along a dimension is at least the i32 scalar `first`, else the scalar `otherwise`."""
     shape = value.type.shape
-    i32_type = ir.IntegerType.get_signless(32)
-    index = stablehlo.iota(tensor([shape[dimension]], i32_type), ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0))
+    index = index_along([shape[dimension]], 0)
     keep = stablehlo.compare(index, broadcast(first, index.type), stablehlo.ComparisonDirectionAttr.get("GE"))
     mask = broadcast(keep, tensor(shape, ir.IntegerType.get_signless(1)), [dimension])
     return stablehlo.select(mask, value, broadcast(otherwise, value.type))

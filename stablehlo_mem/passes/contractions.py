@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.contracting import Sum, contractions, emit, kernels, new_bytes, ordered, pays_as_matmul, removed
+from stablehlo_mem.contracting import Sum, emit, kernels, new_bytes, ordered, removed
+from stablehlo_mem.contraction_order import pairs
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.one_hot import Lookup, emit_lookup, match_lookup
 from stablehlo_mem.products import collect
@@ -39,7 +40,7 @@ class Contractions(RewritingPass):
             return None
         best = ordered(product, bytes_first=bytes_first)
         term = best.terms[0]
-        if not any(pays_as_matmul(*pair) for pair in contractions(term.network, term.tree)):
+        if not any(pair.pays_as_matmul for pair in pairs(term.network, term.tree)):
             return None
         return Match(
             root=root,

@@ -323,7 +323,7 @@ class _Emission:
         starts = [0] * len(shape)
         starts[window.dimension] = window.start * inner
         shape[window.dimension] = (window.start + window.size) * inner
-        return _slice(whole, starts, shape, [1] * len(shape))
+        return build.sliced(whole, starts, shape, [1] * len(shape))
 
     def rest(self, value: Any) -> Any:
         """What the slice takes of the narrowed value: all of it, but for its other dimensions and strides."""
@@ -339,9 +339,4 @@ class _Emission:
             list(integers(self.graph, root, name)) for name in ("start_indices", "limit_indices", "strides")
         )
         starts[dimension], limits[dimension] = 0, value.type.shape[dimension]
-        return _slice(value, starts, limits, strides)
-
-
-def _slice(value: Any, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int]) -> Any:
-    array = ir.DenseI64ArrayAttr.get
-    return stablehlo.slice(value, array(list(starts)), array(list(limits)), array(list(strides)))
+        return build.sliced(value, starts, limits, strides)

@@ -26,12 +26,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from stablehlo_mem.contract_emit import pair_kernels
+from stablehlo_mem.contraction_order import bits, pairs
 from stablehlo_mem.distance_forms import Emitter, Form, Term
-from stablehlo_mem.distances import FLOATS, Difference, Factor, Product, Spread, Sum, splat_number, sum_at
+from stablehlo_mem.distances import FLOATS, Difference, Factor, Product, Spread, Sum, sum_at
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
 from stablehlo_mem.ir.build import convert
 from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
 from stablehlo_mem.plan import Step
+from stablehlo_mem.recognise import adds, filling, starts_at_zero
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 from stablehlo_mem.rules.rule import Blocked
 
@@ -90,11 +93,9 @@ def _not_summed(graph: Graph, op: Op) -> Blocked | None:
     """Why a root is no sum from zero."""
     if op.name == "stablehlo.dot_general":
         return None
-    (body,) = op.blocks
-    adds = len(body.ops) == 2 and body.ops[0].name == "stablehlo.add" and body.returned == body.ops[0].results
-    if not adds or sorted(body.ops[0].operands) != sorted(body.arguments):
+    if not adds(op.blocks[0]):
         return Blocked("not-a-sum", "differences are reduced, but not by adding them up")
-    if splat_number(graph, op.operands[1]) != 0.0:
+    if not starts_at_zero(graph, op):
         return Blocked("not-from-zero", "the sum over differences does not start at the constant zero")
     return None
 
@@ -149,12 +150,13 @@ def _match(graph: Graph, root: int, found: Sum, terms: tuple[Term, ...]) -> Matc
     element = "f64" if "f64" in dtypes else "f32"
     lone = len(terms) == 1 and terms[0].is_square
     form = Form(found, terms, element, lone and _reaches_singular(graph, graph.ops[root].results[0]))
-    kernels = tuple(_kernels(form))
-    moves = [move for term in terms for _, sides in term.monomials for move in form.moves(term, sides)]
+    orders = [form.order(term.inputs(sides)) for term in terms for _, sides in term.monomials]
     sides = [term.side_labels(s) for term in terms for s in (term.difference.left, term.difference.right)]
-    if max((form.nbytes(move.labels) for move in moves), default=0) >= form.nbytes(tuple(found.full)):
+    made = [pair for network, tree in orders for pair in pairs(network, tree)]
+    whole = form.nbytes(found.full)
+    if any(form.nbytes(bits(pair.result)) >= whole for pair in made):
         return None
-    dots = sum(form.nbytes(move.labels) for move in moves if move.kind == "dot")
+    dots = sum(form.nbytes(bits(pair.result)) for pair in made if pair.is_matmul)
     # The result lives where the matmul was: its own bytes count for neither form.
     shared = form.nbytes(found.out) if lone else 0
     squared = "squared distances" if lone else "sums over differences"
@@ -162,7 +164,7 @@ def _match(graph: Graph, root: int, found: Sum, terms: tuple[Term, ...]) -> Matc
         root=root,
         removed=needed_only_by(graph, root, values),
         new_bytes=int(sum(map(form.nbytes, dict.fromkeys(sides))) + max(0, dots - shared)),
-        kernels=kernels,
+        kernels=tuple(_kernels(form)),
         numerics="relaxed",
         what=f"get {squared} {element}[{','.join(str(found.sizes[d]) for d in found.out)}] by a matmul",
         detail=form,
@@ -182,11 +184,11 @@ def _kernels(form: Form) -> Iterator[Kernel]:
         for side in {term.side_labels(s) for s in (term.difference.left, term.difference.right)}:
             yield Kernel(3 * form.nbytes(side) / width, 2 * form.nbytes(side))
         for _, sides in term.monomials:
-            labels = term.inputs(sides)
-            for move in form.moves(term, sides):
-                nbytes = sum(form.nbytes(labels[i]) for i in move.operands) + form.nbytes(move.labels)
-                labels.append(move.labels)
-                yield Kernel(move.flops, nbytes, matmul=move.kind == "dot")
+            network, tree = form.order(term.inputs(sides))
+            for factor, piece in ((factor, network.single(i)) for i, factor in enumerate(network.factors)):
+                if piece.flops:
+                    yield Kernel(piece.flops, form.nbytes(bits(factor.labels)) + form.nbytes(bits(piece.labels)))
+            yield from pair_kernels(network, tree)
         out = form.nbytes(form.sum.out)
         yield Kernel(4 * out / width, out)
 
@@ -213,5 +215,5 @@ def _reaches_singular(graph: Graph, value: int) -> bool:
 
 
 def _smooth_power(graph: Graph, op: Op) -> bool:
-    exponent = splat_number(graph, op.operands[1])
+    exponent = filling(graph, op.operands[1])
     return exponent is not None and exponent >= 1 and exponent == int(exponent)

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir.bindings import chlo, ir, same_attributes, stablehlo
-from stablehlo_mem.ir.build import broadcast, clone_with, convert, retype, splat, tensor
+from stablehlo_mem.ir.build import broadcast, clone_with, convert, retype, sliced, splat, tensor, transposed
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.op_classes import integers
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
@@ -276,10 +276,7 @@ class _Emission:
         )
         first = self.shape[dimension] - self.found.k if self.found.last else 0
         starts[dimension], limits[dimension] = part.low - first, part.high - first
-        value = elements
-        if starts != [0] * len(starts) or limits != list(value.type.shape) or strides != [1] * len(starts):
-            array = ir.DenseI64ArrayAttr.get
-            value = stablehlo.slice(value, array(starts), array(limits), array(strides))
+        value = sliced(elements, starts, limits, strides)
         return self.reversed(value) if part.reversed else value
 
     def reversed(self, value: Any) -> Any:
@@ -288,9 +285,7 @@ class _Emission:
     def sideways(self, value: Any, *, back: bool = False) -> Any:
         """The value with the sorted dimension last, or back in its place."""
         order = [self.to_last.index(d) for d in range(len(self.shape))] if back else self.to_last
-        if order == sorted(order):
-            return value
-        return stablehlo.transpose(value, ir.DenseI64ArrayAttr.get(order))
+        return transposed(value, order)
 
     def gathered(self, value: Any, indices: Any) -> Any:
         """The elements of a value at indices along the sorted dimension."""

@@ -44,14 +44,14 @@ module {
     %14 = stablehlo.subtract %arg1, %13 : tensor<6x3xf32>
     %15 = stablehlo.reduce(%arg2 init: %cst_5) applies stablehlo.add across dimensions = [1] : (tensor<8x6xf32>, tensor<f32>) -> tensor<8xf32>
     %16 = stablehlo.broadcast_in_dim %15, dims = [0] : (tensor<8xf32>) -> tensor<8x3xf32>
-    %17 = stablehlo.multiply %12, %16 : tensor<8x3xf32>
+    %17 = stablehlo.multiply %16, %12 : tensor<8x3xf32>
     %18 = stablehlo.dot_general %arg2, %14, contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST] : (tensor<8x6xf32>, tensor<6x3xf32>) -> tensor<8x3xf32>
     %19 = stablehlo.subtract %17, %18 : tensor<8x3xf32>
     %20 = stablehlo.multiply %19, %cst_1 : tensor<8x3xf32>
     %21 = stablehlo.dot_general %arg2, %12, contracting_dims = [0] x [0], precision = [HIGHEST, HIGHEST] : (tensor<8x6xf32>, tensor<8x3xf32>) -> tensor<6x3xf32>
     %22 = stablehlo.reduce(%arg2 init: %cst_5) applies stablehlo.add across dimensions = [0] : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>
     %23 = stablehlo.broadcast_in_dim %22, dims = [0] : (tensor<6xf32>) -> tensor<6x3xf32>
-    %24 = stablehlo.multiply %14, %23 : tensor<6x3xf32>
+    %24 = stablehlo.multiply %23, %14 : tensor<6x3xf32>
     %25 = stablehlo.subtract %21, %24 : tensor<6x3xf32>
     %26 = stablehlo.multiply %25, %cst_0 : tensor<6x3xf32>
     %27 = stablehlo.multiply %12, %12 : tensor<8x3xf32>
