@@ -9,15 +9,16 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.cost import fused_seconds, matmul_seconds, vector_seconds
+from stablehlo_mem.cost import fused_seconds, matmul_seconds, trip_count, vector_seconds
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.build import building
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph, op_ids
 from stablehlo_mem.memory import Peak
-from stablehlo_mem.op_classes import CLASSES, Class
+from stablehlo_mem.op_classes import CLASSES, Class, invariant_carries
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step, allows, weakest
 from stablehlo_mem.rules.rule import Blocked
 from stablehlo_mem.targets.chips import Chip
@@ -25,6 +26,8 @@ from stablehlo_mem.targets.chips import Chip
 _WORTH = 0.95
 """A form that is to save time takes at most this share of it: nearer than that the estimates tell nothing apart."""
 
+_LIKELY_TRIPS = 100
+"""How often a loop is taken to run where that is not known."""
 _MAX_ALONE = 8
 """Places that are tried one by one where all at once will not do."""
 
@@ -142,7 +145,7 @@ class RewritingPass(abc.ABC):
         return Candidate(
             step=Step(self.name, "", {"sites": sites, "bytes_first": bytes_first}),
             saved_bytes=saved_bytes,
-            added_seconds=sum(b.added_seconds([p.match for p in places if p.block is b]) for b in blocks),
+            added_seconds=sum(b.runs * b.added_seconds([p.match for p in places if p.block is b]) for b in blocks),
             numerics=numerics,
             summary=f"{first.what}{more} ({numerics}" + (f"; {source})" if source else ")"),
             otherwise=block.refusal(first.root, "no-gain", f"to {first.what} does not lower the peak"),
@@ -217,8 +220,36 @@ class _Block:
         self.graph = nested_graph(main, path)
 
     @functools.cached_property
+    def runs(self) -> int:
+        """How often the block is run: the trip counts of the loops it is in."""
+        owners = (nested_graph(self.main, self.path[:depth]) for depth in range(len(self.path)))
+        loops = ((graph, graph.ops[op]) for graph, (op, _) in zip(owners, self.path, strict=True))
+        return math.prod(trip_count(graph, op) for graph, op in loops if op.name == "stablehlo.while")
+
+    @functools.cached_property
     def seconds(self) -> tuple[float, ...]:
-        return fused_seconds(self.graph, self.chip)
+        """What each op costs in one run. Compilers take what no iteration changes out of a loop: it is run once."""
+        seconds = fused_seconds(self.graph, self.chip)
+        trips, once = self._invariant()
+        return tuple(s / trips if i in once else s for i, s in enumerate(seconds))
+
+    def _invariant(self) -> tuple[int, frozenset[int]]:
+        """How often a loop's body runs, and the ops in it that compute the same every time."""
+        if not self.path or self.path[-1][1] != 1:
+            return 1, frozenset()
+        parent = nested_graph(self.main, self.path[:-1])
+        loop = parent.ops[self.path[-1][0]]
+        if loop.name != "stablehlo.while":
+            return 1, frozenset()
+        carried = zip(self.graph.arguments, invariant_carries(loop), strict=True)
+        same = {*self.graph.captured, *(v for v, unchanged in carried if unchanged)}
+        ops: set[int] = set()
+        for op in self.graph.ops[:-1]:
+            if same.issuperset((*op.operands, *op.captures)):
+                ops.add(op.index)
+                same.update(op.results)
+        known = trip_count(parent, loop)
+        return (known if known > 1 else _LIKELY_TRIPS), frozenset(ops)
 
     def added_seconds(self, matches: Sequence[Match]) -> float:
         removed = {op for m in matches for op in m.removed}.union(*(g.removed for g in self.groups(matches)))

@@ -14,7 +14,7 @@ from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.plan import Goal, Numerics, Options, Refusal, Step
-from stablehlo_mem.search import apply, propose, search, start
+from stablehlo_mem.search import apply, cheapen, propose, search, start
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import normal, program_of, text
 
@@ -130,3 +130,60 @@ def test_a_pass_that_breaks_the_module_is_named(module, monkeypatch):
     with pytest.raises(PassError, match="split-into-loops") as info:
         apply(state, candidate, goal)
     assert info.value.before == ("split-into-loops",)
+
+
+NO_ROOM = goal_of(0)
+
+
+def times_a_vector(a, b, v):
+    return (a @ b) @ v
+
+
+def test_what_saves_time_is_done_wherever_it_is():
+    def iterated(a, b, v):
+        return jax.lax.fori_loop(0, 40, lambda _, a: a + times_a_vector(a, b, v)[:, None], a)
+
+    square, vector = np.ones((64, 64), np.float32), np.ones(64, np.float32)
+    once, often = (
+        cheapen(start(normal(program_of(f, square, square, vector)), NO_ROOM), NO_ROOM, any_peak=False)
+        for f in (times_a_vector, iterated)
+    )
+    assert [s.pass_name for s in once.steps] == [s.pass_name for s in often.steps] == ["matmul-chain"]
+    assert often.added_seconds == pytest.approx(40 * once.added_seconds, rel=0.01)
+    assert cheapen(once, NO_ROOM, any_peak=False).steps == once.steps
+
+
+def test_compilers_take_out_of_a_loop_what_no_iteration_changes():
+    def iterated(a, b, v):
+        return jax.lax.fori_loop(0, 40, lambda _, v: times_a_vector(a, b, v), v)
+
+    square, vector = np.ones((64, 64), np.float32), np.ones(64, np.float32)
+    module = normal(program_of(iterated, square, square, vector))
+    assert not cheapen(start(module, NO_ROOM), NO_ROOM, any_peak=False).steps
+
+
+def test_a_peak_may_rise_only_where_memory_is_no_matter(monkeypatch):
+    module = normal(program_of(times_a_vector, np.ones((64, 64)), np.ones((64, 64)), np.ones(64)))
+    first = start(module, NO_ROOM)
+    monkeypatch.setattr("stablehlo_mem.search._RISE", 0.0)
+    assert not cheapen(first, NO_ROOM, any_peak=False).steps
+    assert cheapen(first, NO_ROOM, any_peak=True).steps
+
+
+def layers(x, *weights):
+    for w in weights:
+        h = jax.nn.softmax(jnp.einsum("bik,bjk->bij", x, x) / 4)
+        x = jnp.tanh(jnp.einsum("bij,bjk->bik", h, x) @ w)
+    return x
+
+
+def test_where_big_values_alone_do_not_do_smaller_ones_are_taken_along():
+    batch = np.ones((64, 128, 16), np.float32)
+    module = normal(program_of(layers, batch, *[np.ones((16, 16), np.float32)] * 4))
+    tight = goal_of(batch.nbytes * 3 // 2)
+    near = propose(start(module, tight), tight)[0]
+    far = propose(start(module, tight), dataclasses.replace(tight, far=True))[0]
+    assert max(c.step.params["big_bytes"] for c in far) < min(c.step.params["big_bytes"] for c in near)
+    state, _ = search(start(module, tight), tight)
+    assert state.peak.temp_bytes <= tight.temp_bytes
+    assert len(state.steps) == 1
