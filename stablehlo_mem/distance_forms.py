@@ -41,14 +41,6 @@ class Term:
         """Whether it is a square but for the number."""
         return self.power == 2 and self.positive
 
-    @property
-    def shows_itself(self) -> bool:
-        """Whether both sides are one value, along other labels."""
-        left, right = self.difference.left, self.difference.right
-        pairs = zip(left.labels, right.labels, strict=False)
-        own = self.difference.own
-        return left.value == right.value and all(a == b or {a, b} <= own for a, b in pairs)
-
     def side_labels(self, side: Spread) -> Labels:
         """The labels of a side once it is scaled, in order."""
         own = tuple(label for label in side.labels if label is not None)
@@ -119,6 +111,8 @@ class Emitter:
         """A term with the shape of the result."""
         sides = self._sides(term)
         weights = [self._factor(f) for f in term.weights]
+        if not term.is_square:
+            weights = [self._off_diagonal(term, weight) for weight in weights]
         parts: list[Any] = []
         for _, names in term.monomials:
             chosen = [sides[name] for name in names]
@@ -135,12 +129,10 @@ class Emitter:
         left = self._load(difference.left)
         center = self._center(left, difference.shared)
         sides = {"L": self._shifted(left, center, term)}
-        if term.shows_itself:
-            other = {
-                a: b for a, b in zip(difference.left.labels, difference.right.labels, strict=True) if a is not None
-            }
+        if difference.pairs:
+            other = dict(difference.pairs)
             labels = tuple(other.get(label, label) for label in sides["L"].labels)
-            return {**sides, "R": _Tensor(sides["L"].value, tuple(d for d in labels if d is not None))}
+            return {**sides, "R": _Tensor(sides["L"].value, labels)}
         return {**sides, "R": self._shifted(self._load(difference.right), center, term)}
 
     def _shifted(self, side: _Tensor, center: _Tensor, term: Term) -> _Tensor:
@@ -180,8 +172,8 @@ class Emitter:
         result = stablehlo.subtract(norms, self._times(parts[2], 2))
         least = self._times(norms, self._noise()) if self.form.floored else zeros(norms.type)
         result = stablehlo.maximum(result, least)
-        if term.shows_itself and term.difference.own <= set(self.form.sum.out):
-            result = stablehlo.select(self._diagonal(term), zeros(result.type), result)
+        if term.difference.pairs and term.difference.own <= set(self.form.sum.out):
+            result = stablehlo.select(self._diagonal(term, self.form.sum.out), zeros(result.type), result)
         return stablehlo.select(stablehlo.is_finite(norms), result, norms)
 
     def _noise(self) -> float:
@@ -189,15 +181,19 @@ class Emitter:
         count = math.prod(self.sizes[label] for label in self.form.sum.over)
         return _EPSILON[self.form.element] * (4 + math.sqrt(count))
 
-    def _diagonal(self, term: Term) -> Any:
-        """Where both sides are the same point."""
-        shape = [self.sizes[label] for label in self.form.sum.out]
+    def _off_diagonal(self, term: Term, weight: _Tensor) -> _Tensor:
+        """A weight with 0 between a point and itself: there it met a difference of 0, so it need not cancel."""
+        if not term.difference.pairs or not term.difference.own <= set(weight.labels):
+            return weight
+        mask = self._diagonal(term, weight.labels)
+        return _Tensor(stablehlo.select(mask, zeros(weight.value.type), weight.value), weight.labels)
+
+    def _diagonal(self, term: Term, along: Labels) -> Any:
+        """Where both sides are the same point, in a value along labels."""
+        shape = [self.sizes[label] for label in along]
         both: Any = None
-        for pair in zip(term.difference.left.labels, term.difference.right.labels, strict=True):
-            if pair[0] is None or pair[0] == pair[1]:
-                continue
-            places = [self.form.sum.out.index(label) for label in pair if label is not None]
-            left, right = (index_along(shape, place) for place in places)
+        for pair in term.difference.pairs:
+            left, right = (index_along(shape, along.index(label)) for label in pair)
             same = stablehlo.compare(left, right, stablehlo.ComparisonDirectionAttr.get("EQ"))
             both = same if both is None else stablehlo.and_(both, same)
         return both

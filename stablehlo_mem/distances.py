@@ -9,13 +9,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.bindings import ir, same_attributes
 from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
 from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, dot_numbers
 from stablehlo_mem.recognise import filling
 from stablehlo_mem.views import view_of
 
 FLOATS = frozenset({"f64", "f32", "bf16", "f16"})
+_RULE = "sdy.sharding_rule"
+"""Says how an op is split: it knows its sizes."""
 _MAX_DEPTH = 32
 _MAX_FACTORS = 16
 _MAX_TERMS = 4
@@ -45,11 +47,15 @@ class Factor:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """`left - right`, each with labels that the other does not lie along."""
+    """`left - right`, each with labels that the other does not lie along.
+
+    `pairs`: where both sides are the same points, the labels of the left and the right along which these lie; else ().
+    """
 
     left: Spread
     right: Spread
     absolute: bool = False
+    pairs: tuple[tuple[int, int], ...] = ()
 
     @property
     def shared(self) -> frozenset[int]:
@@ -64,7 +70,8 @@ class Difference:
     @property
     def mirrored(self) -> Difference:
         """The same with the sign changed."""
-        return dataclasses.replace(self, left=self.right, right=self.left)
+        pairs = tuple(sorted((b, a) for a, b in self.pairs))
+        return dataclasses.replace(self, left=self.right, right=self.left, pairs=pairs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,7 +267,8 @@ class _Collector:
         """A difference of two values that lie along labels of their own, or a sum of products with differences."""
         left, right = (self.spread(v, labels) for v in op.operands)
         if left.along - right.along and right.along - left.along:
-            return (Product(differences=(Difference(left, right),)),) if sign < 0 else ()
+            pairs = self._same_points(left, right)
+            return (Product(differences=(Difference(left, right, pairs=pairs),)),) if sign < 0 else ()
         parts = [self.terms(v, labels, depth + 1) for v in op.operands]
         if not all(p.differences for terms in parts for p in terms):
             return ()
@@ -273,6 +281,30 @@ class _Collector:
                 number = merged[same].coefficient + product.coefficient
                 merged[same] = dataclasses.replace(product, coefficient=number)
         return tuple(merged) if len(merged) <= _MAX_TERMS else ()
+
+    def _same_points(self, left: Spread, right: Spread) -> tuple[tuple[int, int], ...]:
+        """The pairs of labels under which two values are the same, () if they are not."""
+        pairs: dict[int, int] = {}
+        same = self._alike(left, right, pairs, 0) and frozenset((*pairs, *pairs.values())) == left.along ^ right.along
+        return tuple(sorted(pairs.items())) if same else ()
+
+    def _alike(self, one: Spread, other: Spread, pairs: dict[int, int], depth: int) -> bool:
+        """Whether two values are, or are computed elementwise from, the same, but for their labels."""
+        if one.value == other.value:
+            labels = zip(one.labels, other.labels, strict=True)
+            return all(a == b or (None not in (a, b) and pairs.setdefault(a or 0, b or 0) == b) for a, b in labels)
+        number = filling(self.graph, one.value)
+        if number is not None:
+            return number == filling(self.graph, other.value)
+        ops = [self.graph.producer(s.value) for s in (one, other)]
+        if ops[0] is None or ops[1] is None or depth == _MAX_DEPTH or ops[0].name != ops[1].name:
+            return False
+        handles = [self.graph.handles[op.index] for op in ops if op is not None]
+        if CLASSES.get(ops[0].name) not in ELEMENTWISE or not same_attributes(handles[0], handles[1], _RULE):
+            return False
+        operands = zip(ops[0].operands, ops[1].operands, strict=True)
+        spreads = ((self.spread(a, one.labels), self.spread(b, other.labels)) for a, b in operands)
+        return all(self._alike(a, b, pairs, depth + 1) for a, b in spreads)
 
     def _outer(self, op: Op, labels: Sequence[int | None], depth: int) -> Terms:
         """A dot_general that contracts nothing multiplies."""

@@ -76,7 +76,7 @@ class Product:
         out: the labels of the result's dimensions.
         ops: those that were collected, views aside.
         written: the FLOPs, and the peak of the intermediates without the result.
-        masked: whether a mask of zeros and ones was multiplied with and is left out: 0 * inf is not 0.
+        masked: whether zeros off a diagonal were multiplied with and are left out: 0 * inf is not 0.
         negative: whether it is to be subtracted: it stands for a term of a difference.
         has_matmul: whether there is a matmul among the ops or the terms of an addition.
         terms, shared: as `collect` was asked for them.
@@ -148,7 +148,7 @@ class _Collector:
         self.scalings: list[Scaling] = []
         self.ops: list[int] = []
         self.masked = self.negative = self.has_matmul = False
-        self.level = 0
+        self.level = self.multiplied = 0
 
     def fresh(self, shape: tuple[int, ...]) -> Labels:
         """New labels for the dimensions of a shape."""
@@ -274,7 +274,9 @@ class _Collector:
 
     def spread(self, value: Value, labels: Labels) -> Piece:
         """An operand of a matmul: a broadcast is not fused."""
+        self.multiplied += 1
         piece, everything = self.visit(value.index, labels).piece, label_mask(labels)
+        self.multiplied -= 1
         if piece.labels == everything:
             return piece
         nbytes = self.nbytes(everything, value.dtype)
@@ -289,7 +291,9 @@ class _Collector:
             if self.unify(other, labels):
                 self.masked = True
                 return self.diagonal(op, one, labels)
+        self.multiplied += 1
         a, b = (self.visit(v, labels) for v in op.operands)
+        self.multiplied -= 1
         return self.join(op, a.piece, b.piece, a.piece.labels | b.piece.labels, fusible=True)
 
     def divide(self, op: Op, labels: Labels) -> _Part | None:
@@ -342,6 +346,7 @@ class _Collector:
         mask, value, other = op.operands
         if filling(self.graph, other) != 0 or not self.unify(mask, labels):
             return None
+        self.masked |= self.multiplied > 0
         return self.diagonal(op, value, labels)
 
     def diagonal(self, op: Op, value: int, labels: Labels) -> _Part:

@@ -20,6 +20,7 @@ from stablehlo_mem.passes.matmul_chain import MatmulChain
 from stablehlo_mem.passes.normalise import remove_rules
 from stablehlo_mem.plan import Options
 from stablehlo_mem.products import collect
+from stablehlo_mem.rewriting import Match
 from stablehlo_mem.rules.rule import Blocked
 from tests import textual
 from tests.support import exported, graph_of, in_f64, normal, program_of, rewrite, run, spec, text, yardstick
@@ -230,3 +231,17 @@ def test_gradients_never_build_the_product():
     assert plan.fits
     assert "2000x2000" not in str(plan.module)
     assert "while" not in str(plan.module)
+
+
+def test_zeros_off_a_diagonal_that_are_multiplied_count():
+    """0 * inf is NaN: what jnp.diag puts off the diagonal may be left out where it is summed, not in a product."""
+    graph = graph_of(program_of(lambda d, a: jnp.diag(d) @ a, numbers(8), numbers(8, 8)))
+    dot = next(op.index for op in graph.ops if op.name == "stablehlo.dot_general")
+    match = MatmulChain().match(graph, dot, bytes_first=False)
+    assert isinstance(match, Match)
+    assert match.numerics == "relaxed"
+    graph = graph_of(program_of(lambda a, b: jnp.trace(a @ b), numbers(8, 8), numbers(8, 8)))
+    total = next(op.index for op in graph.ops if op.name == "stablehlo.reduce")
+    match = MatmulChain().match(graph, total, bytes_first=False)
+    assert isinstance(match, Match)
+    assert match.numerics == "reassociate"

@@ -366,6 +366,25 @@ def test_points_that_are_not_finite_spoil_only_themselves():
     assert np.allclose(new[finite], old[finite], rtol=1e-5, atol=1e-5)
 
 
+def guarded(shape, x, lengthscale):
+    """Kernels with a huge slope at 0, of points and themselves, written in several ways."""
+    d = x[:, None] / lengthscale - x[None] / lengthscale if shape == "views" else (x[:, None] - x[None]) / lengthscale
+    return jnp.exp(-jnp.sqrt((d**2).sum(-1) + 1e-12))
+
+
+@pytest.mark.parametrize("shape", ["views", "difference"])
+def test_a_point_and_itself_need_not_cancel(shape):
+    x, lengthscale = RNG.normal(size=(60, 4)).astype(np.float32), np.full(4, 1.5, np.float32)
+    kernel = functools.partial(guarded, shape)
+    loss = jax.grad(lambda x, s: jnp.sin(kernel(x, s)).sum(), (0, 1))
+    for fun in (kernel, loss):
+        got, _ = rewritten(fun, x, lengthscale)
+        with jax.enable_x64(True):
+            exact = jax.tree.leaves(jax.jit(fun)(x.astype(np.float64), lengthscale.astype(np.float64)))
+        for one, other in zip(got, exact, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-4 * np.abs(other).max())
+
+
 def test_a_point_is_at_0_from_itself():
     x = real(50, 3)
     (new,), _ = rewritten(lambda x: squared(x, x), x)
