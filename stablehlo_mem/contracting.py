@@ -7,13 +7,14 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from stablehlo_mem.collecting import collect
 from stablehlo_mem.contract_emit import Contraction, Tensor, highest_precision, pair_kernels, sum_over
 from stablehlo_mem.contraction_order import Network, Piece, Tree, best_order, cost, factors_of
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.build import broadcast, convert, index_along, retype, splat, tensor, zeros
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
 from stablehlo_mem.op_classes import FUSIBLE, classify
-from stablehlo_mem.products import Factor, Product, Scaling, collect
+from stablehlo_mem.products import Factor, Product, Scaling
 from stablehlo_mem.recognise import attribute, filling
 from stablehlo_mem.rewriting import Kernel, needed_only_by
 from stablehlo_mem.views import View, squeezed

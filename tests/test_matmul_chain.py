@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import stablehlo_mem as shm
+from stablehlo_mem.collecting import collect
 from stablehlo_mem.cost import op_flops
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.passes.matmul_chain import MatmulChain
 from stablehlo_mem.passes.normalise import remove_rules
 from stablehlo_mem.plan import Options
-from stablehlo_mem.products import collect
 from stablehlo_mem.rewriting import Match
 from stablehlo_mem.rules.rule import Blocked
 from tests import textual
