@@ -15,7 +15,7 @@ from stablehlo_mem.cost import graph_seconds
 from stablehlo_mem.errors import BudgetError, InputError, PassError
 from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, module_bytes
-from stablehlo_mem.ir.graph import entry_graph, main_function
+from stablehlo_mem.ir.graph import main_function
 from stablehlo_mem.memory import Measured, MemoryProfile, Refused
 from stablehlo_mem.module_profile import profile_module
 from stablehlo_mem.passes import PASSES
@@ -104,12 +104,13 @@ class _Planning:
         self.seconds = 0.0
         self.normal = clone_module(program.module)
         self.cheaper = True
-        self.beginnings: dict[tuple[str, bool], State] = {}
+        self.starts: dict[str, State] = {}
+        self.cheapened: dict[str, State] = {}
 
     def run(self) -> Plan:
         with self.timed():
             normalise(self.normal)
-        original = self.measure(None, self.program.module, ())
+        original = self.compiled(self.start(self.targets[0].chip), self.program.module, ())
         best = self.fastest(original) if self.budget is None else original
         if self.budget is not None and not self.fits(original):
             for attempt in self.attempts(original):
@@ -123,9 +124,9 @@ class _Planning:
         """What saves time worth a change, if a target's compiler takes it."""
         chip = original.target.chip
         state = self.begin(chip)
-        if -state.added_seconds <= _WORTH * graph_seconds(entry_graph(self.normal), chip):
+        if -state.added_seconds <= _WORTH * graph_seconds(self.start(chip).graph, chip):
             return original
-        attempt = self.measure(state, state.module, ())
+        attempt = self.measure(state, ())
         return attempt if isinstance(attempt.measured, Measured) else original
 
     def fits(self, attempt: _Attempt) -> bool:
@@ -142,13 +143,21 @@ class _Planning:
 
     def begin(self, chip: Chip) -> State:
         """The state that searches begin from: the normal form after the steps that save time, if those are wanted."""
-        key = (chip.name, self.cheaper)
-        if key not in self.beginnings:
+        state = self.start(chip)
+        if not self.cheaper:
+            return state
+        if chip.name not in self.cheapened:
             with self.timed():
                 goal = Goal(chip, self.options, 0)
-                state = start(self.normal, goal)
-                self.beginnings[key] = cheapen(state, goal, any_peak=self.budget is None) if self.cheaper else state
-        return self.beginnings[key]
+                self.cheapened[chip.name] = cheapen(state, goal, any_peak=self.budget is None)
+        return self.cheapened[chip.name]
+
+    def start(self, chip: Chip) -> State:
+        """The program in normal form, as it is written."""
+        if chip.name not in self.starts:
+            with self.timed():
+                self.starts[chip.name] = start(self.normal, Goal(chip, self.options, 0))
+        return self.starts[chip.name]
 
     def towards_budget(self, original: _Attempt) -> Iterator[_Attempt]:
         """Static goals below the budget by as much as the compiler was seen to need more than the profile said.
@@ -165,7 +174,7 @@ class _Planning:
             state, refusals = self.search(Goal(worst.target.chip, self.options, int(goal)), frozenset(tried))
             if not state.steps or state.steps in seen:
                 break
-            attempt = worst = self.measure(state, state.module, refusals)
+            attempt = worst = self.measure(state, refusals)
             yield attempt
             seen.append(state.steps)
             reached = state.peak.temp_bytes <= goal
@@ -184,7 +193,7 @@ class _Planning:
         aim = Goal(original.target.chip, self.options, int(goal))
         for state in itertools.islice(unproven(self.begin(aim.chip), aim), _PATIENCE):
             if self.compiles + len(self.targets) <= self.options.max_compiles:
-                yield self.measure(state, state.module, ())
+                yield self.measure(state, ())
 
     def first_goal(self, original: _Attempt, room: float) -> float:
         """The room there is for temporaries; less where the compiler sees more of them than the profile does."""
@@ -200,7 +209,7 @@ class _Planning:
         between it and the last that was fast enough.
         """
         chip = original.target.chip
-        limit = _MAX_SLOWDOWN * graph_seconds(entry_graph(self.normal), chip)
+        limit = _MAX_SLOWDOWN * graph_seconds(self.start(chip).graph, chip)
         best, stalled, too_small = original.peak_bytes, 0, 0.0
         fast = float(self.begin(chip).peak.temp_bytes)
         seen: list[tuple[Step, ...]] = []
@@ -211,14 +220,14 @@ class _Planning:
             state, refusals = self.search(Goal(chip, self.options, int(goal)))
             if not state.steps:
                 return
-            if best < original.peak_bytes and graph_seconds(entry_graph(state.module), chip) > limit:
+            if best < original.peak_bytes and graph_seconds(state.graph, chip) > limit:
                 too_small = goal
                 continue
             if state.steps in seen:
                 stalled, fast = stalled + 1, goal
                 continue
             seen.append(state.steps)
-            attempt = self.measure(state, state.module, refusals)
+            attempt = self.measure(state, refusals)
             yield attempt
             stalled = stalled + 1 if attempt.peak_bytes >= best else 0
             best, fast = min(best, attempt.peak_bytes), goal
@@ -236,13 +245,14 @@ class _Planning:
         profile = profile_module(self.program.module, original.target.chip)
         return profile.argument_bytes + profile.output_bytes + profile.constant_bytes - profile.alias_bytes
 
-    def measure(self, state: State | None, module: ir.Module, refusals: tuple[Refusal, ...]) -> _Attempt:
+    def measure(self, state: State, refusals: tuple[Refusal, ...]) -> _Attempt:
+        """A state as it is handed back, compiled."""
+        module = clone_module(state.module)
+        remove_rules(module)
+        return self.compiled(state, module, refusals)
+
+    def compiled(self, state: State, module: ir.Module, refusals: tuple[Refusal, ...]) -> _Attempt:
         """Compiles for every target; the one with the highest peak speaks for all."""
-        if state is None:
-            state = State(module, start(self.normal, Goal(self.targets[0].chip, self.options, 0)).peak)
-        else:
-            module = clone_module(module)
-            remove_rules(module)
         measured = [(target, target.measure(self.program, module)) for target in self.targets]
         self.compiles += len(measured)
         attempts = [_Attempt(state, module, refusals, target, m) for target, m in measured]
@@ -275,9 +285,7 @@ class _Planning:
 
     def refusals_of(self, attempt: _Attempt) -> tuple[Refusal, ...]:
         """Why the best attempt is not smaller still."""
-        goal = Goal(attempt.target.chip, self.options, 0)
-        state = start(self.normal, goal) if not attempt.state.steps else attempt.state
-        candidates, refusals = propose(state, goal)
+        candidates, refusals = propose(attempt.state, Goal(attempt.target.chip, self.options, 0))
         return (*refusals, *(c.otherwise for c in candidates))
 
     def optimise_vjp(self, exported: Exported) -> Exported:

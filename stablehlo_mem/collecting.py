@@ -9,15 +9,14 @@ from types import MappingProxyType
 from typing import Any
 
 from stablehlo_mem.contraction_order import Labels, Piece, bits, joined, label_mask
-from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes
-from stablehlo_mem.op_classes import dot_numbers, integers
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Value, dtype_bytes
+from stablehlo_mem.op_classes import dot_labels, integers
 from stablehlo_mem.products import Factor, Product, Scaling
-from stablehlo_mem.recognise import adds, attribute, delta_dims, filling, is_alone, starts_at_zero
+from stablehlo_mem.recognise import adds, delta_dims, filling, is_alone, starts_at_zero
 from stablehlo_mem.views import view_of
 
 NO_TERMS: Mapping[int, int] = MappingProxyType({})
-_FLOATS = ("f16", "bf16", "f32", "f64")
-_ELEMENTS = frozenset({*_FLOATS, "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64"})
+_ELEMENTS = FLOATS | frozenset({"i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64"})
 _MAX_FACTORS = 96
 _MAX_LEVEL = 96
 """Ops above each other that are collected."""
@@ -127,7 +126,7 @@ class _Collector:
 
     def common_dot(self) -> int | None:
         dots = [op for op in self.ops if self.graph.ops[op].name == "stablehlo.dot_general"]
-        attributes = {str(attribute(self.graph, op, "precision_config")) for op in dots}
+        attributes = {str(self.graph.handles[op].attributes.get("precision_config", None)) for op in dots}
         return dots[0] if len(attributes) == 1 else None
 
     # Going down.
@@ -186,21 +185,13 @@ class _Collector:
         left, right, result = (self.graph.values[v] for v in (*op.operands[:2], op.results[0]))
         if not left.dtype == right.dtype == result.dtype or not all((*left.shape, *right.shape)):
             return None
-        if attribute(self.graph, op.index, "algorithm") is not None:
+        if self.graph.handles[op.index].attributes.get("algorithm", None) is not None:
             return None
         self.has_matmul = True
-        numbers: Any = dot_numbers(self.graph, op)
-        contracted = self.fresh(tuple(left.shape[d] for d in numbers.lhs_contracting_dimensions))
-        rest = list(labels)
-        batch = [rest.pop(0) for _ in numbers.lhs_batching_dimensions]
-        sides: list[Labels] = []
-        for value, batching, contracting in (
-            (left, numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions),
-            (right, numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions),
-        ):
-            known = dict(zip((*batching, *contracting), (*batch, *contracted), strict=True))
-            sides.append(tuple(known[d] if d in known else rest.pop(0) for d in range(len(value.shape))))
-        a, b = (self.spread(v, side) for v, side in zip((left, right), sides, strict=True))
+        *sides, sizes, rank = dot_labels(self.graph, op)
+        known = (*labels, *self.fresh(sizes[rank:]))
+        values = zip((left, right), sides, strict=True)
+        a, b = (self.spread(v, tuple(known[label] for label in side)) for v, side in values)
         return self.join(op, a, b, label_mask(labels), fusible=False)
 
     def spread(self, value: Value, labels: Labels) -> Piece:
@@ -228,7 +219,7 @@ class _Collector:
         return self.join(op, a.piece, b.piece, a.piece.labels | b.piece.labels, fusible=True)
 
     def divide(self, op: Op, labels: Labels) -> _Part | None:
-        scale = self.scalar(op.operands[1]) if self.element in _FLOATS else None
+        scale = self.scalar(op.operands[1]) if self.element in FLOATS else None
         return None if scale is None else self.scaled("divide", op.operands[0], labels, scale)
 
     def negate(self, op: Op, labels: Labels) -> _Part | None:
@@ -269,7 +260,7 @@ class _Collector:
     def convert(self, op: Op, labels: Labels) -> _Part | None:
         """A conversion to a wider type, to compute in that from the start, or to the same."""
         narrow, wide = (self.graph.values[v].dtype for v in (op.operands[0], op.results[0]))
-        widens = narrow in _FLOATS and wide in _FLOATS and dtype_bytes(narrow) < dtype_bytes(wide)
+        widens = narrow in FLOATS and wide in FLOATS and dtype_bytes(narrow) < dtype_bytes(wide)
         return self.visit(op.operands[0], labels) if widens or narrow == wide else None
 
     def select(self, op: Op, labels: Labels) -> _Part | None:
@@ -307,7 +298,7 @@ class _Collector:
         if term is not None:
             self.negative ^= term == 1 and op.name == "stablehlo.subtract"
             return self.visit(op.operands[term], labels)
-        if self.depth >= _MAX_DEPTH or self.element not in _FLOATS:
+        if self.depth >= _MAX_DEPTH or self.element not in FLOATS:
             return None
         inner = _Collector(self.graph, self.element, NO_TERMS, self.shared, self.depth + 1)
         own = inner.fresh(self.graph.values[op.results[0]].shape)

@@ -9,9 +9,8 @@ from typing import Any
 from stablehlo_mem.contraction_order import Labels, Network, Tree, factors_of, pairs
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.build import broadcast, convert, tensor, transposed, zeros
+from stablehlo_mem.ir.graph import NARROW_FLOATS
 from stablehlo_mem.rewriting import Kernel
-
-_NARROW = ("f16", "bf16")
 
 Tensor = tuple[Any, list[int]]
 """An MLIR value and the label of each of its dimensions."""
@@ -103,7 +102,7 @@ class Contraction(abc.ABC):
         """Elementwise, and summed at once where there is anything to sum."""
         everywhere = [*left[1], *(label for label in right[1] if label not in left[1])]
         labels = everywhere if summed else sorted(everywhere, key=lambda label: self.place.get(label, len(self.place)))
-        element = ir.F32Type.get() if summed and str(self.element) in _NARROW else self.element
+        element = ir.F32Type.get() if summed and str(self.element) in NARROW_FLOATS else self.element
         shape = [self.network.sizes[label] for label in labels]
         sides = [spread_over(convert(v, element), at, labels, tensor(shape, element)) for v, at in (left, right)]
         value = stablehlo.multiply(*sides)
@@ -123,7 +122,7 @@ class Contraction(abc.ABC):
         )
         elements = {str(value.type.element_type) for value, _ in (left, right)}
         # Compilers know matmuls of one narrow type into f32, but not of any two into any other.
-        is_known = len(elements) == 1 and elements <= set(_NARROW) and str(self.element) == "f32"
+        is_known = len(elements) == 1 and elements <= NARROW_FLOATS and str(self.element) == "f32"
         values = [value if is_known else convert(value, self.element) for value, _ in (left, right)]
         result = tensor([self.network.sizes[label] for label in labels], self.element)
         return stablehlo.dot_general(result, values[0], values[1], numbers, precision_config=self.precision), labels
@@ -145,7 +144,7 @@ def spread_over(value: Any, at: Sequence[int], labels: Sequence[int], result: An
 def sum_over(value: Any, dims: Sequence[int]) -> Any:
     """The sum over some dimensions; narrow floats are added up in f32."""
     element = value.type.element_type
-    wide = ir.F32Type.get() if str(element) in _NARROW else element
+    wide = ir.F32Type.get() if str(element) in NARROW_FLOATS else element
     scalar = tensor((), wide)
     shape = [size for d, size in enumerate(value.type.shape) if d not in dims]
     reduce = stablehlo.ReduceOp([tensor(shape, wide)], [convert(value, wide)], [zeros(scalar)], sorted(dims))

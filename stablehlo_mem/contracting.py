@@ -15,7 +15,7 @@ from stablehlo_mem.ir.build import broadcast, convert, index_along, retype, spla
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
 from stablehlo_mem.op_classes import FUSIBLE, classify
 from stablehlo_mem.products import Factor, Product, Scaling
-from stablehlo_mem.recognise import attribute, filling
+from stablehlo_mem.recognise import filling
 from stablehlo_mem.rewriting import Kernel, needed_only_by
 from stablehlo_mem.views import View, squeezed
 
@@ -196,7 +196,7 @@ class _Emitter(Contraction):
         """As all dots of the product have it; the highest where they differ or there was none."""
         if self.product.like is None:
             return highest_precision()
-        return attribute(self.graph, self.product.like, "precision_config")
+        return self.graph.handles[self.product.like].attributes.get("precision_config", None)
 
     def _placed(self) -> Mapping[int, list[Scaling]]:
         """Where each scaling is cheapest: at the smallest partial result.

@@ -9,15 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from stablehlo_mem.ir.bindings import ir, same_attributes
-from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
-from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, dot_numbers
+from stablehlo_mem.ir.bindings import RULE, ir, same_attributes
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
+from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, dot_labels
 from stablehlo_mem.recognise import filling
 from stablehlo_mem.views import view_of
 
-FLOATS = frozenset({"f64", "f32", "bf16", "f16"})
-_RULE = "sdy.sharding_rule"
-"""Says how an op is split: it knows its sizes."""
 _MAX_DEPTH = 32
 _MAX_FACTORS = 16
 _MAX_TERMS = 4
@@ -139,7 +136,7 @@ def sum_at(graph: Graph, root: int) -> Sum | None:
     if len(op.results) != 1 or graph.values[op.results[0]].dtype not in FLOATS:
         return None
     if op.name == "stablehlo.dot_general":
-        left, right, sizes, rank = _dot_labels(graph, op)
+        left, right, sizes, rank = dot_labels(graph, op)
         collector = _Collector(graph, sizes)
         terms = collector.times(collector.terms(op.operands[0], left), collector.terms(op.operands[1], right))
         return Sum(terms, sizes, tuple(range(rank))) if terms else None
@@ -149,34 +146,6 @@ def sum_at(graph: Graph, root: int) -> Sum | None:
     over = set(ir.DenseI64ArrayAttr(graph.handles[root].attributes["dimensions"]))
     terms = _Collector(graph, sizes).terms(op.operands[0], tuple(range(len(sizes))))
     return Sum(terms, sizes, tuple(d for d in range(len(sizes)) if d not in over))
-
-
-def _dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
-    """The labels of both operands of a dot_general, all sizes, and how many labels its result has: the first."""
-    numbers = dot_numbers(graph, op)
-    shapes = [graph.values[v].shape for v in op.operands]
-    batch = list(zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True))
-    summed = list(zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True))
-    labels: list[dict[int, int]] = [{}, {}]
-    sizes: list[int] = []
-
-    def add(dims: Sequence[tuple[int, int]]) -> None:
-        for side, d in dims:
-            labels[side][d] = len(sizes)
-        sizes.append(shapes[dims[0][0]][dims[0][1]])
-
-    for left, right in batch:
-        add([(0, left), (1, right)])
-    for side in (0, 1):
-        taken = {pair[side] for pair in (*batch, *summed)}
-        for d in range(len(shapes[side])):
-            if d not in taken:
-                add([(side, d)])
-    rank = len(sizes)
-    for left, right in summed:
-        add([(0, left), (1, right)])
-    ordered = [tuple(found[d] for d in sorted(found)) for found in labels]
-    return ordered[0], ordered[1], tuple(sizes), rank
 
 
 class _Collector:
@@ -300,7 +269,7 @@ class _Collector:
         if ops[0] is None or ops[1] is None or depth == _MAX_DEPTH or ops[0].name != ops[1].name:
             return False
         handles = [self.graph.handles[op.index] for op in ops if op is not None]
-        if CLASSES.get(ops[0].name) not in ELEMENTWISE or not same_attributes(handles[0], handles[1], _RULE):
+        if CLASSES.get(ops[0].name) not in ELEMENTWISE or not same_attributes(handles[0], handles[1], RULE):
             return False
         operands = zip(ops[0].operands, ops[1].operands, strict=True)
         spreads = ((self.spread(a, one.labels), self.spread(b, other.labels)) for a, b in operands)
@@ -308,7 +277,7 @@ class _Collector:
 
     def _outer(self, op: Op, labels: Sequence[int | None], depth: int) -> Terms:
         """A dot_general that contracts nothing multiplies."""
-        *sides, _, rank = _dot_labels(self.graph, op)
+        *sides, _, rank = dot_labels(self.graph, op)
         if rank != max(max(side, default=-1) for side in sides) + 1:
             return ()
         parts = [

@@ -10,13 +10,11 @@ from typing import Any
 
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.build import broadcast, convert, splat, tensor, transposed, zeros
-from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.ir.graph import FLOATS, Graph
 from stablehlo_mem.op_classes import dot_numbers
 from stablehlo_mem.recognise import index_dim, is_equality
 from stablehlo_mem.rewriting import Kernel, Match, needed_only_by
 from stablehlo_mem.views import View, squeezed, view_of
-
-_ELEMENTS = ("f16", "bf16", "f32", "f64")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +37,7 @@ def match_lookup(graph: Graph, root: int) -> Match | None:
     """The lookup that a matmul is."""
     op = graph.ops[root]
     result = graph.values[op.results[0]]
-    if result.dtype not in _ELEMENTS or not all(size for v in op.operands for size in graph.values[v].shape):
+    if result.dtype not in FLOATS or not all(size for v in op.operands for size in graph.values[v].shape):
         return None
     lookup = next((found for side in (0, 1) if (found := _lookup(graph, root, side)) is not None), None)
     if lookup is None:
@@ -51,7 +49,7 @@ def match_lookup(graph: Graph, root: int) -> Match | None:
         new_bytes=result.nbytes,
         kernels=(Kernel(0, 2 * result.nbytes), Kernel(0, 2 * result.nbytes)),
         numerics="relaxed",
-        what=f"look rows up in {result.dtype}[{','.join(map(str, graph.values[lookup.table].shape))}], of {rows}",
+        what=f"look rows up in {graph.values[lookup.table]}, of {rows}",
         detail=lookup,
     )
 

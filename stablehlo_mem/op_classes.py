@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.ir.bindings import ir, stablehlo
@@ -138,6 +139,34 @@ def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
     rows = math.prod(left.shape) // max(1, batch * depth)
     columns = math.prod(right.shape) // max(1, batch * depth)
     return rows, columns, batch, depth
+
+
+def dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
+    """The labels of both operands of a dot_general, all sizes, and how many labels its result has: the first."""
+    numbers: Any = dot_numbers(graph, op)
+    shapes = [graph.values[v].shape for v in op.operands]
+    batch = list(zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True))
+    summed = list(zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True))
+    labels: list[dict[int, int]] = [{}, {}]
+    sizes: list[int] = []
+
+    def add(dims: Sequence[tuple[int, int]]) -> None:
+        for side, d in dims:
+            labels[side][d] = len(sizes)
+        sizes.append(shapes[dims[0][0]][dims[0][1]])
+
+    for left, right in batch:
+        add([(0, left), (1, right)])
+    for side in (0, 1):
+        taken = {pair[side] for pair in (*batch, *summed)}
+        for d in range(len(shapes[side])):
+            if d not in taken:
+                add([(side, d)])
+    rank = len(sizes)
+    for left, right in summed:
+        add([(0, left), (1, right)])
+    ordered = [tuple(found[d] for d in sorted(found)) for found in labels]
+    return ordered[0], ordered[1], tuple(sizes), rank
 
 
 def _pad(size: int, tile: int) -> int:

@@ -11,12 +11,6 @@ from stablehlo_mem.views import view_of
 _SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
 
 
-def attribute(graph: Graph, op: int, name: str) -> Any:
-    """An attribute of an op, None if it has no such."""
-    found = graph.handles[op].attributes
-    return found[name] if name in found else None  # noqa: SIM401 (it has no get)
-
-
 def is_alone(graph: Graph, value: int, source: int) -> bool:
     """Whether nobody else needs a value, nor anything down to the source it is a view of."""
     while True:

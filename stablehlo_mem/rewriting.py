@@ -109,6 +109,8 @@ class RewritingPass(abc.ABC):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """A candidate for each match that removes something live at the peak, and why others are none."""
+        if goal.far:
+            return  # a match reaches as far as it does
         for depth in range(len(peak.path), -1, -1):
             block = _Block(graph, peak.path[:depth], goal.chip)
             live = {item.value: item.nbytes for item in peak.live if item.path == block.path}
@@ -302,7 +304,7 @@ class _Block:
         name = self.graph.ops[op].name.split(".")[-1]
         return Refusal(
             op=op_ids(self.main, self.path)[op],
-            value=f"{name} {value.dtype}[{','.join(map(str, value.shape))}]",
+            value=f"{name} {value}",
             nbytes=value.nbytes,
             dimension=-1,
             code=code,

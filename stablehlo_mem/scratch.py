@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
+from stablehlo_mem.ir.graph import NARROW_FLOATS, Graph, Op, dtype_bytes
 from stablehlo_mem.op_classes import (
     FUSIBLE,
     Class,
@@ -97,7 +97,7 @@ def dot_bytes(graph: Graph, chip: Chip, op: Op, split: int) -> int:
 def _upcast_bytes(graph: Graph, op: Op) -> int:
     """Bytes of the float32 copies XLA:CPU makes of a dot's operands and result in a narrower float."""
     values = [graph.values[v] for v in (*dict.fromkeys(op.operands), *op.results)]
-    return sum(2 * v.nbytes for v in values if v.dtype in ("bf16", "f16"))
+    return sum(2 * v.nbytes for v in values if v.dtype in NARROW_FLOATS)
 
 
 def transposed_operands(graph: Graph, op: Op) -> list[int]:

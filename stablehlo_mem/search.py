@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
-from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.memory import Peak, find_peak
 from stablehlo_mem.passes import PASSES, Pass
 from stablehlo_mem.passes.normalise import attach_rules
@@ -32,13 +32,14 @@ _RISE = 1.1
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """A module on the way: the steps that led to it and its static peak.
+    """A module on the way, its graph and static peak, and the steps that led to it.
 
     `first` names the first of the candidates taken, by the refusal it would have been; `added_seconds` is the estimate
     of all of them.
     """
 
     module: ir.Module
+    graph: Graph
     peak: Peak
     steps: tuple[Step, ...] = ()
     summaries: tuple[str, ...] = ()
@@ -53,7 +54,8 @@ class State:
 
 def start(module: ir.Module, goal: Goal) -> State:
     """The state before any step; `module` is in normal form and is not edited."""
-    return State(module, find_peak(entry_graph(module), goal.chip))
+    graph = entry_graph(module)
+    return State(module, graph, find_peak(graph, goal.chip))
 
 
 def cheapen(state: State, goal: Goal, *, any_peak: bool) -> State:
@@ -74,7 +76,7 @@ def cheapen(state: State, goal: Goal, *, any_peak: bool) -> State:
 
 def _cheaper(state: State, one: Pass, goal: Goal, limit: float) -> State:
     """The state after the first of a pass's steps that keeps the limit; the same if there is none."""
-    for candidate in one.cheapen(entry_graph(state.module), goal):
+    for candidate in one.cheapen(state.graph, goal):
         try:
             new = apply(state, candidate, goal)
         except PassError:
@@ -121,11 +123,10 @@ def unproven(state: State, goal: Goal) -> Iterator[State]:
 
 def propose(state: State, goal: Goal) -> tuple[list[Candidate], tuple[Refusal, ...]]:
     """All candidates at the peak, the ones to try first in front, and the refusals, largest value first."""
-    graph = entry_graph(state.module)
     candidates: list[Candidate] = []
     refusals: dict[Refusal, None] = {}
     for one in _enabled(goal):
-        for item in one.propose(graph, state.peak, goal):
+        for item in one.propose(state.graph, state.peak, goal):
             if isinstance(item, Refusal):
                 refusals[item] = None
             elif allows(goal.options, item.numerics):
@@ -217,13 +218,12 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
     except Exception as error:
         raise PassError(step.pass_name, str(error), before) from error
     attach_rules(module)
-    return State(
-        module,
-        find_peak(entry_graph(module), goal.chip),
-        (*state.steps, step),
-        (*state.summaries, f"{candidate.summary}: {_pass_of(step).describe(step)}"),
-        state.first or candidate.otherwise,
-        state.added_seconds + candidate.added_seconds,
+    return dataclasses.replace(
+        start(module, goal),
+        steps=(*state.steps, step),
+        summaries=(*state.summaries, f"{candidate.summary}: {_pass_of(step).describe(step)}"),
+        first=state.first or candidate.otherwise,
+        added_seconds=state.added_seconds + candidate.added_seconds,
     )
 
 

@@ -19,6 +19,7 @@ from jaxlib.mlir._mlir_libs._jax_mlir_ext import inlined_func_call
 from jaxlib.mlir.dialects import sdy
 
 __all__ = [
+    "RULE",
     "PassManager",
     "chlo",
     "clone_module",
@@ -46,6 +47,8 @@ __all__ = [
 ]
 
 RULES_PASS = "func.func(sdy-populate-op-sharding-rules)"
+RULE = "sdy.sharding_rule"
+"""The attribute it leaves on an op."""
 
 
 def parse_module(text: str | bytes, context: ir.Context | None = None) -> ir.Module:

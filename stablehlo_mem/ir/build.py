@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.bindings import RULE, ir, stablehlo
 
 
 @contextlib.contextmanager
@@ -114,8 +114,8 @@ def keep_from(value: Any, dimension: int, first: Any, otherwise: Any) -> Any:
 def clone_with(op: Any, operands: Sequence[Any], result_shapes: Sequence[Sequence[int]]) -> list[Any]:
     """A clone of an op at the insertion point with other operands and result shapes; its factor rule is dropped."""
     clone = op.clone().operation
-    if "sdy.sharding_rule" in clone.attributes:
-        del clone.attributes["sdy.sharding_rule"]
+    if RULE in clone.attributes:
+        del clone.attributes[RULE]
     for i, operand in enumerate(operands):
         clone.operands[i] = operand
     for result, shape in zip(clone.results, result_shapes, strict=True):

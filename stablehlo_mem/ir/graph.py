@@ -10,6 +10,9 @@ from typing import Any
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import functions, ir, source_line
 
+NARROW_FLOATS = frozenset({"bf16", "f16"})
+"""Element types whose sums are made in f32."""
+FLOATS = NARROW_FLOATS | {"f32", "f64"}
 _DTYPE_BITS = {"i1": 8, "index": 64}
 """Element types whose storage is not the number in their name: predicates take a byte."""
 
@@ -39,6 +42,10 @@ class Value:
     nbytes: int
     producer: int
     result: int
+
+    def __str__(self) -> str:
+        """Its type, for people: "f32[8,64]"."""
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

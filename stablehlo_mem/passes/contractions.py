@@ -59,4 +59,4 @@ class Contractions(RewritingPass):
 
 def _what(graph: Graph, best: Sum) -> str:
     values = [graph.values[factor.value] for factor in best.terms[0].product.factors]
-    return "contract " + " with ".join(f"{v.dtype}[{','.join(map(str, v.shape))}]" for v in values)
+    return "contract " + " with ".join(map(str, values))

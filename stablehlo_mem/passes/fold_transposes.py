@@ -20,11 +20,10 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.bindings import RULE, ir, stablehlo
 from stablehlo_mem.ir.build import zeros
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.op_classes import dot_numbers, integers, invariant_carries
-from stablehlo_mem.passes.normalise import RULE
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 from stablehlo_mem.rules.rule import Blocked
 
@@ -71,7 +70,7 @@ class FoldTransposes(RewritingPass):
             new_bytes=0,
             kernels=(Kernel(0, 2 * value.nbytes),) if folded_anyway else (),
             numerics="exact",
-            what=f"multiply {value.dtype}[{','.join(map(str, value.shape))}] without transposing it before",
+            what=f"multiply {value} without transposing it before",
             detail=tuple(uses),
         )
 

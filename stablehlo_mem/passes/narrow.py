@@ -96,7 +96,7 @@ class Narrow(RewritingPass):
             kernels=tuple(_kernel(graph, n) for n in plan.narrowed),
             numerics="exact",
             what=f"compute {plan.window.size} of {plan.window.n} along dimension {plan.window.dimension} "
-            f"of {value.dtype}[{','.join(map(str, value.shape))}]",
+            f"of {value}",
             detail=plan,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stablehlo_mem.ir.bindings import (
+    RULE,
     RULES_PASS,
     functions,
     inlined_func_call,
@@ -15,7 +16,6 @@ from stablehlo_mem.ir.bindings import (
     walk_operations,
 )
 
-RULE = "sdy.sharding_rule"
 
 
 def normalise(module: ir.Module) -> None:

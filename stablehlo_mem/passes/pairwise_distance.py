@@ -29,11 +29,10 @@ from typing import Any
 from stablehlo_mem.contract_emit import pair_kernels
 from stablehlo_mem.contraction_order import bits, pairs
 from stablehlo_mem.distance_forms import Emitter, Form, Term
-from stablehlo_mem.distances import FLOATS, Difference, Factor, Product, Spread, Sum, sum_at
-from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
+from stablehlo_mem.distances import Difference, Factor, Product, Spread, Sum, sum_at
+from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.build import convert
-from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
-from stablehlo_mem.plan import Step
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
 from stablehlo_mem.recognise import adds, filling, starts_at_zero
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 from stablehlo_mem.rules.rule import Blocked
@@ -82,11 +81,6 @@ class PairwiseDistance(RewritingPass):
             total = stablehlo.add(total, emitter.term(term))
         kind = graph.mlir_values[graph.ops[match.root].results[0]].type
         return [convert(total, kind.element_type)]
-
-    def apply(self, module: ir.Module, step: Step) -> None:
-        """As every rewriting pass; the places of a gradient then share their shifts, sides and norms."""
-        super().apply(module, step)
-        run_passes(module, "cse")
 
 
 def _not_summed(graph: Graph, op: Op) -> Blocked | None:

@@ -212,7 +212,7 @@ class _Proposals:
         data = self.graph.values[value]
         producer = self.graph.producer(value)
         name = producer.name.split(".")[-1] if producer else "argument"
-        return f"{name} {data.dtype}[{','.join(map(str, data.shape))}]"
+        return f"{name} {data}"
 
     def source(self, value: int) -> str:
         producer = self.graph.values[value].producer

@@ -25,7 +25,7 @@ from typing import Any
 
 from stablehlo_mem.ir.bindings import chlo, ir, same_attributes, stablehlo
 from stablehlo_mem.ir.build import broadcast, clone_with, convert, retype, sliced, splat, tensor, transposed
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import NARROW_FLOATS, Graph, Op
 from stablehlo_mem.op_classes import integers
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 from stablehlo_mem.rules.rule import Blocked
@@ -34,7 +34,6 @@ _LEAST = 17
 """XLA:GPU has a kernel of its own for fewer elements; it compares with `>`, which puts NaNs anywhere."""
 _SHARE = 4
 """At most one element in so many is used: partial sorts of more take as long as the sort."""
-_NARROW_FLOATS = frozenset({"bf16", "f16"})
 _NARROW_INTEGERS = frozenset({"i8", "ui8", "i16", "ui16"})
 
 
@@ -91,7 +90,6 @@ class SortToTopK(RewritingPass):
         count = math.prod(key.shape)
         nbytes = 4 * count
         taken = sum(graph.values[graph.ops[p.slice].results[0]].nbytes for p in found.parts)
-        shape = ",".join(map(str, key.shape))
         gathered = {v for i, v in enumerate(sort.operands) if _is_gathered(graph, found, sort, i)}
         kept = {key.index, *gathered}
         # What makes the key is fused with what makes the operand, if nobody else needs the operand.
@@ -105,7 +103,7 @@ class SortToTopK(RewritingPass):
                 Kernel(count * math.log2(4 * found.k), nbytes + 2 * taken),
             ),
             numerics="exact",
-            what=f"take the {'last' if found.last else 'first'} {found.k} of sorted {key.dtype}[{shape}]",
+            what=f"take the {'last' if found.last else 'first'} {found.k} of sorted {key}",
             detail=found,
             replaced=tuple(graph.ops[p.slice].results[0] for p in found.parts),
         )
@@ -130,7 +128,7 @@ def _find(graph: Graph, sort: Op) -> _TopK | Blocked | None:
     if k * _SHARE > n:
         return Blocked("too-many", f"{min(first, last)} of {n} sorted elements are used: a top-k is no cheaper")
     key = graph.values[sort.operands[order.key]].dtype
-    if key not in {"f32"} | _NARROW_INTEGERS | _NARROW_FLOATS or (key in _NARROW_FLOATS and order.plain):
+    if key not in {"f32"} | _NARROW_INTEGERS | NARROW_FLOATS or (key in NARROW_FLOATS and order.plain):
         return Blocked("no-top-k", f"the compilers find the top-k of {key} by sorting all of it")
     if not _is_stable(graph, sort) and not (order.plain and len(sort.operands) == 1):
         return Blocked("not-stable", "the sort may put equal elements in any order, a top-k puts them in one")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stablehlo_mem.ir.bindings import ir, sdy
+from stablehlo_mem.ir.bindings import RULE, ir, sdy
 from stablehlo_mem.rules.row import Row
 from stablehlo_mem.rules.rule import Dims, Rule, shardy_rule
 
@@ -16,8 +16,8 @@ def _custom_call_rule(op: Any) -> Rule | None:
     """The rule JAX itself attached to its batched LAPACK and cuSOLVER calls; any other custom call is a barrier."""
     if _is_trsm(op):
         return _solve_rule(op, ir.IntegerAttr(ir.DictAttr(op.attributes[_SIDE])["side"]).value == _LEFT)
-    rule = shardy_rule(op) if "sdy.sharding_rule" in op.attributes else None
-    if rule is None or not sdy.OpShardingRuleAttr(op.attributes["sdy.sharding_rule"]).is_custom:
+    rule = shardy_rule(op) if RULE in op.attributes else None
+    if rule is None or not sdy.OpShardingRuleAttr(op.attributes[RULE]).is_custom:
         return None
     # A factor of results only says that two dimensions may be sharded, not which part of the operands makes a part.
     made = _factors(rule.results) - _factors(rule.operands)

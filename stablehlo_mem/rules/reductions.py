@@ -7,11 +7,9 @@ from typing import Any
 
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.graph import NARROW_FLOATS
 from stablehlo_mem.rules.row import Reduction, Row, Site, clone_on_chunk
 from stablehlo_mem.rules.rule import Rule, shardy_rule
-
-_WIDER = ("bf16", "f16")
-"""Element types whose partial sums are accumulated in f32."""
 
 
 def _is_float(mlir_type: Any) -> bool:
@@ -20,7 +18,7 @@ def _is_float(mlir_type: Any) -> bool:
 
 def _wide(mlir_type: Any) -> Any:
     """The type in which partial sums of a type are accumulated."""
-    narrow = str(mlir_type.element_type) in _WIDER or str(mlir_type.element_type).startswith("f8")
+    narrow = str(mlir_type.element_type) in NARROW_FLOATS or str(mlir_type.element_type).startswith("f8")
     return build.tensor(mlir_type.shape, ir.F32Type.get()) if narrow else mlir_type
 
 

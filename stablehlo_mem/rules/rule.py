@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from stablehlo_mem.ir.bindings import sdy
+from stablehlo_mem.ir.bindings import RULE, sdy
 
 Dims = tuple[tuple[int, ...], ...]
 """For each dimension of a tensor its factor indices, major to minor."""
@@ -80,9 +80,9 @@ def elementwise_rule(rank: int, sizes: tuple[int, ...], operand_ranks: tuple[int
 
 def shardy_rule(op: Any) -> Rule | None:
     """The rule Shardy attached to an op, None if it attached none."""
-    if "sdy.sharding_rule" not in op.attributes:
+    if RULE not in op.attributes:
         return None
-    attr = sdy.OpShardingRuleAttr(op.attributes["sdy.sharding_rule"])
+    attr = sdy.OpShardingRuleAttr(op.attributes[RULE])
     blocked = [(f, "it needs the whole dimension") for f in attr.need_replication_factors]
     blocked += [(f, "it moves elements along the dimension") for f in attr.permutation_factors]
     return Rule(
