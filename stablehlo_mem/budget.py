@@ -27,6 +27,8 @@ from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
 
 Budget = int | Literal["min"] | None
+Form = Literal["quick", "small", "written"]
+"""A program a search begins from: after all steps that save time, after those in their smallest forms, as written."""
 
 _SHRINK = 0.8
 """How far below what would just fit the next static goal is set: the compilers' peaks are not smooth."""
@@ -103,9 +105,10 @@ class _Planning:
         self.compiles = 0
         self.seconds = 0.0
         self.normal = clone_module(program.module)
-        self.cheaper = True
+        self.form: Form = "quick"
         self.starts: dict[str, State] = {}
-        self.cheapened: dict[str, State] = {}
+        self.cheapened: dict[tuple[str, Form], State] = {}
+        self.searched: dict[tuple[Form, Goal, frozenset[Refusal]], tuple[State, tuple[Refusal, ...]]] = {}
 
     def run(self) -> Plan:
         with self.timed():
@@ -134,23 +137,39 @@ class _Planning:
         return within and isinstance(attempt.measured, Measured)
 
     def attempts(self, original: _Attempt) -> Iterator[_Attempt]:
-        """From the cheaper form of the program, and where that does not fit, from the program as it is."""
-        towards = self.towards_min if self.budget == "min" else self.towards_budget
-        yield from towards(original)
-        if self.begin(original.target.chip).steps:
-            self.cheaper = False
-            yield from towards(original)
+        """From one form of the program, and where that does not fit, from the others."""
+        for form in self.forms(original):
+            self.form = form
+            yield from self.towards_min(original) if self.budget == "min" else self.towards_budget(original)
+
+    def forms(self, original: _Attempt) -> list[Form]:
+        """The forms that differ, in front the first one from which the goal is reached by the static profile."""
+        chip = original.target.chip
+        found: dict[str, Form] = {}
+        for self.form in get_args(Form):
+            begun = self.begin(chip)
+            found.setdefault(begun.fingerprint if begun.steps else "", self.form)
+        forms = list(found.values())
+        if len(forms) == 1 or not isinstance(self.budget, int):
+            return forms
+        goal = Goal(chip, self.options, int(self.first_goal(original, self.room(original))))
+        for self.form in forms:
+            if self.search(goal)[0].peak.temp_bytes <= goal.temp_bytes:
+                break
+        else:
+            return forms
+        return [self.form, *(form for form in forms if form != self.form)]
 
     def begin(self, chip: Chip) -> State:
-        """The state that searches begin from: the normal form after the steps that save time, if those are wanted."""
+        """The state that searches begin from: the program's form."""
         state = self.start(chip)
-        if not self.cheaper:
+        if self.form == "written":
             return state
-        if chip.name not in self.cheapened:
+        if (chip.name, self.form) not in self.cheapened:
             with self.timed():
-                goal = Goal(chip, self.options, 0)
-                self.cheapened[chip.name] = cheapen(state, goal, any_peak=self.budget is None)
-        return self.cheapened[chip.name]
+                goal = Goal(chip, self.options, 0, bytes_first=self.form == "small")
+                self.cheapened[chip.name, self.form] = cheapen(state, goal, any_peak=self.budget is None)
+        return self.cheapened[chip.name, self.form]
 
     def start(self, chip: Chip) -> State:
         """The program in normal form, as it is written."""
@@ -165,7 +184,7 @@ class _Planning:
         Where the profile sees no way to the goal it may be too careful: the compiler judges other beginnings too.
         """
         assert isinstance(self.budget, int)
-        room = float(max(0, self.budget - self.fixed_bytes(original)))
+        room = self.room(original)
         goal, worst = self.first_goal(original, room), original
         tried: set[Refusal] = set()
         best, stalled = original.peak_bytes, 0
@@ -194,6 +213,11 @@ class _Planning:
         for state in itertools.islice(unproven(self.begin(aim.chip), aim), _PATIENCE):
             if self.compiles + len(self.targets) <= self.options.max_compiles:
                 yield self.measure(state, ())
+
+    def room(self, original: _Attempt) -> float:
+        """Bytes the budget leaves for temporaries."""
+        assert isinstance(self.budget, int)
+        return float(max(0, self.budget - self.fixed_bytes(original)))
 
     def first_goal(self, original: _Attempt, room: float) -> float:
         """The room there is for temporaries; less where the compiler sees more of them than the profile does."""
@@ -234,8 +258,11 @@ class _Planning:
 
     def search(self, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:
         begun = self.begin(goal.chip)
-        with self.timed():
-            return search(begun, goal, not_first)
+        key = self.form, goal, not_first
+        if key not in self.searched:
+            with self.timed():
+                self.searched[key] = search(begun, goal, not_first)
+        return self.searched[key]
 
     def fixed_bytes(self, original: _Attempt) -> int:
         """What no rewriting changes: arguments, outputs and constants as the target lays them out, less aliases."""

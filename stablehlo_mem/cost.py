@@ -78,8 +78,15 @@ def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
         moved = [v for v in op.results if buffers.materialised[v]]
         moved += [v for v in buffers.reads[op.index] if v in op.operands or moved]
         nbytes = min(op_bytes(graph, op, chip), sum(buffer_bytes(graph.values[v], chip) for v in moved))
-        seconds.append(max(op_flops(graph, op) / _rate(op, chip), nbytes / chip.bytes_per_second))
+        arithmetic = op_flops(graph, op) / _rate(op, chip) + _reduced_seconds(graph, op, chip)
+        seconds.append(max(arithmetic, nbytes / chip.bytes_per_second))
     return tuple(seconds)
+
+
+def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:
+    """The overhead of a reduction for each of its results."""
+    is_reduce = CLASSES.get(op.name) is Class.REDUCE
+    return chip.reduced_seconds * math.prod(graph.values[op.results[0]].shape) if is_reduce else 0.0
 
 
 def matmul_seconds(flops: float, nbytes: float, chip: Chip) -> float:

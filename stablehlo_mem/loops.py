@@ -120,6 +120,7 @@ class _Body:
         self.results: dict[Node, list[Any]] = {}
         self.slices: dict[tuple[int, int], Any] = {}
         self.starts: dict[int, Any] = {}
+        self.made: dict[int, Any] = {}
 
     def run(self, step: Any, carries: list[Any]) -> list[Any]:
         self.begin(step)
@@ -165,11 +166,23 @@ class _Body:
 
     def operand(self, node: Node, position: int, value: int, dimension: int | None) -> Any:
         if dimension is None:
-            return self.rewrite.values[value]
+            return self.whole(value)
         chunk = self.chunk_of(value, dimension)
         if not node.reducing or self.repeated is None:
             return chunk
         return self.masked(node, position, dimension, chunk)
+
+    def whole(self, value: int) -> Any:
+        """A whole value; what only shows another one is made in the step: before the loop it would be a copy."""
+        op = self.graph.producer(value)
+        row = ROWS.get(op.name) if op else None
+        if op is None or row is None or not row.view or op.index in self.rewrite.region.owned:
+            return self.rewrite.values[value]
+        if value not in self.made:
+            operands = [self.whole(v) for v in op.operands]
+            shapes = [self.graph.values[v].shape for v in op.results]
+            self.made[value] = build.clone_with(self.graph.handles[op.index], operands, shapes)[0]
+        return self.made[value]
 
     def chunk_of(self, value: int, dimension: int) -> Any:
         source = self.rewrite.region.source((value, dimension), self.phase)

@@ -54,12 +54,14 @@ class Goal:
     """What the passes are asked for: at most `temp_bytes` of temporaries, by the static profile of a chip.
 
     `far` asks for steps that take smaller values along too: they reach further from the values at the peak.
+    `bytes_first` asks for what saves time only in forms that take the least memory.
     """
 
     chip: Chip
     options: Options
     temp_bytes: int
     far: bool = False
+    bytes_first: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

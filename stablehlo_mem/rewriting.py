@@ -99,13 +99,13 @@ class RewritingPass(abc.ABC):
         found: list[_Place] = []
         for path in block_paths(graph):
             block = _Block(graph, path, goal.chip)
-            matches = [m for m in self._matches(block, bytes_first=False) if isinstance(m, Match)]
+            matches = [m for m in self._matches(block, bytes_first=goal.bytes_first) if isinstance(m, Match)]
             matches = _disjoint([m for m in matches if allows(goal.options, m.numerics)])
             found += [_Place(block, m) for m in (matches if self.always else block.paying(matches))]
         if found:
-            yield self._candidate(found, 0, bytes_first=False)
+            yield self._candidate(found, 0, bytes_first=goal.bytes_first)
         if len(found) > 1:
-            yield from (self._candidate([place], 0, bytes_first=False) for place in found[:_MAX_ALONE])
+            yield from (self._candidate([place], 0, bytes_first=goal.bytes_first) for place in found[:_MAX_ALONE])
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """A candidate for each match that removes something live at the peak, and why others are none."""

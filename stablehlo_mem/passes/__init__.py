@@ -16,6 +16,7 @@ from stablehlo_mem.passes.narrow import Narrow
 from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.passes.top_k import SortToTopK
+from stablehlo_mem.passes.unroll_reductions import UnrollReductions
 from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 
 
@@ -50,6 +51,7 @@ PASSES: tuple[Pass, ...] = (
     Contractions(),
     MatmulChain(),
     SortToTopK(),
+    UnrollReductions(),
     Narrow(),
     FoldConverts(),
     FoldTransposes(),

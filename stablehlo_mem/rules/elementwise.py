@@ -63,6 +63,6 @@ ROWS: dict[str, Row] = {
     "stablehlo.constant": Row(rule=_constant_rule, emit=_emit_constant, free=True),
     "stablehlo.iota": Row(rule=_same_shape_rule, emit=_emit_iota, free=True),
     "stablehlo.broadcast_in_dim": Row(free=True),
-    "stablehlo.reshape": Row(),
+    "stablehlo.reshape": Row(view=True),
     "stablehlo.transpose": Row(),
 }

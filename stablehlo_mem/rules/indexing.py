@@ -74,7 +74,7 @@ def _concatenate_rule(op: Any) -> Rule | None:
 
 
 ROWS: dict[str, Row] = {
-    "stablehlo.slice": Row(emit=_sized("limit_indices", of_result=True)),
+    "stablehlo.slice": Row(emit=_sized("limit_indices", of_result=True), view=True),
     "stablehlo.dynamic_slice": Row(emit=_sized("slice_sizes", of_result=True)),
     "stablehlo.dynamic_update_slice": Row(rule=_only_shared((0, 1), "a part of it is updated")),
     "stablehlo.concatenate": Row(rule=_concatenate_rule),

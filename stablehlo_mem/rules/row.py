@@ -63,9 +63,11 @@ class Row:
         emit: the op on one chunk.
         reduction: how partial results combine; None: reducing factors block.
         free: costs nothing to recompute in a loop (a broadcast, iota, splat constant).
+        view: shows its operand's elements as they lie: it may as well be in a loop that reads it whole as before it.
     """
 
     rule: Callable[[Any], Rule | None] = shardy_rule
     emit: Callable[[Site], list[Any]] = clone_on_chunk
     reduction: Reduction | None = None
     free: bool = False
+    view: bool = False

@@ -21,6 +21,7 @@ class Chip:
         step_seconds: overhead of one loop iteration.
         cache_bytes: intermediates of one step up to which a loop is as fast as it gets, 0 where size does not matter.
             On CPU half the shared cache.
+        reduced_seconds: overhead of each result of a reduction, whatever its length. XLA:CPU starts a kernel for each.
         tile: layout tile of the last two dimensions, (1, 1) where arrays are dense.
     """
 
@@ -31,6 +32,7 @@ class Chip:
     bytes_per_second: float
     step_seconds: float
     cache_bytes: int
+    reduced_seconds: float = 0.0
     tile: tuple[int, int] = (1, 1)
 
 
@@ -48,6 +50,7 @@ CHIPS: dict[str, Chip] = {
             bytes_per_second=2e10,
             step_seconds=2e-5,
             cache_bytes=16 * _MIB,
+            reduced_seconds=4e-9,
         ),
         Chip(
             name="cuda:h200",

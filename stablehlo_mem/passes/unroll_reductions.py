@@ -1,0 +1,201 @@
+"""unroll-reductions: a short dimension that exists only to be reduced is taken apart.
+
+Before:
+    %d = stablehlo.abs %s : tensor<500x10000x3xf32>
+    %l = stablehlo.reduce(%d init: %zero) applies stablehlo.add across dimensions = [2]
+After:
+    %d0 = stablehlo.abs %s0 : tensor<500x10000x1xf32>
+    %l0 = stablehlo.reshape %d0 : tensor<500x10000xf32>
+    ... likewise %l1 and %l2
+    %l = %l0 + %l1 + %l2
+
+The three-dimensional values are broadcasts of small ones, combined element by element. An element of the dimension is
+a chunk of it, so the rules of the split say how the ops run on it and how the partial results combine. What is left is
+elementwise: XLA:CPU vectorises it along the long dimension that remains, where for the short one it starts a kernel
+for every result, and reduces more than 32 elements from memory. Operands that have the short dimension last are
+transposed, so that what the kernel reads lies side by side, unless memory comes first.
+
+Refuses long dimensions, and half long ones whose results are reduced again. Leaves alone what reads operands as large
+as what is reduced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from stablehlo_mem.cost import op_flops
+from stablehlo_mem.ir import build
+from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.narrowing import GIVEN, Emission, Narrowed, Window, cut, leaves, narrowed
+from stablehlo_mem.op_classes import FUSIBLE, Class, classify, integers
+from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
+from stablehlo_mem.rules import ROWS, rule_of
+from stablehlo_mem.rules.row import Reduction
+from stablehlo_mem.rules.rule import Blocked, Node, place
+
+_LONGEST = 128
+"""A longer dimension would make too many ops."""
+_LONGEST_NESTED = 32
+"""A longer dimension is no faster one by one if its results are reduced on the fly: such a kernel is a scalar loop."""
+_MOST_OPS = 4096
+_SHARE = 0.25
+"""What is read may have so many of the elements that are reduced: where it is all of it, the reduction reads memory as it lies."""
+_GROUP = 16
+"""Elements summed before the next are: the rounding errors of long sums grow with their length."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Unrolled:
+    """A reduction over `n` elements, one at a time.
+
+    Attributes:
+        windows: of its operands, None: whole.
+        narrowed: the ops that make them.
+        turned: the values that are transposed to have the reduced dimension first.
+    """
+
+    n: int
+    windows: tuple[Window | None, ...]
+    narrowed: tuple[Narrowed, ...]
+    turned: frozenset[int]
+
+
+class UnrollReductions(RewritingPass):
+    """The pass: takes short reduced dimensions apart."""
+
+    name = "unroll-reductions"
+    roots = frozenset({"stablehlo.reduce"})
+
+    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
+        """The match at a reduction along one dimension of a value that is made of smaller ones."""
+        op = graph.ops[root]
+        node = _node(graph, op)
+        if node is None:
+            return None
+        windows = tuple(None if d is None else Window(d, node.n, GIVEN, 1) for d in node.operand_dims)
+        wanted = {v: w for v, w in zip(op.operands, windows, strict=True) if w is not None}
+        ops = narrowed(graph, root, wanted, lambda op: classify(graph, op) in _FUSED)
+        read = sum(math.prod(graph.values[v].shape) for v in leaves(graph, ops))
+        operand = graph.values[op.operands[0]]
+        if not ops or read > _SHARE * math.prod(operand.shape):
+            return None
+        if node.n > _LONGEST or node.n * len(ops) > _MOST_OPS:
+            return Blocked("too-long", f"{node.n} elements of {operand} are too many to reduce one by one")
+        if node.n > _LONGEST_NESTED and _is_reduced_again(graph, op):
+            return Blocked("reduced-again", f"the {node.n} elements of {operand} are reduced in a kernel that reduces")
+        turned = frozenset(() if bytes_first else _strided(graph, ops))
+        turned_bytes = sum(graph.values[v].nbytes for v in turned)
+        results = sum(graph.values[v].nbytes for v in op.results)
+        return Match(
+            root=root,
+            removed=needed_only_by(graph, root, leaves(graph, ops)),
+            new_bytes=turned_bytes,
+            kernels=(
+                *(Kernel(op_flops(graph, graph.ops[n.op]), 0) for n in ops),
+                Kernel(op_flops(graph, op), results),
+                Kernel(0, 2 * turned_bytes),
+            ),
+            numerics="reassociate" if _reduction().regroups(graph.handles[root]) else "exact",
+            what=f"reduce the {node.n} elements along dimension {node.operand_dims[0]} of {operand} one by one",
+            detail=_Unrolled(node.n, windows, ops, turned),
+        )
+
+    def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
+        """The partial result of every element, combined a group at a time."""
+        return _Emission(graph, graph.ops[match.root], match.detail).run()
+
+
+_FUSED = FUSIBLE | {Class.VIEW, Class.GENERATE}
+
+
+def _reduction() -> Reduction:
+    reduction = ROWS["stablehlo.reduce"].reduction
+    assert reduction is not None
+    return reduction
+
+
+def _node(graph: Graph, op: Op) -> Node | None:
+    """How a reduce runs on one element of the only dimension it reduces, None if it reduces others or cannot."""
+    shape = graph.values[op.operands[0]].shape
+    reduced = [d for d in integers(graph, op, "dimensions") if shape[d] != 1]
+    rule = rule_of(graph, op.index)
+    if rule is None or len(reduced) != 1 or not math.prod(shape):
+        return None
+    node = place(rule, op.index, rule.operands[0], reduced[0], shape[reduced[0]])
+    return node if isinstance(node, Node) and node.reducing else None
+
+
+def _is_reduced_again(graph: Graph, op: Op) -> bool:
+    """Whether a reduction's results reach another one through ops that are computed on the fly."""
+    stack, seen = [op.index], {op.index}
+    while stack:
+        users = {u for v in graph.ops[stack.pop()].results for u in graph.users[v]} - seen
+        if any(classify(graph, graph.ops[u]) is Class.REDUCE for u in users):
+            return True
+        seen |= users
+        stack += [u for u in users if classify(graph, graph.ops[u]) in _FUSED]
+    return False
+
+
+def _strided(graph: Graph, ops: Sequence[Narrowed]) -> set[int]:
+    """The values that are cut along their last dimension: an element of it is spread all over the value."""
+    made = {n.op for n in ops}
+    pairs = ((v, w) for n in ops for v, w in zip(graph.ops[n.op].operands, n.windows, strict=True))
+    cuts = {(v, w.dimension) for v, w in pairs if w is not None and graph.values[v].producer not in made}
+    shapes = ((v, d, graph.values[v].shape) for v, d in cuts)
+    return {v for v, d, shape in shapes if d == len(shape) - 1 and math.prod(shape[:d]) > 1}
+
+
+class _Emission:
+    """The new form of one reduction."""
+
+    def __init__(self, graph: Graph, root: Op, found: _Unrolled):
+        self.graph, self.root, self.found = graph, root, found
+        self.op = graph.handles[root.index]
+        self.count = len(root.results)
+        self.turned = {v: _first(graph.mlir_values[v]) for v in sorted(found.turned)}
+
+    def run(self) -> list[Any]:
+        reduction, n = _reduction(), self.found.n
+        total = reduction.initial(self.op, [self.graph.mlir_values[v] for v in self.root.operands])
+        for first in range(0, n, _GROUP):
+            group = [build.convert(v, t.type.element_type) for v, t in zip(self.element(first), total, strict=True)]
+            for k in range(first + 1, min(first + _GROUP, n)):
+                group = reduction.combine(self.op, group, self.element(k))
+            total = reduction.combine(self.op, total, group)
+        return [build.convert(v, r.type.element_type) for v, r in zip(total, self.op.results, strict=True)]
+
+    def element(self, k: int) -> list[Any]:
+        """One element of the reduced dimension of each operand, as it is."""
+        body = _Element(self.graph, self.found.narrowed, k, self.turned)
+        pairs = zip(self.root.operands[: self.count], self.found.windows, strict=False)
+        shape = self.graph.values[self.root.results[0]].shape
+        return [_reshaped(body.chunk(v, w), shape) for v, w in pairs]
+
+
+class _Element(Emission):
+    """What one element of the reduced dimension takes; transposed values are cut where they are transposed."""
+
+    def __init__(self, graph: Graph, ops: Sequence[Narrowed], k: int, turned: dict[int, Any]):
+        self.turned = turned
+        super().__init__(graph, ops, k)
+
+    def cut(self, value: int, window: Window) -> Any:
+        if value not in self.turned:
+            return super().cut(value, window)
+        row = cut(self.turned[value], dataclasses.replace(window, dimension=0), self.start)
+        return _reshaped(row, [*row.type.shape[1:], 1])
+
+
+def _reshaped(value: Any, shape: Sequence[int]) -> Any:
+    return stablehlo.reshape(build.retype(value.type, shape), value)
+
+
+def _first(value: Any) -> Any:
+    """A value with its last dimension in front."""
+    last = ir.RankedTensorType(value.type).rank - 1
+    return build.transposed(value, [last, *range(last)])
