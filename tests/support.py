@@ -14,12 +14,13 @@ from stablehlo_mem.axes import Axis, RuleBook, grow_axis
 from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
-from stablehlo_mem.passes.normalise import normalise, remove_rules
+from stablehlo_mem.passes.normalise import attach_rules, normalise, remove_rules
 from stablehlo_mem.passes.split_into_loops import Split, split
 from stablehlo_mem.plan import Step
 from stablehlo_mem.regions import Region, form_region
 from stablehlo_mem.rewriting import Match, RewritingPass, block_paths
 from stablehlo_mem.rules import ROWS
+from stablehlo_mem.rules.rule import Blocked
 
 HONEST: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
 """XLA:CPU's fusions of dots with what is around them off: they round differently at different sizes."""
@@ -27,6 +28,11 @@ HONEST: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 def spec(*shape: int, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def normals(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
+    """Normally distributed numbers: the same at every call, others for another shape or seed."""
+    return np.random.default_rng([seed, *shape]).normal(size=shape).astype(dtype)
 
 
 def exported(fun: Callable[..., Any], *specs: Any, platform: str = "cpu") -> Exported:
@@ -64,6 +70,55 @@ def rewrite(module: ir.Module, one: RewritingPass, *, bytes_first: bool = False)
         one.apply(module, Step(one.name, "", {"sites": sorted(sites), "bytes_first": bytes_first}))
         assert module.operation.verify()
     return len(sites)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewritten:
+    """A function as a rewriting pass leaves it: in how many places it was rewritten, the program, both results."""
+
+    fun: Callable[..., Any]
+    args: tuple[Any, ...]
+    count: int
+    text: str
+    new: list[np.ndarray]
+    old: list[np.ndarray]
+
+    @property
+    def same_bits(self) -> bool:
+        return all(same_bits(new, old) for new, old in zip(self.new, self.old, strict=True))
+
+    @property
+    def wrong(self) -> list[str]:
+        """What the yardstick finds wrong with the results."""
+        results = zip(self.new, self.old, in_f64(self.fun, *self.args), strict=True)
+        return [wrong for wrong in (yardstick(*three) for three in results) if wrong]
+
+
+def rewritten(one: RewritingPass, fun: Callable[..., Any], *args: Any, bytes_first: bool = False) -> Rewritten:
+    """A function rewritten wherever a pass matches, after which it must find nothing more."""
+    program = program_of(fun, *args)
+    module = normal(program)
+    count = rewrite(module, one, bytes_first=bytes_first)
+    attach_rules(module)
+    assert rewrite(module, one, bytes_first=bytes_first) == 0
+    remove_rules(module)
+    return Rewritten(fun, args, count, text(module), run(program, module, *args), run(program, None, *args))
+
+
+def matches(
+    one: RewritingPass, fun: Callable[..., Any], *args: Any, bytes_first: bool = True
+) -> list[Match | Blocked | None]:
+    """What a rewriting pass says of each op of a function that could be the root of a match."""
+    graph = graph_of(program_of(fun, *args))
+    return [one.match(graph, op.index, bytes_first=bytes_first) for op in graph.ops if op.name in one.roots]
+
+
+def refusals(
+    one: RewritingPass, fun: Callable[..., Any], *args: Any, bytes_first: bool = True
+) -> list[str | Match | None]:
+    """The same, of each refusal only its code."""
+    found = matches(one, fun, *args, bytes_first=bytes_first)
+    return [item.code if isinstance(item, Blocked) else item for item in found]
 
 
 _KEPT: list[ir.Module] = []

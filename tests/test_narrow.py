@@ -8,20 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stablehlo_mem as shm
-from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.passes.narrow import Narrow
 from stablehlo_mem.passes.normalise import attach_rules
-from stablehlo_mem.rules.rule import Blocked
-from tests import textual
-from tests.support import exported, normal, program_of, rewrite, run, same_bits, spec
+from tests.support import exported, normal, normals, program_of, refusals, rewrite, rewritten, run, same_bits, spec
 
-TEXTUAL = ("narrow_last_logits", "narrow_dynamic_rows", "narrow_into_one_part")
 PASS = Narrow()
 ONLY = shm.Options(passes=("narrow",))
-
-
-def normals(*shape):
-    return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
 
 
 CASES = {
@@ -50,29 +42,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", TEXTUAL)
-def test_textual(name):
-    expected, actual = textual.expected_and_actual(name)
-    assert actual == expected
-
-
-@pytest.mark.parametrize("name", TEXTUAL)
-def test_rewrites_its_output_no_further(name):
-    expected, _ = textual.expected_and_actual(name)
-    assert rewrite(normal(expected), PASS) == 0
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_gives_the_same_bits(name):
     f, *args = CASES[name]
     args = [np.asarray(a, np.int32) if isinstance(a, int) else a for a in args]
-    program = program_of(f, *args)
-    module = normal(program)
-    assert rewrite(module, PASS) == 1
-    for new, old in zip(run(program, module, *args), run(program, None, *args), strict=True):
-        assert same_bits(new, old)
-    attach_rules(module)
-    assert rewrite(module, PASS) == 0
+    after = rewritten(PASS, f, *args)
+    assert after.count == 1
+    assert after.same_bits
 
 
 @settings(max_examples=25, deadline=None)
@@ -92,9 +68,12 @@ def test_at_any_size(data, dtype):
     x = np.asarray(jnp.asarray(np.random.default_rng(0).integers(-9, 9, shape)).astype(dtype))
     program = program_of(f, x)
     module = normal(program)
-    for _ in shape:
-        rewrite(module, PASS)
+    taken = [(len(range(*part)) - 1) * part[2] + 1 for part in zip(starts, limits, strides, strict=True)]
+    assert rewrite(module, PASS) == any(t <= 3 / 4 * n for t, n in zip(taken, shape, strict=True))
+    for _ in shape[1:]:
         attach_rules(module)
+        rewrite(module, PASS)
+    attach_rules(module)
     assert rewrite(module, PASS) == 0
     for new, old in zip(run(program, module, x), run(program, None, x), strict=True):
         assert same_bits(new, old)
@@ -112,23 +91,16 @@ def test_at_any_size(data, dtype):
     ],
 )
 def test_refuses(f, code):
-    module = normal(program_of(f, normals(8, 8)))
-    graph = entry_graph(module)
-    (root,) = (op.index for op in graph.ops if op.name == "stablehlo.slice")
-    match = PASS.match(graph, root, bytes_first=True)
-    assert (match.code if isinstance(match, Blocked) else match) == code
+    assert refusals(PASS, f, normals(8, 8)) == [code]
 
 
 def test_works_in_loops():
     def f(x, w):
         return jax.lax.fori_loop(0, 5, lambda i, h: jnp.tanh((jnp.concatenate([h, x]) @ w)[:4]), x[:4])
 
-    args = normals(12, 8), normals(8, 8)
-    program = program_of(f, *args)
-    module = normal(program)
-    assert rewrite(module, PASS) == 1
-    for new, old in zip(run(program, module, *args), run(program, None, *args), strict=True):
-        assert same_bits(new, old)
+    after = rewritten(PASS, f, normals(12, 8), normals(8, 8))
+    assert after.count == 1
+    assert after.same_bits
 
 
 def last_logits(h, w):

@@ -3,18 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, parse_module, walk_operations
 from stablehlo_mem.passes.normalise import RULE, attach_rules, normalise, remove_rules
-from tests import textual
 from tests.support import normal, program_of, run, same_bits, text
-
-
-@pytest.mark.parametrize("name", [case for case in textual.CASES if case.startswith("normalise_")])
-def test_text(name):
-    expected, actual = textual.expected_and_actual(name)
-    assert actual == expected
 
 
 def nested_calls(x):

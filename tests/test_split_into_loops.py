@@ -14,16 +14,9 @@ from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.split_into_loops import Split, SplitIntoLoops, decode, split
 from stablehlo_mem.plan import Candidate, Goal, Options, Refusal
 from stablehlo_mem.targets.chips import CHIPS
-from tests import textual
 from tests.support import apply_split, normal, possible_splits, program_of, spec, text
 
 PASS = SplitIntoLoops()
-
-
-@pytest.mark.parametrize("name", [case for case in textual.CASES if textual.is_split(case)])
-def test_text(name):
-    expected, actual = textual.expected_and_actual(name)
-    assert actual == expected
 
 
 def proposals(fun, *args, goal_bytes=0):

@@ -8,14 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stablehlo_mem as shm
-from stablehlo_mem.ir.graph import entry_graph
-from stablehlo_mem.passes.normalise import attach_rules
 from stablehlo_mem.passes.top_k import SortToTopK
-from stablehlo_mem.rules.rule import Blocked
-from tests import textual
-from tests.support import exported, normal, program_of, rewrite, run, same_bits, spec, text
+from tests.support import exported, refusals, rewritten, spec
 
-TEXTUAL = [name for name in textual.CASES if name.startswith("top_k_of_")]
 PASS = SortToTopK()
 ONLY = shm.Options(passes=("sort-to-top-k",))
 
@@ -46,30 +41,13 @@ def data(seed, shape, dtype):
     return np.asarray(jnp.asarray(values.astype(np.float32)).astype(dtype))
 
 
-@pytest.mark.parametrize("name", TEXTUAL)
-def test_textual(name):
-    expected, actual = textual.expected_and_actual(name)
-    assert actual == expected
-
-
-@pytest.mark.parametrize("name", TEXTUAL)
-def test_rewrites_its_output_no_further(name):
-    expected, _ = textual.expected_and_actual(name)
-    assert rewrite(normal(expected), PASS) == 0
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8", "uint8", "int16", "uint16"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_gives_the_same_bits(name, dtype):
-    x = data(0, (4, 100), jnp.dtype(dtype))
-    program = program_of(FUNCTIONS[name], x)
-    module = normal(program)
-    assert rewrite(module, PASS) == 1
-    assert "stablehlo.sort" not in text(module)
-    for new, old in zip(run(program, module, x), run(program, None, x), strict=True):
-        assert same_bits(new, old)
-    attach_rules(module)
-    assert rewrite(module, PASS) == 0
+    after = rewritten(PASS, FUNCTIONS[name], data(0, (4, 100), jnp.dtype(dtype)))
+    assert after.count == 1
+    assert "stablehlo.sort" not in after.text
+    assert after.same_bits
 
 
 @settings(max_examples=25, deadline=None)
@@ -87,12 +65,9 @@ def test_at_any_size(seed, rows, columns, k, last, descending, dtype):
         taken = slice(columns - k, None) if last else slice(k)
         return tuple(sort(x, axis=1, descending=descending)[:, taken] for sort in (jnp.sort, jnp.argsort))
 
-    x = data(seed, (rows, columns), jnp.dtype(dtype))
-    program = program_of(f, x)
-    module = normal(program)
-    assert rewrite(module, PASS) >= 1
-    for new, old in zip(run(program, module, x), run(program, None, x), strict=True):
-        assert same_bits(new, old)
+    after = rewritten(PASS, f, data(seed, (rows, columns), jnp.dtype(dtype)))
+    assert after.count == 2
+    assert after.same_bits
 
 
 @pytest.mark.parametrize(
@@ -109,11 +84,7 @@ def test_at_any_size(seed, rows, columns, k, last, descending, dtype):
     ],
 )
 def test_refuses(f, dtype, code):
-    module = normal(program_of(f, np.ones((4, 100), dtype)))
-    graph = entry_graph(module)
-    (root,) = (op.index for op in graph.ops if op.name == "stablehlo.sort")
-    match = PASS.match(graph, root, bytes_first=True)
-    assert (match.code if isinstance(match, Blocked) else match) == code
+    assert refusals(PASS, f, np.ones((4, 100), dtype)) == [code]
 
 
 def neighbours(x, y):

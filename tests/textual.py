@@ -25,22 +25,32 @@ _REWRITE = re.compile(r"// rewrite ([\w-]+)( bytes first)?\n")
 _SPLIT = re.compile(r"// split (\w+) along (\d+) by (\d+)(?: from (\d+))?\n")
 
 
-def is_split(name: str) -> bool:
-    return (DIRECTORY / f"{name}.mlir").read_text().startswith("// split")
+def source_and_expected(name: str) -> tuple[str, str]:
+    source, _, expected = (DIRECTORY / f"{name}.mlir").read_text().partition(SEPARATOR)
+    return source, expected
 
 
 def expected_and_actual(name: str) -> tuple[str, str]:
-    source, _, expected = (DIRECTORY / f"{name}.mlir").read_text().partition(SEPARATOR)
+    source, expected = source_and_expected(name)
     return expected, rewritten(source)
+
+
+def rewriting(source: str) -> tuple[RewritingPass, bool] | None:
+    """The pass of a case that is a `// rewrite`, and whether bytes go first."""
+    match = _REWRITE.match(source)
+    if match is None:
+        return None
+    one = next(p for p in PASSES if p.name == match[1])
+    assert isinstance(one, RewritingPass)
+    return one, bool(match[2])
 
 
 def rewritten(source: str) -> str:
     module = parse_module(source)
     normalise(module)
-    if match := _REWRITE.match(source):
-        one = next(p for p in PASSES if p.name == match[1])
-        assert isinstance(one, RewritingPass)
-        rewrite(module, one, bytes_first=bool(match[2]))
+    if found := rewriting(source):
+        one, bytes_first = found
+        rewrite(module, one, bytes_first=bytes_first)
     elif match := _SPLIT.match(source):
         path, value = _find(module, f"stablehlo.{match[1]}")
         least = int(match[4] or 1)
@@ -59,6 +69,5 @@ def _find(module: ir.Module, name: str) -> tuple[Path, int]:
 
 
 def write(name: str, actual: str) -> None:
-    path = DIRECTORY / f"{name}.mlir"
-    source = path.read_text().partition(SEPARATOR)[0]
-    path.write_text(source + SEPARATOR + actual)
+    source, _ = source_and_expected(name)
+    (DIRECTORY / f"{name}.mlir").write_text(source + SEPARATOR + actual)

@@ -18,6 +18,7 @@ A contender that runs out of memory or time, or whose package is missing, is an 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -27,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -110,6 +111,33 @@ def fastest(contenders: Sequence[Contender], *, rounds: int = 2, **how: Any) -> 
     medians = {c.name: o.median for c, o in zip(contenders, outcomes, strict=True)}
     best = min(contenders, key=lambda c: medians[c.name] or float("inf"))
     return best, medians
+
+
+@contextlib.contextmanager
+def program_file(exported: Any) -> Iterator[str]:
+    """A plan's `jax.export.Exported` as a file for `worker.exported_execution`, while contenders run it."""
+    assert exported is not None
+    with tempfile.TemporaryDirectory(prefix="exla-") as name:
+        path = pathlib.Path(name) / "program"
+        path.write_bytes(exported.serialize())
+        yield str(path)
+
+
+def worst_error(outcomes: Mapping[str, Outcome], reference: str, tolerance: float) -> float | None:
+    """The largest difference of first outputs to the reference's, as a share of its largest value, where that ran.
+
+    Raises:
+        AssertionError: it is larger than the tolerance, so than rounding explains.
+    """
+    values = {name: outcome.outputs[0] for name, outcome in outcomes.items() if outcome.outputs}
+    if reference not in values:
+        return None
+    exact = values[reference]
+    # A vector may come as a matrix of one column; NumPy's max, unlike Python's, lets no NaN pass.
+    differences = [np.abs(value.reshape(exact.shape) - exact).max() for value in values.values()]
+    error = float(np.max(differences)) / float(np.abs(exact).max())
+    assert error <= tolerance, f"results differ by {error}"
+    return error
 
 
 def powers_of_two(lowest: int, highest: int) -> list[int]:

@@ -169,7 +169,7 @@ def execute(n: int, d: int, points: list[dict[str, Any]], rounds: int, directory
     return {
         "batch": best.arguments["batch"],
         "swept_seconds": swept,
-        "worst_error": worst_error(outcomes, best.name),
+        "worst_error": contenders.worst_error(outcomes, best.name, TOLERANCE),
         "outcomes": {name: outcome.to_json() for name, outcome in outcomes.items()},
     }
 
@@ -185,19 +185,6 @@ def judge(point: dict[str, Any], n: int, d: int, mine: Outcome, best: Outcome) -
     within = mine.grown_bytes is not None and mine.grown_bytes <= room
     ratio = mine.median / best.median if mine.seconds and best.seconds else None
     return {"grown_bytes": mine.grown_bytes, "allowed_growth_bytes": int(room), "within": within, "ratio": ratio}
-
-
-def worst_error(outcomes: dict[str, Outcome], reference: str) -> float:
-    """The largest difference to the reference, as a share of its largest value.
-
-    Raises:
-        AssertionError: it is larger than rounding explains.
-    """
-    values = {name: outcome.outputs[0] for name, outcome in outcomes.items() if outcome.outputs}
-    scale = np.abs(values[reference]).max()
-    error = max(float(np.abs(value - values[reference]).max() / scale) for value in values.values())
-    assert error <= TOLERANCE, f"results differ by {error}"
-    return error
 
 
 def check(row: dict[str, Any]) -> list[str]:

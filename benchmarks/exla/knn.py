@@ -15,7 +15,6 @@ import argparse
 import functools
 import pathlib
 import sys
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -180,7 +179,6 @@ def measure(metric: str, n: int, d: int, rounds: int) -> dict[str, Any]:
     shapes = [jax.ShapeDtypeStruct((rows, d), jnp.float32) for rows in (n, size["queries"])]
     exported = jax.export.export(jax.jit(METRICS[metric]), platforms=["cpu"])(*shapes)
     plan = shm.plan(exported, limit, target="cpu")
-    assert plan.exported is not None
     row: dict[str, Any] = {
         **size,
         "metric": metric,
@@ -193,10 +191,8 @@ def measure(metric: str, n: int, d: int, rounds: int) -> dict[str, Any]:
         "compiles": plan.compiles,
         "planning_seconds": plan.planning_seconds,
     }
-    with tempfile.TemporaryDirectory(prefix="exla-") as name:
-        program = pathlib.Path(name) / "program"
-        program.write_bytes(plan.exported.serialize())
-        return row | execute(row, {"metric": metric, **size}, str(program), rounds)
+    with contenders.program_file(plan.exported) as program:
+        return row | execute(row, {"metric": metric, **size}, program, rounds)
 
 
 def execute(row: dict[str, Any], case: dict[str, Any], program: str, rounds: int) -> dict[str, Any]:

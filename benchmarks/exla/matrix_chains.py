@@ -18,7 +18,6 @@ import functools
 import itertools
 import pathlib
 import sys
-import tempfile
 from typing import Any
 
 import jax
@@ -30,7 +29,7 @@ sys.path.append(str(pathlib.Path(__file__).parent.parent))  # as `tables.py` imp
 import record
 import tables
 from exla import contenders, worker
-from exla.contenders import Contender, Outcome
+from exla.contenders import Contender
 
 import stablehlo_mem as shm
 from stablehlo_mem.cost import op_flops, trip_count
@@ -228,35 +227,16 @@ def matmul_flops(graph: Graph) -> int:
 
 def execute(kind: str, count: int, plan: shm.Plan, rounds: int) -> dict[str, Any]:
     """Times of the chain as written, in the optimal order, and ours."""
-    assert plan.exported is not None
     size = {"kind": kind, "count": count}
-    with tempfile.TemporaryDirectory(prefix="exla-") as name:
-        program = pathlib.Path(name) / "program"
-        program.write_bytes(plan.exported.serialize())
+    with contenders.program_file(plan.exported) as program:
         entries = [
-            Contender("ours", f"{SELF}:ours", {**size, "program": str(program)}),
+            Contender("ours", f"{SELF}:ours", {**size, "program": program}),
             Contender("JAX as written", f"{SELF}:as_written", size),
             Contender("optimal order", f"{SELF}:optimal", size),
         ]
         outcomes = contenders.compare(entries, rounds=rounds)
     plain = {name: outcome.to_json() for name, outcome in outcomes.items()}
-    return {"outcomes": plain, "worst_error": worst_error(outcomes)}
-
-
-def worst_error(outcomes: dict[str, Outcome]) -> float | None:
-    """The largest difference to JAX as written, as a share of its largest value, where that ran.
-
-    Raises:
-        AssertionError: it is larger than rounding explains.
-    """
-    values = {name: outcome.outputs[0] for name, outcome in outcomes.items() if outcome.outputs}
-    if "JAX as written" not in values:
-        return None
-    reference = values["JAX as written"]
-    error = max(float(np.abs(v.reshape(reference.shape) - reference).max()) for v in values.values())
-    error /= float(np.abs(reference).max())
-    assert error <= TOLERANCE, f"results differ by {error}"
-    return error
+    return {"outcomes": plain, "worst_error": contenders.worst_error(outcomes, "JAX as written", TOLERANCE)}
 
 
 def summary(row: dict[str, Any]) -> str:

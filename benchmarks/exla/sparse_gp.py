@@ -16,7 +16,6 @@ import functools
 import importlib.util
 import pathlib
 import sys
-import tempfile
 from typing import Any
 
 import jax
@@ -207,14 +206,11 @@ def compare(sizes: dict[str, int], *, rounds: int) -> dict[str, Any]:
     """One size: planned, then trained by both, each in a process that is ended at the limit."""
     how = {"rounds": rounds, "memory_bytes": sizes["limit"], "x64": True, "timeout": 3600.0}
     n, d, m, steps = (sizes[key] for key in ("n", "d", "m", "steps"))
-    with tempfile.TemporaryDirectory(prefix="exla-") as name:
-        plan = shm.plan(export_training(n, d, m, steps), sizes["budget"], target="cpu")
-        assert plan.exported is not None
-        program = pathlib.Path(name) / "program"
-        program.write_bytes(plan.exported.serialize())
+    plan = shm.plan(export_training(n, d, m, steps), sizes["budget"], target="cpu")
+    with contenders.program_file(plan.exported) as program:
         size = {"n": n, "d": d, "m": m}
         entries = [
-            Contender("ours", f"{SELF}:ours", {**size, "program": str(program)}),
+            Contender("ours", f"{SELF}:ours", {**size, "program": program}),
             Contender("JAX as written", f"{SELF}:as_written", {**size, "steps": steps}),
         ]
         outcomes = contenders.compare(entries, **how)

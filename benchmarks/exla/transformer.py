@@ -17,7 +17,6 @@ import functools
 import multiprocessing
 import pathlib
 import sys
-import tempfile
 from typing import Any
 
 import jax
@@ -30,7 +29,7 @@ sys.path.append(str(pathlib.Path(__file__).parent.parent))  # as `tables.py` imp
 import record
 import tables
 from exla import contenders, worker
-from exla.contenders import Contender, Outcome
+from exla.contenders import Contender
 
 import stablehlo_mem as shm
 from stablehlo_mem.report import format_bytes
@@ -267,35 +266,17 @@ def execute(program: str, batch: int, length: int, others: list[Contender], roun
     function, make = PROGRAMS[program]
     exported = jax.export.export(jax.jit(function), platforms=["cpu"])(*make(batch, length))
     plan = shm.plan(exported, record.tenth_budget(shm.profile(exported, target="cpu")), target="cpu")
-    assert plan.exported is not None
     size = {"batch": batch, "length": length}
-    with tempfile.TemporaryDirectory(prefix="exla-") as name:
-        path = pathlib.Path(name) / "program"
-        path.write_bytes(plan.exported.serialize())
+    with contenders.program_file(plan.exported) as path:
         entries = [
-            Contender("ours", f"{SELF}:ours", {"program": program, **size, "path": str(path)}),
+            Contender("ours", f"{SELF}:ours", {"program": program, **size, "path": path}),
             Contender("JAX as written", f"{SELF}:as_written", {"program": program, **size}),
             *others,
         ]
         outcomes = contenders.compare(entries, rounds=rounds)
-    error = worst_error(outcomes)
+    error = contenders.worst_error(outcomes, "JAX as written", TOLERANCE)
     plain = {name: outcome.to_json() for name, outcome in outcomes.items()}
     return {"program": program, **size, "plan": plan_figures(plan), "worst_error": error, "outcomes": plain}
-
-
-def worst_error(outcomes: dict[str, Outcome]) -> float | None:
-    """The largest difference to JAX as written, as a share of its largest value, where that ran.
-
-    Raises:
-        AssertionError: it is larger than rounding explains.
-    """
-    values = {name: outcome.outputs[0] for name, outcome in outcomes.items() if outcome.outputs}
-    if "JAX as written" not in values:
-        return None
-    reference = values["JAX as written"]
-    error = max(float(np.abs(value - reference).max() / np.abs(reference).max()) for value in values.values())
-    assert error <= TOLERANCE, f"results differ by {error}"
-    return error
 
 
 def report(row: dict[str, Any]) -> None:
