@@ -10,7 +10,7 @@ from typing import Any
 
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import stablehlo
-from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.regions import Leaving, Region
 from stablehlo_mem.rules import ROWS
 from stablehlo_mem.rules.row import Reduction, Site
@@ -20,6 +20,10 @@ from stablehlo_mem.rules.rule import Node
 def emit_loops(graph: Graph, region: Region, chunk: int) -> None:
     """Rewrites the block of a graph in place, `chunk` elements of the region's axis a step; the graph is stale then."""
     _Rewrite(graph, region, chunk).run()
+
+
+def _is_used(op: Any) -> bool:
+    return any(True for result in op.results for _ in result.uses)
 
 
 def _reduction(op: Any) -> Reduction:
@@ -34,6 +38,7 @@ class _Rewrite:
     def __init__(self, graph: Graph, region: Region, chunk: int):
         self.graph, self.region, self.chunk = graph, region, chunk
         self.values = list(graph.mlir_values)
+        self.shown: set[int] = set()
 
     def run(self) -> None:
         owned = sorted(self.region.owned)
@@ -46,10 +51,13 @@ class _Rewrite:
         self.move_outside_ops(self.region.phases, anchor)
         for op in reversed(owned):
             self.erase(self.graph.handles[op])
+        for op in (self.graph.handles[index] for index in sorted(self.shown, reverse=True)):
+            if not _is_used(op):
+                op.erase()
 
     def erase(self, op: Any) -> None:
         """Erasing an op with uses would crash the process much later."""
-        if any(True for result in op.results for _ in result.uses):
+        if _is_used(op):
             raise ValueError(f"{op.name} is still used outside its loops")
         op.erase()
 
@@ -175,14 +183,19 @@ class _Body:
     def whole(self, value: int) -> Any:
         """A whole value; what only shows another one is made in the step: before the loop it would be a copy."""
         op = self.graph.producer(value)
-        row = ROWS.get(op.name) if op else None
-        if op is None or row is None or not row.view or op.index in self.rewrite.region.owned:
+        if op is None or op.index in self.rewrite.region.owned or not self.shows(op):
             return self.rewrite.values[value]
         if value not in self.made:
+            self.rewrite.shown.add(op.index)
             operands = [self.whole(v) for v in op.operands]
             shapes = [self.graph.values[v].shape for v in op.results]
             self.made[value] = build.clone_with(self.graph.handles[op.index], operands, shapes)[0]
         return self.made[value]
+
+    def shows(self, op: Op) -> bool:
+        """Whether an op's result is elements of its operand, as they lie or repeated."""
+        row = ROWS.get(op.name)
+        return row is not None and (row.view or (row.free and any(self.graph.values[v].shape for v in op.operands)))
 
     def chunk_of(self, value: int, dimension: int) -> Any:
         source = self.rewrite.region.source((value, dimension), self.phase)
