@@ -105,12 +105,22 @@ def compare(contenders: Sequence[Contender], *, rounds: int, timeout: float = 60
     return alone
 
 
-def fastest(contenders: Sequence[Contender], *, rounds: int = 2, **how: Any) -> tuple[Contender, dict[str, Any]]:
-    """The one of the lowest median, all in turn in one process; and the medians, None where there is none."""
+def fastest(
+    contenders: Sequence[Contender], *, rounds: int = 2, allowed_bytes: float = float("inf"), **how: Any
+) -> tuple[Contender, dict[str, Any]]:
+    """The one of the lowest median, all in turn in one process; and the medians, None where there is none.
+
+    Args:
+        allowed_bytes: resident memory it may add, run alone; if none keeps that, it is the one that adds the least.
+    """
     outcomes = run(contenders, rounds=rounds, **how)
     medians = {c.name: o.median for c, o in zip(contenders, outcomes, strict=True)}
-    best = min(contenders, key=lambda c: medians[c.name] or float("inf"))
-    return best, medians
+    grown: dict[str, float] = {}
+    for one in sorted(contenders, key=lambda c: medians[c.name] or float("inf")):
+        grown[one.name] = run([one], rounds=0, **how)[0].grown_bytes or float("inf")
+        if grown[one.name] <= allowed_bytes:
+            return one, medians
+    return min(contenders, key=lambda c: grown[c.name]), medians
 
 
 @contextlib.contextmanager

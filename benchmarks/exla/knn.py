@@ -197,7 +197,8 @@ def measure(metric: str, n: int, d: int, rounds: int) -> dict[str, Any]:
 
 def execute(row: dict[str, Any], case: dict[str, Any], program: str, rounds: int) -> dict[str, Any]:
     sweep = [Contender(f"lax.map {b}", f"{SELF}:lax_map", {**case, "batch": b}) for b in batches(row)]
-    best, swept = fastest(sweep, rounds=1, **HOW)
+    allowed = row["limit_bytes"] - 4 * (row["n"] + row["queries"]) * row["d"]
+    best, swept = fastest(sweep, rounds=1, allowed_bytes=allowed, **HOW)
     entries = [
         Contender("ours", f"{SELF}:ours", {**case, "program": program}),
         best,
@@ -213,7 +214,7 @@ def execute(row: dict[str, Any], case: dict[str, Any], program: str, rounds: int
         "batch": best.arguments["batch"],
         "swept_seconds": swept,
         "recall": recalls(row, outcomes),
-        "within": growth is not None and growth <= row["limit_bytes"] - 4 * (row["n"] + row["queries"]) * row["d"],
+        "within": growth is not None and growth <= allowed,
         "outcomes": {name: outcome.to_json() for name, outcome in outcomes.items()},
     }
 
