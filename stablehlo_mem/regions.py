@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from stablehlo_mem.axes import Axis, Use
-from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.op_classes import has_effect
 from stablehlo_mem.rules import ROWS
 from stablehlo_mem.rules.rule import Node
 
@@ -210,18 +210,10 @@ def _placement(graph: Graph, owned: set[int], phases: _Phases, count: int) -> di
             continue
         places = [first_use.get(v, count) for v in graph.ops[index].results]
         places += [placement[u] for v in graph.ops[index].results for u in graph.users[v] if u in placement]
-        if _has_effect(graph, index):
+        if has_effect(graph, index):
             next_effect = min([*places, next_effect])
             places = [next_effect]
         placement[index] = min(places, default=count)
         if placement[index] < phases.level[index]:
             return None
     return placement
-
-
-def _has_effect(graph: Graph, op: int) -> bool:
-    """Whether an op may do more than compute its results: a custom call that says so, or an op nobody here knows."""
-    attributes = graph.handles[op].attributes
-    if graph.ops[op].name == "stablehlo.custom_call":
-        return "has_side_effect" in attributes and ir.BoolAttr(attributes["has_side_effect"]).value
-    return not graph.ops[op].results

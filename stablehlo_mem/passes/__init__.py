@@ -14,6 +14,7 @@ from stablehlo_mem.passes.fold_transposes import FoldTransposes
 from stablehlo_mem.passes.matmul_chain import MatmulChain
 from stablehlo_mem.passes.narrow import Narrow
 from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
+from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.passes.top_k import SortToTopK
 from stablehlo_mem.passes.unroll_reductions import UnrollReductions
@@ -55,5 +56,6 @@ PASSES: tuple[Pass, ...] = (
     Narrow(),
     FoldConverts(),
     FoldTransposes(),
+    Rematerialise(),
     SplitIntoLoops(),
 )

@@ -1,0 +1,270 @@
+"""rematerialise: what a scan stores for its backward pass is computed again there from what each step began with.
+
+Before:
+    %h, %probabilities = scan(layer, %x, %weights)        a row of probabilities [12, 16, 1024, 1024] a layer
+    backward loop: %p = %probabilities[i]; ...
+After:
+    %h, %inputs = scan(layer, %x, %weights)               a row of inputs [1024, 768] a layer
+    backward loop: %p = probabilities of layer(%inputs[i], %weights[i]); ...
+
+A *stack* has a row for every step of a loop (`stacks`). A dropped one is not written any more; where a row of it was
+read, the ops of the step that made the row are repeated, on the rows of other stacks, on what the loop does not
+change, and on the carries the step began with, of which a stack is kept if none is there. As the repetition is inside
+another loop, no compiler merges it with the first. Which to drop goes by bytes over the time to compute them again:
+Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016, with the layers of a scan as segments.
+
+Refuses stacks that are used as a whole, and steps with side effects.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from stablehlo_mem.cost import fused_seconds
+from stablehlo_mem.ir import build
+from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo, walk_operations
+from stablehlo_mem.ir.carries import drop_dead_carries, with_carries
+from stablehlo_mem.ir.graph import Graph, OpId, Path, entry_graph, nested_graph, op_ids
+from stablehlo_mem.memory import Peak
+from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
+from stablehlo_mem.rewriting import block_paths
+from stablehlo_mem.rules.rule import Blocked
+from stablehlo_mem.stacks import Reader, Recomputation, Scan, find_readers, find_scan, recompute, stored
+
+_SHARES = (0.25, 0.5, 0.75, 1.0)
+"""Candidates drop at least so much of what can be dropped."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """A scan, the block it is in, and its stacks that can be dropped with the bytes they have at the peak."""
+
+    path: Path
+    graph: Graph
+    name: OpId
+    scan: Scan
+    sizes: dict[int, int]
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def body(self) -> Graph:
+        return self.graph.ops[self.scan.op].blocks[1]
+
+
+class Rematerialise:
+    """The pass."""
+
+    name = "rematerialise"
+
+    def cheapen(self, graph: Graph, goal: Goal) -> Iterator[Candidate]:
+        """Nothing: computing twice saves no time."""
+        yield from ()
+
+    def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
+        """Candidates that drop ever more of each scan's stacks that are alive at the peak."""
+        if goal.far:
+            return
+        for path in block_paths(graph):
+            block = nested_graph(graph, path)
+            for op in block.ops:
+                scan = find_scan(block, op)
+                if scan is not None:
+                    found = _find(graph, path, scan, peak)
+                    yield from found.refusals
+                    yield from _candidates(found, goal)
+
+    def describe(self, step: Step) -> str:
+        """How many stacks are dropped."""
+        dropped = step.params["dropped"]
+        return f"{len(dropped)} of {step.params['stacks']} stacks of a loop of {step.params['steps']} steps"
+
+    def tighten(self, step: Step, factor: float) -> Step | None:
+        """None: the candidates say how much can be dropped."""
+        return None
+
+    def apply(self, module: ir.Module, step: Step) -> None:
+        """Drops the stacks of a step and computes their rows again where they are read, in place."""
+        path = tuple((op, block) for op, block in step.params["path"])
+        graph = nested_graph(entry_graph(module), path)
+        scan = find_scan(graph, graph.ops[step.params["loop"]])
+        if scan is None:
+            raise ValueError("rematerialise: there is no such loop")
+        with module.context:
+            _Emission(graph, scan, step.params["dropped"]).run()
+            drop_dead_carries(module)
+        run_passes(module, "cse", "canonicalize")
+
+
+def _find(main: Graph, path: Path, scan: Scan, peak: Peak) -> _Found:
+    graph = nested_graph(main, path)
+    op, body = graph.ops[scan.op], graph.ops[scan.op].blocks[1]
+    name, source = op_ids(main, path)[op.index], graph.source(op.index)
+    live = {item.value: item.nbytes for item in peak.live if item.path == path}
+    sizes: dict[int, int] = {}
+    refusals: list[Refusal] = []
+    for carry, row in scan.rows.items():
+        value = op.results[carry]
+        nbytes = live.get(value) or live.get(op.operands[carry], 0)
+        if not nbytes or stored(body, row) in body.arguments:
+            continue
+        readers = find_readers(graph, value)
+        again = recompute(body, scan, [carry])
+        blocked = next((found for found in (readers, again) if isinstance(found, Blocked)), None)
+        if blocked is None:
+            sizes[carry] = nbytes
+        else:
+            description = f"stack {graph.values[value]}"
+            refusals.append(Refusal(name, description, nbytes, -1, blocked.code, blocked.message, source))
+    return _Found(path, graph, name, scan, sizes, tuple(refusals))
+
+
+def _candidates(found: _Found, goal: Goal) -> Iterator[Candidate]:
+    """Sets of stacks to drop, the cheapest for their bytes first."""
+    seconds = fused_seconds(found.body, goal.chip)
+    order = sorted(found.sizes, key=lambda c: (_seconds(found, [c], seconds) / found.sizes[c], c))
+    total, reached, share = sum(found.sizes.values()), 0, 0
+    for i, carry in enumerate(order):
+        reached += found.sizes[carry]
+        if reached >= _SHARES[share] * total:
+            yield _candidate(found, order[: i + 1], seconds)
+            share = next((s for s in range(share, len(_SHARES)) if _SHARES[s] * total > reached), len(_SHARES) - 1)
+
+
+def _seconds(found: _Found, dropped: Sequence[int], seconds: Sequence[float]) -> float:
+    """Time to compute the rows of all steps again."""
+    again = recompute(found.body, found.scan, dropped)
+    assert isinstance(again, Recomputation)
+    return found.scan.steps * sum(seconds[op] for op in again.ops)
+
+
+def _candidate(found: _Found, dropped: Sequence[int], seconds: Sequence[float]) -> Candidate:
+    again = recompute(found.body, found.scan, dropped)
+    assert isinstance(again, Recomputation)
+    body, scan = found.body, found.scan
+    new = scan.steps * sum(body.values[body.arguments[c]].nbytes for c in again.carries)
+    largest = max(dropped, key=lambda c: found.sizes[c])
+    loop = found.graph.ops[scan.op]
+    source = found.graph.source(scan.op)
+    what = f"{found.graph.values[loop.results[largest]]}"
+    more = f" and {len(dropped) - 1} more" if len(dropped) > 1 else ""
+    params = {"path": found.path, "loop": scan.op, "dropped": sorted(dropped), "stacks": len(scan.rows)}
+    return Candidate(
+        step=Step(Rematerialise.name, "", {**params, "steps": scan.steps}),
+        saved_bytes=sum(found.sizes[c] for c in dropped) - new,
+        added_seconds=_seconds(found, dropped, seconds),
+        numerics="exact",
+        summary=f"compute stack {what}{more} again where rows are read (exact" + (f"; {source})" if source else ")"),
+        otherwise=Refusal(
+            found.name, f"stack {what}", found.sizes[largest], -1, "no-gain", "computing it again frees nothing", source
+        ),
+    )
+
+
+class _Emission:
+    """The loop without some stacks, and their rows computed again."""
+
+    def __init__(self, graph: Graph, scan: Scan, dropped: Sequence[int]):
+        self.graph, self.scan, self.dropped = graph, scan, dropped
+        self.loop = graph.ops[scan.op]
+        self.body = self.loop.blocks[1]
+        again = recompute(self.body, scan, dropped)
+        if isinstance(again, Blocked):
+            raise ValueError(f"rematerialise: {again.message}")
+        self.again = again
+
+    def run(self) -> None:
+        sites = self.sites()
+        handle = self.graph.handles[self.scan.op]
+        outside = dict(zip(self.body.arguments, handle.operands, strict=True))
+        outside.update({v: self.graph.mlir_values[f] for v, f in self.captured()})
+        self.outside = {v: value for v, value in outside.items() if v not in self.changing()}
+        self.results = self.with_inputs(handle)
+        for (_, index), readers in sites.items():
+            self.repeat(index, readers)
+
+    def captured(self) -> Iterator[tuple[int, int]]:
+        yield from zip(self.body.captured, self.body.captured_from, strict=True)
+
+    def changing(self) -> set[int]:
+        """The body's arguments that differ from step to step."""
+        return {v for v, same in zip(self.body.arguments, self.scan.invariant, strict=True) if not same}
+
+    def sites(self) -> dict[tuple[Path, Any], list[tuple[int, Any]]]:
+        """The readers of dropped stacks, each with its stack: together those that read the same row."""
+        found: dict[tuple[Path, Any], list[tuple[int, Any]]] = {}
+        for carry in self.dropped:
+            readers = find_readers(self.graph, self.loop.results[carry])
+            if isinstance(readers, Blocked):
+                raise ValueError(f"rematerialise: {readers.message}")
+            for reader in readers:
+                handle = self.handle(reader)
+                found.setdefault((reader.path, handle.operands[1]), []).append((carry, handle))
+        return found
+
+    def handle(self, reader: Reader) -> Any:
+        return nested_graph(self.graph, reader.path).handles[reader.op]
+
+    def with_inputs(self, handle: Any) -> dict[int, Any]:
+        """The loop with stacks of the carries that are needed: for each value of the body the stack it lies in."""
+        steps = self.scan.steps
+        arguments = {c: self.body.mlir_values[self.body.arguments[c]] for c in self.again.carries}
+        types = [build.retype(a.type, [steps, *a.type.shape]) for a in arguments.values()]
+        with build.building(handle, handle.location):
+            added = [build.broadcast(build.zeros(build.retype(t, ())), t) for t in types]
+        new = with_carries(handle, [True] * len(self.loop.results), added) if added else handle
+        body = new.regions[1].blocks[0]
+        end = body.operations[len(body.operations) - 1].operation
+        first = len(self.loop.results)
+        for i, argument in enumerate(arguments.values()):
+            with build.building(end, new.location):
+                row = stablehlo.reshape(build.retype(argument.type, [1, *argument.type.shape]), argument)
+                end.operands[first + i] = _updated(body.arguments[first + i], row, body.arguments[self.scan.counter])
+        stacks = {self.body.arguments[c]: new.results[first + i] for i, c in enumerate(self.again.carries)}
+        return {**stacks, **{value: new.results[carry] for carry, value in self.again.kept.items()}}
+
+    def repeat(self, index: Any, readers: Sequence[tuple[int, Any]]) -> None:
+        """Repeats the step of a row before the first of its readers, which are then no longer needed."""
+        handles = [handle for _, handle in readers]
+        first = next(h for h in handles if all(h == other or h.is_before_in_block(other) for other in handles))
+        with build.building(first, first.location):
+            values = dict(self.outside)
+            largest = build.splat(index.type, self.scan.steps - 1)
+            row = stablehlo.clamp(build.zeros(index.type), index, largest)
+            counter = self.body.mlir_values[self.body.arguments[self.scan.counter]]
+            values[self.body.arguments[self.scan.counter]] = build.convert(row, counter.type.element_type)
+            for value, stack in self.results.items():
+                values[value] = _row(stack, row, self.body.mlir_values[value].type)
+            for op in self.again.ops:
+                clone = _clone(self.body, op, values)
+                values.update(zip(self.body.ops[op].results, clone.results, strict=True))
+        for carry, handle in readers:
+            handle.results[0].replace_all_uses_with(values[self.scan.rows[carry]])
+
+
+def _updated(stack: Any, row: Any, index: Any) -> Any:
+    zero = build.zeros(index.type)
+    return stablehlo.dynamic_update_slice(stack, row, [index, *[zero] * (len(stack.type.shape) - 1)])
+
+
+def _row(stack: Any, index: Any, mlir_type: Any) -> Any:
+    """A row of a stack in the type of the value that was stored."""
+    shape = list(stack.type.shape)
+    zero = build.zeros(index.type)
+    row = stablehlo.dynamic_slice(
+        stack, [index, *[zero] * (len(shape) - 1)], ir.DenseI64ArrayAttr.get([1, *shape[1:]])
+    )
+    return row if row.type == mlir_type else stablehlo.reshape(mlir_type, row)
+
+
+def _clone(body: Graph, op: int, values: dict[int, Any]) -> Any:
+    """An op of a body on other values, what its regions use of the body's replaced likewise."""
+    given = {body.mlir_values[v]: values.get(v, body.mlir_values[v]) for v in body.ops[op].operands}
+    given.update({body.mlir_values[v]: values.get(v, body.mlir_values[v]) for v in body.ops[op].captures})
+    clone = body.handles[op].clone().operation
+    for inner in (clone, *walk_operations(clone)):
+        for i, operand in enumerate(inner.operands):
+            if operand in given:
+                inner.operands[i] = given[operand]
+    return clone
