@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--targets", nargs="*", default=list(TARGETS), choices=TARGETS)
     parser.add_argument("--fractions", nargs="*", type=float, help="only these, of those a program has")
     parser.add_argument("--timeout", type=float, default=TIMEOUT, help="seconds a row may take")
+    parser.add_argument("--compiles", type=int, default=shm.Options().max_compiles, help="at most so many a row")
     parser.add_argument("--anew", action="store_true", help="measure the originals anew too")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -73,7 +74,7 @@ def main() -> None:
         for target in given.targets:
             original = original_of(name, target, given)
             for fraction in wanted:
-                put("rows", f"{name} on {target} at {fraction:.0%}", row_of(original, fraction, given.timeout))
+                put("rows", f"{name} on {target} at {fraction:.0%}", row_of(original, fraction, given))
 
 
 def put(part: str, key: str, row: dict[str, Any]) -> None:
@@ -103,13 +104,14 @@ def original_of(name: str, target: str, given: argparse.Namespace) -> dict[str, 
     return original
 
 
-def row_of(original: dict[str, Any], fraction: float, timeout: float) -> dict[str, Any]:
+def row_of(original: dict[str, Any], fraction: float, given: argparse.Namespace) -> dict[str, Any]:
     case = {key: original[key] for key in ("program", "target", "sizes")} | {"fraction": fraction}
     if "temp_bytes" not in original:
         return case | {"status": "no figure for the original"}
     budget = original["fixed_bytes"] + int(fraction * original["temp_bytes"])
     case["budget_bytes"] = budget
-    return {**case, "original_peak_bytes": original["peak_bytes"], **apart(case, timeout)}
+    case |= {"original_peak_bytes": original["peak_bytes"], "max_compiles": given.compiles}
+    return case | apart(case, given.timeout)
 
 
 def apart(case: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -143,10 +145,7 @@ def work(case: dict[str, Any], path: pathlib.Path) -> None:
     faulthandler.enable()
     faulthandler.dump_traceback_later(max(1.0, case["timeout"] - 10))
     program = training_programs.program(case["program"], case["sizes"])
-    target = case["target"]
-    result = (
-        planned(program, target, case["budget_bytes"], path) if "budget_bytes" in case else figures(program, target)
-    )
+    result = planned(program, case, path) if "budget_bytes" in case else figures(program, case["target"])
     path.write_text(json.dumps(result))
 
 
@@ -194,9 +193,10 @@ def compiled(lowered: Any, options: dict[str, Any] | None, platform: str) -> Any
         return lowered.compile(compiler_options=PLAIN_GEMMS)
 
 
-def planned(program: training_programs.Program, name: str, budget: int, path: pathlib.Path) -> dict[str, Any]:
+def planned(program: training_programs.Program, case: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
     """The plan for a budget; what every compilation found is written at once."""
-    (target,) = named_targets(name)
+    (target,) = named_targets(case["target"])
+    options = shm.Options(max_compiles=case["max_compiles"])
     attempts: list[dict[str, Any]] = []
     begun = time.perf_counter()
 
@@ -215,7 +215,8 @@ def planned(program: training_programs.Program, name: str, budget: int, path: pa
 
     exported = program.export(target.platform)
     try:
-        plan = shm.plan(exported, budget, target=Watched(target.name, target.platform, target.chip))
+        watched = Watched(target.name, target.platform, target.chip)
+        plan = shm.plan(exported, case["budget_bytes"], target=watched, options=options)
     except shm.StableHLOMemError as error:
         return {"status": "failed", "error": f"{type(error).__name__}: {error}"[:2000], "attempts": attempts}
     result = {
