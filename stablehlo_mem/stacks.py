@@ -37,7 +37,12 @@ class Scan:
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """A dynamic_slice that reads one row of a stack: the path of its block from the stack's, and its index there."""
+    """A dynamic_slice that reads one row of a stack, or a part of it.
+
+    Attributes:
+        path: of its block, from the stack's.
+        op: its index there.
+    """
 
     path: Path
     op: int
@@ -141,12 +146,9 @@ def _used(graph: Graph, op: Op) -> Blocked:
 
 
 def _reads_a_row(graph: Graph, op: Op, value: int) -> bool:
-    if op.name != "stablehlo.dynamic_slice" or op.operands[0] != value:
-        return False
-    shape = graph.values[value].shape
-    return integers(graph, op, "slice_sizes") == (1, *shape[1:]) and all(
-        filling(graph, v) == 0 for v in op.operands[2:]
-    )
+    """Whether an op reads one row of a stack, or a part of it."""
+    rows = op.name == "stablehlo.dynamic_slice" and op.operands[0] == value
+    return rows and integers(graph, op, "slice_sizes")[0] == 1
 
 
 def stored(body: Graph, row: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.ir import build
-from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op, entry_graph
 
 
@@ -44,9 +44,10 @@ def with_carries(loop: Any, keep: Sequence[bool], added: Sequence[Any]) -> Any:
 
 
 def drop_dead_carries(module: ir.Module) -> None:
-    """Removes the carries of loops that nothing depends on, in place; what computed them is left without users."""
+    """Removes the carries of loops that nothing depends on, and dead code, in place."""
+    run_passes(module, "canonicalize")
     while _drop_dead_carries(entry_graph(module)):
-        pass
+        run_passes(module, "canonicalize")  # what computed them may be all that used others
 
 
 def _drop_dead_carries(graph: Graph) -> bool:

@@ -111,8 +111,12 @@ def _merge_equal_branches(module: ir.Module) -> None:
 
 
 def _drop_identities(module: ir.Module) -> None:
-    """Converts to the type there is already, which JAX writes often."""
-    for op in _collect(module, "stablehlo.convert"):
+    """Converts to the type there is already, and reshapes forth and back: JAX writes both often."""
+    for op in _collect(module, "stablehlo.reshape"):
+        inner = op.operands[0].owner
+        if not isinstance(inner, ir.Block) and inner.operation.name == "stablehlo.reshape":
+            op.operands[0] = inner.operation.operands[0]
+    for op in [*_collect(module, "stablehlo.convert"), *_collect(module, "stablehlo.reshape")]:
         if op.operands[0].type == op.results[0].type:
             _replace(op, [op.operands[0]])
 

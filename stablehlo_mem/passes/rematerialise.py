@@ -94,7 +94,7 @@ class Rematerialise:
         with module.context:
             _Emission(graph, scan, step.params["dropped"]).run()
             drop_dead_carries(module)
-        run_passes(module, "cse", "canonicalize")
+        run_passes(module, "cse")
 
 
 def _find(main: Graph, path: Path, scan: Scan, peak: Peak) -> _Found:
@@ -210,8 +210,8 @@ class _Emission:
         """The loop with stacks of the carries that are needed: for each value of the body the stack it lies in."""
         steps = self.scan.steps
         arguments = {c: self.body.mlir_values[self.body.arguments[c]] for c in self.again.carries}
-        types = [build.retype(a.type, [steps, *a.type.shape]) for a in arguments.values()]
         with build.building(handle, handle.location):
+            types = [build.retype(a.type, [steps, *a.type.shape]) for a in arguments.values()]
             added = [build.broadcast(build.zeros(build.retype(t, ())), t) for t in types]
         new = with_carries(handle, [True] * len(self.loop.results), added) if added else handle
         body = new.regions[1].blocks[0]
@@ -240,12 +240,22 @@ class _Emission:
                 clone = _clone(self.body, op, values)
                 values.update(zip(self.body.ops[op].results, clone.results, strict=True))
         for carry, handle in readers:
-            handle.results[0].replace_all_uses_with(values[self.scan.rows[carry]])
+            with build.building(handle, handle.location):
+                part = _part(values[self.scan.rows[carry]], handle)
+            handle.results[0].replace_all_uses_with(part)
 
 
 def _updated(stack: Any, row: Any, index: Any) -> Any:
     zero = build.zeros(index.type)
     return stablehlo.dynamic_update_slice(stack, row, [index, *[zero] * (len(stack.type.shape) - 1)])
+
+
+def _part(row: Any, reader: Any) -> Any:
+    """What a reader takes of a row: all of it, but for dimensions that a split has cut."""
+    if row.type == reader.results[0].type:
+        return row
+    _, first, *starts = reader.operands
+    return stablehlo.dynamic_slice(row, [build.zeros(first.type), *starts], reader.attributes["slice_sizes"])
 
 
 def _row(stack: Any, index: Any, mlir_type: Any) -> Any:

@@ -1,0 +1,172 @@
+"""rematerialise: rows of a scan's stacks computed again where they are read, with the same results."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stablehlo_mem as shm
+from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.passes.normalise import attach_rules, remove_rules
+from stablehlo_mem.passes.rematerialise import Rematerialise
+from stablehlo_mem.plan import Step
+from stablehlo_mem.rules.rule import Blocked
+from stablehlo_mem.stacks import find_readers, find_scan, stored
+from tests.support import exported, graph_of, normal, normals, program_of, run, same_bits, spec
+
+PASS = Rematerialise()
+
+
+def mlp(h, w):
+    return h + jnp.tanh(h @ w) @ w.T, None
+
+
+def attention(h, w):
+    q, k, v = h @ w, h @ (w * 2), h @ (w - 1)
+    return h + jax.nn.softmax(q @ k.T) @ v, jnp.abs(q).mean()
+
+
+def dropout(state, w):
+    h, key = state
+    key, mine = jax.random.split(key)
+    h = jnp.where(jax.random.bernoulli(mine, 0.5, h.shape), jnp.sin(h @ w), 0.0)
+    return (h, key), None
+
+
+def inner_scan(h, w):
+    return jax.lax.scan(lambda c, row: (jnp.tanh(c + row[None] * c), c.sum()), h, w)
+
+
+def looped(layer, carry=lambda h: h, out=lambda c: c, **how):
+    def loss(h, weights):
+        final, outputs = jax.lax.scan(layer, carry(h), weights, **how)
+        extra = 0.0 if outputs is None else (jnp.asarray(outputs) ** 2).sum()
+        return (jnp.cos(out(final)) ** 2).sum() + extra
+
+    return jax.value_and_grad(loss, (0, 1))
+
+
+H, W = normals(6, 8), normals(5, 8, 8) / 4
+CASES = {
+    "layers": (looped(mlp), H, W),
+    "with outputs": (looped(attention), H, W),
+    "random numbers": (looped(dropout, lambda h: (h, jax.random.key(0)), lambda c: c[0]), H, W),
+    "scan in a scan": (looped(inner_scan), H, W),
+    "two a step": (looped(mlp, unroll=2), H, normals(6, 8, 8) / 4),
+    "bfloat16": (looped(mlp), H.astype(jnp.bfloat16), W.astype(jnp.bfloat16)),
+    "its index": (looped(lambda h, w: (jnp.tanh(h @ w), h.sum()), lambda h: h), H, W),
+    "counted": (
+        looped(lambda c, w: ((jnp.sin(c[0] @ w) * (c[1] + 1.0), c[1] + 1.0), None), lambda h: (h, 0.0), lambda c: c[0]),
+        H,
+        W,
+    ),
+    "batched": (jax.vmap(looped(mlp), (0, None)), normals(3, 6, 8), W),
+}
+
+
+def droppable(graph, scan):
+    body = graph.ops[scan.op].blocks[1]
+    results = graph.ops[scan.op].results
+    return [
+        carry
+        for carry, row in scan.rows.items()
+        if stored(body, row) not in body.arguments and not isinstance(find_readers(graph, results[carry]), Blocked)
+    ]
+
+
+def without_stacks(module, choose=lambda carries: carries):
+    """The number of stacks dropped of the first scan of `module` that has some to drop; they are dropped in place."""
+    graph = entry_graph(module)
+    for op in graph.ops:
+        scan = find_scan(graph, op)
+        chosen = choose(droppable(graph, scan)) if scan else []
+        if chosen:
+            params = {"path": (), "loop": op.index, "dropped": chosen, "stacks": len(scan.rows), "steps": scan.steps}
+            PASS.apply(module, Step(PASS.name, "", params))
+            assert module.operation.verify()
+            return len(chosen)
+    return 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_computes_the_same(name):
+    f, *args = CASES[name]
+    program = program_of(f, *args)
+    module = normal(program)
+    assert without_stacks(module) > 0
+    remove_rules(module)
+    for new, old in zip(run(program, module, *args), run(program, None, *args), strict=True):
+        assert same_bits(new, old)
+
+
+def carried_bytes(graph):
+    loops = [op for op in graph.ops if op.name == "stablehlo.while"]
+    return sum(graph.values[v].nbytes for op in loops for v in op.results)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_leaves_nothing_of_them(name):
+    module = normal(program_of(*CASES[name]))
+    before = entry_graph(module)
+    dropped = without_stacks(module)
+    attach_rules(module)
+    after = entry_graph(module)
+    assert dropped
+    assert carried_bytes(after) < carried_bytes(before)
+    again = [find_scan(after, op) for op in after.ops]
+    assert not any(droppable(after, scan) for scan in again if scan)
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data(), steps=st.integers(2, 6), name=st.sampled_from(["layers", "with outputs", "scan in a scan"]))
+def test_any_of_the_stacks(data, steps, name):
+    f, h, _ = CASES[name]
+    args = h, normals(steps, 8, 8) / 4
+    program = program_of(f, *args)
+    module = normal(program)
+
+    def some(carries):
+        return data.draw(st.lists(st.sampled_from(carries), min_size=1, unique=True)) if carries else []
+
+    assert without_stacks(module, some) > 0
+    remove_rules(module)
+    for new, old in zip(run(program, module, *args), run(program, None, *args), strict=True):
+        assert same_bits(new, old)
+
+
+def test_refuses_what_is_used_as_a_whole():
+    def outputs(h, w):
+        return jax.lax.scan(lambda c, row: (jnp.tanh(c @ row), jnp.sin(c)), h, w)
+
+    graph = graph_of(program_of(outputs, H, W))
+    (op,) = (op for op in graph.ops if op.name == "stablehlo.while")
+    scan = find_scan(graph, op)
+    assert scan is not None
+    (stack,) = scan.rows
+    readers = find_readers(graph, op.results[stack])
+    assert isinstance(readers, Blocked)
+    assert readers.code == "returned"
+
+
+@pytest.mark.parametrize("target", ["cpu", "tpu:v5e", "cuda:h200"])
+def test_brings_layers_within_their_budget(target):
+    plugins = {"tpu": "libtpu", "cuda": "jax_plugins.xla_cuda12"}
+    platform = target.partition(":")[0]
+    if platform in plugins:
+        pytest.importorskip(plugins[platform])
+
+    def layer(h, w):
+        return h + jax.nn.softmax(jnp.tanh(h @ w[0]), -1) @ w[1], None
+
+    def loss(weights, h):
+        return (jax.lax.scan(layer, h, weights)[0] ** 2).sum()
+
+    weights = spec(8, 64, 512), spec(8, 512, 64)
+    program = exported(jax.value_and_grad(loss), weights, spec(4096, 64), platform=platform)
+    original = shm.plan(program, None, target=target, options=shm.Options(passes=())).before
+    budget = original.peak_bytes - int(0.8 * original.measured.temp_bytes)
+    plan = shm.plan(program, budget, target=target)
+    assert plan.before.peak_bytes > budget >= plan.after.peak_bytes
+    assert "rematerialise" in {step.pass_name for step in plan.steps}
+    assert "computed again" in str(plan) or "again where rows are read" in str(plan)
