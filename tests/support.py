@@ -15,12 +15,14 @@ from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.passes.normalise import attach_rules, normalise, remove_rules
+from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.split_into_loops import Split, split
 from stablehlo_mem.plan import Step
 from stablehlo_mem.regions import Region, form_region
 from stablehlo_mem.rewriting import Match, RewritingPass, block_paths
 from stablehlo_mem.rules import ROWS
 from stablehlo_mem.rules.rule import Blocked
+from stablehlo_mem.stacks import Scan, find_readers, find_scan, stored
 
 HONEST: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
 """XLA:CPU's fusions of dots with what is around them off: they round differently at different sizes."""
@@ -278,3 +280,25 @@ def memory_of(compiled: Any) -> tuple[int, int]:
 def program_of(fun: Callable[..., Any], *args: Any) -> Program:
     specs = [jax.ShapeDtypeStruct(np.shape(a), np.asarray(a).dtype) for a in args]
     return ingest(exported(fun, *specs))
+
+
+def droppable(graph: Graph, scan: Scan) -> list[int]:
+    """The carries of a scan that are stacks read row by row, of anything but what a step begins with."""
+    loop = graph.ops[scan.op]
+    body = loop.blocks[1]
+    computed = (carry for carry, row in scan.rows.items() if stored(body, row) not in body.arguments)
+    return [c for c in computed if not isinstance(find_readers(graph, loop.results[c]), Blocked)]
+
+
+def without_stacks(module: ir.Module, choose: Callable[[list[int]], list[int]] = lambda carries: carries) -> int:
+    """Drops, in place, those chosen of the stacks of the first scan that has some to drop, and returns how many."""
+    graph = entry_graph(module)
+    for op in graph.ops:
+        scan = find_scan(graph, op)
+        chosen = choose(droppable(graph, scan)) if scan else []
+        if scan and chosen:
+            params = {"path": (), "loop": op.index, "dropped": chosen, "stacks": len(scan.rows), "steps": scan.steps}
+            Rematerialise().apply(module, Step(Rematerialise.name, "", params))
+            assert module.operation.verify()
+            return len(chosen)
+    return 0

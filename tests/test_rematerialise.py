@@ -9,13 +9,20 @@ from hypothesis import strategies as st
 import stablehlo_mem as shm
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.passes.normalise import attach_rules, remove_rules
-from stablehlo_mem.passes.rematerialise import Rematerialise
-from stablehlo_mem.plan import Step
 from stablehlo_mem.rules.rule import Blocked
-from stablehlo_mem.stacks import find_readers, find_scan, stored
-from tests.support import exported, graph_of, normal, normals, program_of, run, same_bits, spec
-
-PASS = Rematerialise()
+from stablehlo_mem.stacks import find_readers, find_scan
+from tests.support import (
+    droppable,
+    exported,
+    graph_of,
+    normal,
+    normals,
+    program_of,
+    run,
+    same_bits,
+    spec,
+    without_stacks,
+)
 
 
 def mlp(h, w):
@@ -63,30 +70,6 @@ CASES = {
     ),
     "batched": (jax.vmap(looped(mlp), (0, None)), normals(3, 6, 8), W),
 }
-
-
-def droppable(graph, scan):
-    body = graph.ops[scan.op].blocks[1]
-    results = graph.ops[scan.op].results
-    return [
-        carry
-        for carry, row in scan.rows.items()
-        if stored(body, row) not in body.arguments and not isinstance(find_readers(graph, results[carry]), Blocked)
-    ]
-
-
-def without_stacks(module, choose=lambda carries: carries):
-    """The number of stacks dropped of the first scan of `module` that has some to drop; they are dropped in place."""
-    graph = entry_graph(module)
-    for op in graph.ops:
-        scan = find_scan(graph, op)
-        chosen = choose(droppable(graph, scan)) if scan else []
-        if chosen:
-            params = {"path": (), "loop": op.index, "dropped": chosen, "stacks": len(scan.rows), "steps": scan.steps}
-            PASS.apply(module, Step(PASS.name, "", params))
-            assert module.operation.verify()
-            return len(chosen)
-    return 0
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,6 +1,7 @@
 """Textual cases: tests/ir/<name>.mlir holds a program, `// -----`, and all of what a rewrite makes of it.
 
-The first line says what is done: `// normalise`; `// rewrite PASS [bytes first]`, everywhere the pass matches; or
+The first line says what is done: `// normalise`; `// rematerialise`, all stacks of the first scan that has any to
+drop; `// rewrite PASS [bytes first]`, everywhere the pass matches; or
 `// split OP along DIMENSION by CHUNK [from BYTES]`, where OP names the first op whose result is the seed, in normal
 form, nested blocks included, and BYTES is the least size of the values that are split, 1 if not given.
 """
@@ -16,7 +17,7 @@ from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.passes.split_into_loops import Split, split
 from stablehlo_mem.rewriting import RewritingPass
-from tests.support import blocks, rewrite, text
+from tests.support import blocks, rewrite, text, without_stacks
 
 DIRECTORY = pathlib.Path(__file__).with_name("ir")
 CASES = sorted(path.stem for path in DIRECTORY.glob("*.mlir"))
@@ -55,6 +56,8 @@ def rewritten(source: str) -> str:
         path, value = _find(module, f"stablehlo.{match[1]}")
         least = int(match[4] or 1)
         split(module, Split(path=path, value=value, dimension=int(match[2]), big_bytes=least, chunk=int(match[3])))
+    elif source.startswith("// rematerialise\n"):
+        assert without_stacks(module)
     else:
         assert source.startswith("// normalise\n")
     module.operation.verify()
