@@ -63,20 +63,26 @@ class Recomputation:
     kept: Mapping[int, int]
 
 
+@dataclasses.dataclass(frozen=True)
+class Counter:
+    """The carry in which a while counts its steps from 0, and how many there are."""
+
+    carry: int
+    steps: int
+
+
 def find_scan(graph: Graph, op: Op) -> Scan | None:
     """The scan that a while is, None if it is none or it stores nothing."""
-    if op.name != "stablehlo.while":
+    counter = counted(graph, op) if op.name == "stablehlo.while" else None
+    if counter is None or counter.steps < 2:
         return None
-    counter, steps = _counter(graph, op), trip_count(graph, op)
-    if counter is None or steps < 2:
-        return None
-    body = op.blocks[1]
-    rows = {i: row for i in range(len(op.results)) if (row := _row(body, i, counter, steps)) is not None}
-    return Scan(op.index, steps, counter, invariant_carries(op), rows) if rows else None
+    body, places = op.blocks[1], range(len(op.results))
+    rows = {i: row for i in places if (row := _row(body, i, counter)) is not None}
+    return Scan(op.index, counter.steps, counter.carry, invariant_carries(op), rows) if rows else None
 
 
-def _counter(graph: Graph, op: Op) -> int | None:
-    """The carry that starts at 0, is compared and grows by 1."""
+def counted(graph: Graph, op: Op) -> Counter | None:
+    """The counter of a while: it starts at 0, is compared and grows by 1."""
     condition, body = op.blocks
     compare = condition.producer(condition.returned[0])
     if compare is None or not compare.operands or compare.operands[0] not in condition.arguments:
@@ -87,10 +93,11 @@ def _counter(graph: Graph, op: Op) -> int | None:
         return None
     ones = [v for v in step.operands if v != body.arguments[carry]]
     starts = filling(graph, op.operands[carry]) == 0
-    return carry if starts and len(ones) == 1 and filling(body, ones[0]) == 1 else None
+    by_one = len(ones) == 1 and filling(body, ones[0]) == 1
+    return Counter(carry, trip_count(graph, op)) if starts and by_one else None
 
 
-def _row(body: Graph, carry: int, counter: int, steps: int) -> int | None:
+def _row(body: Graph, carry: int, counter: Counter) -> int | None:
     """The value that every step writes into its own row of a carry, None if the carry is no stack."""
     argument = body.arguments[carry]
     update = body.producer(body.returned[carry])
@@ -99,9 +106,9 @@ def _row(body: Graph, carry: int, counter: int, steps: int) -> int | None:
     shape = body.values[argument].shape
     whole_row = body.values[update.operands[1]].shape == (1, *shape[1:])
     first, *others = update.operands[2:]
-    in_order = first == body.arguments[counter] and all(filling(body, v) == 0 for v in others)
+    in_order = first == body.arguments[counter.carry] and all(filling(body, v) == 0 for v in others)
     alone = body.users[argument] == (update.index,) and update.operands.count(argument) == 1
-    return update.operands[1] if whole_row and in_order and alone and shape[0] == steps else None
+    return update.operands[1] if whole_row and in_order and alone and shape[0] == counter.steps else None
 
 
 def find_readers(graph: Graph, value: int) -> tuple[Reader, ...] | Blocked:

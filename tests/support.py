@@ -22,6 +22,7 @@ from stablehlo_mem.regions import Region, form_region
 from stablehlo_mem.rewriting import Match, RewritingPass, block_paths
 from stablehlo_mem.rules import ROWS
 from stablehlo_mem.rules.rule import Blocked
+from stablehlo_mem.segments import Backward, find_backward
 from stablehlo_mem.stacks import Scan, find_readers, find_scan, stored
 
 HONEST: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
@@ -297,8 +298,27 @@ def without_stacks(module: ir.Module, choose: Callable[[list[int]], list[int]] =
         scan = find_scan(graph, op)
         chosen = choose(droppable(graph, scan)) if scan else []
         if scan and chosen:
-            params = {"path": (), "loop": op.index, "dropped": chosen, "stacks": len(scan.rows), "steps": scan.steps}
-            Rematerialise().apply(module, Step(Rematerialise.name, "", params))
+            _drop(module, op.index, chosen)
             assert module.operation.verify()
             return len(chosen)
+    return 0
+
+
+def _drop(module: ir.Module, loop: int, stacks: list[int], segment: int = 1) -> None:
+    params = {"path": (), "loop": loop, "dropped": stacks, "segment": segment}
+    Rematerialise().apply(module, Step(Rematerialise.name, "", params))
+
+
+def in_segments(module: ir.Module, size: int) -> int:
+    """Takes, in place, the first scan with stacks of its steps' inputs in segments, and returns how many stacks."""
+    graph = entry_graph(module)
+    for op in graph.ops:
+        scan = find_scan(graph, op)
+        body = op.blocks[1] if scan else graph
+        inputs = [carry for carry, row in scan.rows.items() if stored(body, row) in body.arguments] if scan else []
+        if scan and inputs:
+            assert isinstance(find_backward(graph, scan, inputs), Backward)
+            _drop(module, op.index, inputs, size)
+            assert module.operation.verify()
+            return len(inputs)
     return 0

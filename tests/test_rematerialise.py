@@ -15,6 +15,7 @@ from tests.support import (
     droppable,
     exported,
     graph_of,
+    in_segments,
     normal,
     normals,
     program_of,
@@ -99,6 +100,21 @@ def test_leaves_nothing_of_them(name):
     assert carried_bytes(after) < carried_bytes(before)
     again = [find_scan(after, op) for op in after.ops]
     assert not any(droppable(after, scan) for scan in again if scan)
+
+
+@pytest.mark.parametrize("name", ["layers", "with outputs", "random numbers", "scan in a scan", "counted", "batched"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_in_segments(name, size):
+    f, h, _ = CASES[name]
+    args = h, normals(6, 8, 8) / 4
+    program = program_of(f, *args)
+    module = normal(program)
+    without_stacks(module)
+    attach_rules(module)
+    assert in_segments(module, size) > 0
+    remove_rules(module)
+    for new, old in zip(run(program, module, *args), run(program, None, *args), strict=True):
+        assert same_bits(new, old)
 
 
 @settings(max_examples=20, deadline=None)

@@ -65,23 +65,37 @@ def _drop_dead_carries(graph: Graph) -> bool:
 
 def _dead_carries(graph: Graph, op: Op) -> list[bool]:
     """For each carry, whether neither its result, nor the condition, nor an op with effects depends on it."""
+    live = _live_carries(op, {i for i, v in enumerate(op.results) if graph.users[v]})
+    return [i not in live for i in range(len(op.results))]
+
+
+def _live_carries(op: Op, results: set[int]) -> set[int]:
+    """The carries of a while on which some of its results, its condition or effects depend."""
     condition, body = op.blocks
-    live = {i for i, v in enumerate(op.results) if graph.users[v]}
-    live |= {i for i, v in enumerate(condition.arguments) if condition.users[v]}
+    live = results | {i for i, v in enumerate(condition.arguments) if condition.users[v]}
     live |= _reached(body, [v for o in body.ops[:-1] if not o.results for v in o.operands])
-    while True:
-        found = live | _reached(body, [body.returned[i] for i in live])
-        if found == live:
-            return [i not in live for i in range(len(op.results))]
+    while (found := live | _reached(body, [body.returned[i] for i in live])) != live:
         live = found
+    return live
 
 
 def _reached(body: Graph, values: Sequence[int]) -> set[int]:
     """The positions of the block's arguments that values are computed from."""
     stack, seen = list(values), set(values)
     while stack:
-        producer = body.producer(stack.pop())
-        inputs = (*producer.operands, *producer.captures) if producer else ()
+        value = stack.pop()
+        inputs = _inputs(body, value)
         stack += [v for v in inputs if v not in seen]
         seen.update(inputs)
     return {body.values[v].result for v in seen if body.values[v].producer == -1}
+
+
+def _inputs(body: Graph, value: int) -> tuple[int, ...]:
+    """What the op that makes a value takes for it: of a loop, not the carries it does not depend on."""
+    op = body.producer(value)
+    if op is None:
+        return ()
+    if op.name != "stablehlo.while":
+        return (*op.operands, *op.captures)
+    live = _live_carries(op, {body.values[value].result})
+    return (*(op.operands[i] for i in live), *op.captures)

@@ -19,7 +19,7 @@ Refuses stacks that are used as a whole, and steps with side effects.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.cost import fused_seconds
@@ -31,6 +31,7 @@ from stablehlo_mem.memory import Peak
 from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 from stablehlo_mem.rewriting import block_paths
 from stablehlo_mem.rules.rule import Blocked
+from stablehlo_mem.segments import find_backward, segment_length, take_in_segments
 from stablehlo_mem.stacks import Reader, Recomputation, Scan, find_readers, find_scan, recompute, stored
 
 _SHARES = (0.25, 0.5, 0.75, 1.0)
@@ -39,13 +40,17 @@ _SHARES = (0.25, 0.5, 0.75, 1.0)
 
 @dataclasses.dataclass(frozen=True)
 class _Found:
-    """A scan, the block it is in, and its stacks that can be dropped with the bytes they have at the peak."""
+    """A scan, the block it is in, and its stacks that can be dropped with the bytes they have at the peak.
+
+    `inputs` are stacks of what each step begins with: they can be dropped in segments.
+    """
 
     path: Path
     graph: Graph
     name: OpId
     scan: Scan
     sizes: dict[int, int]
+    inputs: dict[int, int]
     refusals: tuple[Refusal, ...]
 
     @property
@@ -77,8 +82,9 @@ class Rematerialise:
 
     def describe(self, step: Step) -> str:
         """How many stacks are dropped."""
-        dropped = step.params["dropped"]
-        return f"{len(dropped)} of {step.params['stacks']} stacks of a loop of {step.params['steps']} steps"
+        dropped, steps, segment = (step.params[name] for name in ("dropped", "steps", "segment"))
+        stacks = f"{len(dropped)} of {step.params['stacks']} stacks of a loop of {steps} steps"
+        return stacks if segment == 1 else f"{stacks}, taken in {steps // segment} segments of {segment}"
 
     def tighten(self, step: Step, factor: float) -> Step | None:
         """None: the candidates say how much can be dropped."""
@@ -88,13 +94,38 @@ class Rematerialise:
         """Drops the stacks of a step and computes their rows again where they are read, in place."""
         path = tuple((op, block) for op, block in step.params["path"])
         graph = nested_graph(entry_graph(module), path)
-        scan = find_scan(graph, graph.ops[step.params["loop"]])
-        if scan is None:
-            raise ValueError("rematerialise: there is no such loop")
+        scan = _scan(graph, step.params["loop"])
+        dropped = step.params["dropped"]
         with module.context:
-            _Emission(graph, scan, step.params["dropped"]).run()
+            if step.params["segment"] > 1:
+                place = _loops(graph).index(scan.op)
+                _in_segments(graph, scan, dropped, step.params["segment"])
+                drop_dead_carries(module)
+                graph = nested_graph(entry_graph(module), path)
+                scan = _scan(graph, _loops(graph)[place])
+                dropped = list(scan.rows)
+            _Emission(graph, scan, dropped).run()
             drop_dead_carries(module)
         run_passes(module, "cse")
+
+
+def _scan(graph: Graph, loop: int) -> Scan:
+    scan = find_scan(graph, graph.ops[loop])
+    if scan is None:
+        raise ValueError("rematerialise: there is no such scan")
+    return scan
+
+
+def _loops(graph: Graph) -> list[int]:
+    return [op.index for op in graph.ops if op.name == "stablehlo.while"]
+
+
+def _in_segments(graph: Graph, scan: Scan, stacks: Sequence[int], size: int) -> None:
+    """Takes a scan in segments: the outer loop's stacks are those of segments of the given ones."""
+    backward = find_backward(graph, scan, stacks)
+    if isinstance(backward, Blocked):
+        raise ValueError(f"rematerialise: {backward.message}")
+    take_in_segments(graph, scan, backward, size)
 
 
 def _find(main: Graph, path: Path, scan: Scan, peak: Peak) -> _Found:
@@ -103,11 +134,15 @@ def _find(main: Graph, path: Path, scan: Scan, peak: Peak) -> _Found:
     name, source = op_ids(main, path)[op.index], graph.source(op.index)
     live = {item.value: item.nbytes for item in peak.live if item.path == path}
     sizes: dict[int, int] = {}
+    inputs: dict[int, int] = {}
     refusals: list[Refusal] = []
     for carry, row in scan.rows.items():
         value = op.results[carry]
         nbytes = live.get(value) or live.get(op.operands[carry], 0)
-        if not nbytes or stored(body, row) in body.arguments:
+        if not nbytes:
+            continue
+        if stored(body, row) in body.arguments:
+            inputs[carry] = nbytes
             continue
         readers = find_readers(graph, value)
         again = recompute(body, scan, [carry])
@@ -117,7 +152,7 @@ def _find(main: Graph, path: Path, scan: Scan, peak: Peak) -> _Found:
         else:
             description = f"stack {graph.values[value]}"
             refusals.append(Refusal(name, description, nbytes, -1, blocked.code, blocked.message, source))
-    return _Found(path, graph, name, scan, sizes, tuple(refusals))
+    return _Found(path, graph, name, scan, sizes, inputs, tuple(refusals))
 
 
 def _candidates(found: _Found, goal: Goal) -> Iterator[Candidate]:
@@ -130,6 +165,7 @@ def _candidates(found: _Found, goal: Goal) -> Iterator[Candidate]:
         if reached >= _SHARES[share] * total:
             yield _candidate(found, order[: i + 1], seconds)
             share = next((s for s in range(share, len(_SHARES)) if _SHARES[s] * total > reached), len(_SHARES) - 1)
+    yield from _segmented(found, seconds)
 
 
 def _seconds(found: _Found, dropped: Sequence[int], seconds: Sequence[float]) -> float:
@@ -140,24 +176,42 @@ def _seconds(found: _Found, dropped: Sequence[int], seconds: Sequence[float]) ->
 
 
 def _candidate(found: _Found, dropped: Sequence[int], seconds: Sequence[float]) -> Candidate:
+    """A candidate that drops some stacks."""
     again = recompute(found.body, found.scan, dropped)
     assert isinstance(again, Recomputation)
-    body, scan = found.body, found.scan
-    new = scan.steps * sum(body.values[body.arguments[c]].nbytes for c in again.carries)
-    largest = max(dropped, key=lambda c: found.sizes[c])
-    loop = found.graph.ops[scan.op]
+    arguments = (found.body.values[found.body.arguments[c]] for c in again.carries)
+    saved = sum(found.sizes[c] for c in dropped) - found.scan.steps * sum(v.nbytes for v in arguments)
+    return _proposed(found, dropped, found.sizes, saved, _seconds(found, dropped, seconds))
+
+
+def _segmented(found: _Found, seconds: Sequence[float]) -> Iterator[Candidate]:
+    """The candidate that keeps what each segment begins with instead of each step."""
+    steps, size = found.scan.steps, segment_length(found.scan.steps)
+    stacks = list(found.inputs)
+    if size == 1 or not stacks or isinstance(find_backward(found.graph, found.scan, stacks), Blocked):
+        return
+    total = sum(found.inputs.values())
+    saved = total - total * (size + steps // size) // steps
+    yield _proposed(found, stacks, found.inputs, saved, steps * sum(seconds), size)
+
+
+def _proposed(
+    found: _Found, dropped: Sequence[int], sizes: Mapping[int, int], saved: int, seconds: float, segment: int = 1
+) -> Candidate:
+    scan, loop = found.scan, found.graph.ops[found.scan.op]
+    largest = max(dropped, key=lambda c: sizes[c])
     source = found.graph.source(scan.op)
     what = f"{found.graph.values[loop.results[largest]]}"
     more = f" and {len(dropped) - 1} more" if len(dropped) > 1 else ""
     params = {"path": found.path, "loop": scan.op, "dropped": sorted(dropped), "stacks": len(scan.rows)}
     return Candidate(
-        step=Step(Rematerialise.name, "", {**params, "steps": scan.steps}),
-        saved_bytes=sum(found.sizes[c] for c in dropped) - new,
-        added_seconds=_seconds(found, dropped, seconds),
+        step=Step(Rematerialise.name, "", {**params, "steps": scan.steps, "segment": segment}),
+        saved_bytes=saved,
+        added_seconds=seconds,
         numerics="exact",
         summary=f"compute stack {what}{more} again where rows are read (exact" + (f"; {source})" if source else ")"),
         otherwise=Refusal(
-            found.name, f"stack {what}", found.sizes[largest], -1, "no-gain", "computing it again frees nothing", source
+            found.name, f"stack {what}", sizes[largest], -1, "no-gain", "computing it again frees nothing", source
         ),
     )
 
