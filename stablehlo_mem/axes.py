@@ -104,7 +104,7 @@ class _Growth:
         while self.queue:
             node = self.queue.popleft()
             op = self.graph.ops[node.op]
-            for value, dimension in zip(op.operands, node.operand_dims, strict=True):
+            for value, dimension in zip(op.inputs, node.operand_dims, strict=True):
                 if dimension is not None:
                     self.demand((value, dimension))
             # What is free is made again wherever it is used: its users need not run together.
@@ -137,13 +137,12 @@ class _Growth:
             op = self.graph.ops[user]
             if user in self.split_ops or user == len(self.graph.ops) - 1:
                 continue
-            tries = [self.placed(user, "operand", p, dimension) for p, v in enumerate(op.operands) if v == value]
+            tries = [self.placed(user, "operand", p, dimension) for p, v in enumerate(op.inputs) if v == value]
             nodes = [t for t in tries if isinstance(t, Node)]
             if nodes:
                 self.add(nodes[0])
             else:
-                first = next((t for t in tries if isinstance(t, Blocked)), None)
-                self.obstacle(value, dimension, user, first or Blocked("captured", "it is used inside a region"))
+                self.obstacle(value, dimension, user, next(t for t in tries if isinstance(t, Blocked)))
 
     def obstacle(self, value: int, dimension: int, op: int, blocked: Blocked) -> None:
         if self.is_big(value):
@@ -190,7 +189,7 @@ class _Growth:
         tainted = set(self.split_ops)
         values = self.graph.values
         for op in self.graph.ops:
-            if any(values[v].producer in tainted for v in (*op.operands, *op.captures)):
+            if any(values[v].producer in tainted for v in op.inputs):
                 tainted.add(op.index)
         return tainted
 
@@ -203,12 +202,12 @@ class _Growth:
             if current in closure or self.producers.get(current) or producer not in tainted:
                 continue
             node = self.producer_node(current)
-            if not isinstance(node, Node) or node.reducing or len(closure) > _MAX_CLOSURE:
+            if not isinstance(node, Node) or len(closure) > _MAX_CLOSURE:
                 return False
             closure[current] = node
             if self.is_known(node):
                 continue
-            for value, dimension in zip(self.graph.ops[node.op].operands, node.operand_dims, strict=True):
+            for value, dimension in zip(self.graph.ops[node.op].inputs, node.operand_dims, strict=True):
                 if dimension is not None:
                     pending.append((value, dimension))
                 elif self.graph.values[value].producer in tainted:

@@ -107,11 +107,11 @@ def _whole_bytes(graph: Graph, region: Region) -> int:
         whole: set[int] = set()
         for node in region.needed(graph, phase):
             if not ROWS[graph.ops[node.op].name].free:
-                pairs = zip(graph.ops[node.op].operands, node.operand_dims, strict=True)
+                pairs = zip(graph.ops[node.op].inputs, node.operand_dims, strict=True)
                 whole.update(v for v, d in pairs if d is None)
         total += sum(graph.values[v].nbytes for v in whole)
     return total
 
 
 def _accumulated_bytes(graph: Graph, region: Region) -> int:
-    return sum(graph.values[item.value].nbytes for item in region.leaving if item.node.reducing)
+    return sum(graph.values[item.value].nbytes for item in region.leaving if item.accumulated)

@@ -30,8 +30,8 @@ from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.op_classes import FUSIBLE, Class, classify, integers
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 from stablehlo_mem.rules import ROWS, rule_of
-from stablehlo_mem.rules.row import Site
-from stablehlo_mem.rules.rule import Blocked, Node, place
+from stablehlo_mem.rules.row import Chunk, Site
+from stablehlo_mem.rules.rule import Blocked, Node, Rule, place
 
 _SHARE = 0.75
 """A slice of more than this is not worth another form."""
@@ -140,7 +140,7 @@ def _plan(graph: Graph, root: Op, window: _Window) -> _Plan:
         if one is not None and op.index not in done:
             narrowed.append(one)
             done.add(op.index)
-            for value, needed in zip(op.operands, one.windows, strict=True):
+            for value, needed in zip(op.inputs, one.windows, strict=True):
                 if one.node is not None or needed is not None:
                     demand(value, needed)
     return _Plan(window, tuple(reversed(narrowed)))
@@ -164,7 +164,7 @@ def _narrow(graph: Graph, op: Op, wanted: set[_Window | None], done: set[int]) -
 
 def _by_rule(graph: Graph, op: Op, window: _Window) -> _Narrowed | None:
     """An op on chunks of its operands, as its factor rule says."""
-    rule = rule_of(graph, op.index)
+    rule = _rule(graph, op)
     if rule is None:
         return None
     node = place(rule, op.index, rule.results[0], window.dimension, window.n)
@@ -178,6 +178,11 @@ def _by_rule(graph: Graph, op: Op, window: _Window) -> _Narrowed | None:
     return _Narrowed(op.index, window, windows, node)
 
 
+def _rule(graph: Graph, op: Op) -> Rule | None:
+    """The factor rule of an op; none of control flow, which runs once for all of its users."""
+    return None if classify(graph, op) is Class.CONTROL else rule_of(graph, op.index)
+
+
 def _refusal(graph: Graph, root: Op) -> Blocked | None:
     """Why what a slice takes from is made whole, None if no kernel makes it or nearly all is taken."""
     op = graph.producer(root.operands[0])
@@ -186,7 +191,7 @@ def _refusal(graph: Graph, root: Op) -> Blocked | None:
         return None
     if any(user != root.index for v in op.results for user in graph.users[v]):
         return Blocked("used-whole", "what is sliced is used by others too")
-    rule = rule_of(graph, op.index)
+    rule = _rule(graph, op)
     if rule is None:
         return Blocked("no-rule", f"{op.name} is not known to work on parts")
     node = place(rule, op.index, rule.results[0], window.dimension, window.n)
@@ -236,8 +241,8 @@ def _leaves(plan: _Plan, graph: Graph) -> set[int]:
 
 
 def _read(graph: Graph, one: _Narrowed) -> tuple[int, ...]:
-    operands = graph.ops[one.op].operands
-    return operands if one.node is not None else (operands[one.part],)
+    op = graph.ops[one.op]
+    return op.inputs if one.node is not None else (op.operands[one.part],)
 
 
 def _is_kernel(graph: Graph, one: _Narrowed) -> bool:
@@ -295,13 +300,14 @@ class _Emission:
         if one.node is None:
             self.narrowed[op.results[0]] = self.chunk(op.operands[one.part], one.windows[one.part])
             return
-        operands = [self.chunk(v, w) for v, w in zip(op.operands, one.windows, strict=True)]
+        inputs = [self.chunk(v, w) for v, w in zip(op.inputs, one.windows, strict=True)]
+        operands, captures = inputs[: len(op.operands)], inputs[len(op.operands) :]
         shapes = [list(self.graph.values[v].shape) for v in op.results]
         for shape, dimension in zip(shapes, one.node.result_dims, strict=True):
             assert dimension is not None
             shape[dimension] = shape[dimension] // one.window.n * one.window.size
         start = build.i32(one.window.start) if self.start is None else self.start
-        site = Site(self.graph.handles[op.index], one.node, operands, shapes, start, one.window.size)
+        site = Site(self.graph, one.node, operands, captures, shapes, Chunk(start, one.window.size))
         self.narrowed.update(zip(op.results, ROWS[op.name].emit(site), strict=True))
 
     def chunk(self, value: int, window: _Window | None) -> Any:

@@ -168,7 +168,7 @@ class _Proposals:
             return
         cost = loop_cost(self.graph, region, self.goal.chip, spared)
         chunk = self.chunk(axis, region, cost)
-        regroups = any(item.node.reducing and _regroups(self.graph, item.node.op) for item in region.leaving)
+        regroups = any(item.accumulated and _regroups(self.graph, item.node.op) for item in region.leaving)
         numerics: Numerics = "reassociate" if regroups else "exact"
         params = Split(
             path=self.path,
