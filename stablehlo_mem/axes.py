@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Mapping
 
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.rules import ROWS, rule_of
-from stablehlo_mem.rules.rule import Blocked, Dims, Node, Rule, place
+from stablehlo_mem.rules import ROWS, RuleBook
+from stablehlo_mem.rules.rule import Blocked, Node
 
 Use = tuple[int, int]
 """A value and the dimension along which it is used chunk by chunk."""
@@ -52,19 +52,6 @@ class Axis:
     nodes: tuple[Node, ...]
     producers: Mapping[Use, Node | None]
     obstacles: tuple[Obstacle, ...]
-
-
-class RuleBook:
-    """The factor rules of a graph's ops, each derived once."""
-
-    def __init__(self, graph: Graph):
-        self.graph = graph
-        self._rules: dict[int, Rule | None] = {}
-
-    def __getitem__(self, op: int) -> Rule | None:
-        if op not in self._rules:
-            self._rules[op] = rule_of(self.graph, op)
-        return self._rules[op]
 
 
 def grow_axis(graph: Graph, rules: RuleBook, seed: Use, big_bytes: int) -> Axis:
@@ -123,21 +110,14 @@ class _Growth:
             self.split_ops.add(node.op)
             self.queue.append(node)
 
-    def placed(self, op: int, side: str, position: int, dimension: int) -> Node | Blocked:
-        rule = self.rules[op]
-        if rule is None:
-            name = self.graph.ops[op].name
-            return Blocked("no-rule", f"there is no rule for splitting {name}")
-        dims: tuple[Dims, ...] = rule.operands if side == "operand" else rule.results
-        return place(rule, op, dims[position], dimension, self.n)
-
     def downstream(self, value: int, dimension: int) -> None:
         """A big value's users take part, each along the first operand position that can."""
         for user in self.graph.users[value]:
             op = self.graph.ops[user]
             if user in self.split_ops or user == len(self.graph.ops) - 1:
                 continue
-            tries = [self.placed(user, "operand", p, dimension) for p, v in enumerate(op.inputs) if v == value]
+            places = [p for p, v in enumerate(op.inputs) if v == value]
+            tries = [self.rules.placed(user, "operands", p, dimension, self.n) for p in places]
             nodes = [t for t in tries if isinstance(t, Node)]
             if nodes:
                 self.add(nodes[0])
@@ -164,7 +144,7 @@ class _Growth:
         value = self.graph.values[use[0]]
         if value.producer < 0:
             return None
-        return self.placed(value.producer, "result", value.result, use[1])
+        return self.rules.placed(value.producer, "results", value.result, use[1], self.n)
 
     def is_known(self, node: Node) -> bool:
         return (node.op, node.factor) in self.nodes

@@ -31,7 +31,7 @@ from stablehlo_mem.op_classes import FUSIBLE, Class, classify, integers
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 from stablehlo_mem.rules import ROWS, rule_of
 from stablehlo_mem.rules.row import Chunk, Site
-from stablehlo_mem.rules.rule import Blocked, Node, Rule, place
+from stablehlo_mem.rules.rule import Blocked, Node, place
 
 _SHARE = 0.75
 """A slice of more than this is not worth another form."""
@@ -164,7 +164,7 @@ def _narrow(graph: Graph, op: Op, wanted: set[_Window | None], done: set[int]) -
 
 def _by_rule(graph: Graph, op: Op, window: _Window) -> _Narrowed | None:
     """An op on chunks of its operands, as its factor rule says."""
-    rule = _rule(graph, op)
+    rule = rule_of(graph, op.index)
     if rule is None:
         return None
     node = place(rule, op.index, rule.results[0], window.dimension, window.n)
@@ -178,11 +178,6 @@ def _by_rule(graph: Graph, op: Op, window: _Window) -> _Narrowed | None:
     return _Narrowed(op.index, window, windows, node)
 
 
-def _rule(graph: Graph, op: Op) -> Rule | None:
-    """The factor rule of an op; none of control flow, which runs once for all of its users."""
-    return None if classify(graph, op) is Class.CONTROL else rule_of(graph, op.index)
-
-
 def _refusal(graph: Graph, root: Op) -> Blocked | None:
     """Why what a slice takes from is made whole, None if no kernel makes it or nearly all is taken."""
     op = graph.producer(root.operands[0])
@@ -191,7 +186,7 @@ def _refusal(graph: Graph, root: Op) -> Blocked | None:
         return None
     if any(user != root.index for v in op.results for user in graph.users[v]):
         return Blocked("used-whole", "what is sliced is used by others too")
-    rule = _rule(graph, op)
+    rule = rule_of(graph, op.index)
     if rule is None:
         return Blocked("no-rule", f"{op.name} is not known to work on parts")
     node = place(rule, op.index, rule.results[0], window.dimension, window.n)
@@ -267,7 +262,7 @@ def _kernel(graph: Graph, one: _Narrowed) -> Kernel:
     nbytes = 0
     if _is_kernel(graph, one):
         nbytes = sum(_part(graph, v, one.window) for v in op.results)
-        nbytes += sum(_part(graph, v, w) for v, w in zip(op.operands, one.windows, strict=True))
+        nbytes += sum(_part(graph, v, w) for v, w in zip(op.inputs, one.windows, strict=True))
     flops = op_flops(graph, op) * one.window.size / one.window.n if one.node is not None else 0
     return Kernel(flops, nbytes, matmul=classify(graph, op) is Class.DOT)
 

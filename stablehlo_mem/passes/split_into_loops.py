@@ -154,11 +154,15 @@ class _Proposals:
         return any(self.graph.values[v].shape[d] > _MAX_INDEX for v, d in axis.producers)
 
     def spared_bytes(self, region: Region) -> int:
-        """Bytes at the peak that the loops need for a chunk only, the scratch of an op among them."""
+        """Bytes at the peak that the loops need for a chunk only, the scratch of an op and its blocks' values too."""
         left = {item.value for item in region.leaving}
         owned = (v for v in self.live if self.graph.values[v].producer in region.owned)
         spared = sum(self.live[v] for v in owned if v not in left)
-        if self.path == self.peak.path and self.peak.op in region.owned:
+        depth = len(self.path)
+        inside = (live for live in self.peak.live if live.path[:depth] == self.path and len(live.path) > depth)
+        spared += sum(live.nbytes for live in inside if live.path[depth][0] in region.owned)
+        at_peak = self.peak.path[depth][0] if len(self.peak.path) > depth else self.peak.op
+        if self.peak.path[:depth] == self.path and at_peak in region.owned:
             spared += self.peak.temp_bytes - sum(live.nbytes for live in self.peak.live)
         return spared
 

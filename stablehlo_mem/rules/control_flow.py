@@ -5,17 +5,20 @@ A while is split along its batch as a whole: the loop over chunks contains all o
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import RULE, ir, stablehlo, walk_operations
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import Op
 from stablehlo_mem.rules.flow import PARTIAL, WHOLE, Flow, Form, Passage, Table, Version
 from stablehlo_mem.rules.on_chunk import OnChunk
+from stablehlo_mem.rules.passage import coarsest_passage, find_passage
 from stablehlo_mem.rules.reductions import is_float
 from stablehlo_mem.rules.row import Reduction, Row, Site, Slot
-from stablehlo_mem.rules.rule import Blocked, Rule
+from stablehlo_mem.rules.rule import Blocked, Dims, Rule
 
 
 def _loop_slots(op: Op) -> tuple[Slot, ...]:
@@ -48,86 +51,65 @@ def _captures(op: Op) -> list[Slot]:
     return slots
 
 
-def flow_rule(graph: Graph, op: int, slots: Sequence[Slot], table: Table) -> Rule:
-    """The factor rule of an op with blocks: each dimension of a slot and all that moves with it is a factor."""
-    return _RuleOfFlow(Flow(graph, op, slots, table)).run()
+def rule_along(flow: Flow, slot: int, dimension: int) -> Rule:
+    """The factor rule of an op with blocks as far as one dimension of a slot and all that moves with it goes."""
+    return _RuleOfPassage(flow).run(slot, dimension)
 
 
-class _RuleOfFlow:
-    """Factors, found from one dimension of a slot after the other."""
+class _RuleOfPassage:
+    """Every dimension of every slot has a number for its factor, and one more for the inner part if it is merged."""
 
     def __init__(self, flow: Flow):
         self.flow = flow
-        self.sizes: list[int] = []
-        self.factors: dict[tuple[int, int], tuple[int, ...]] = {}
-        self.reduction: set[int] = set()
-        self.blocked: list[tuple[int, str]] = []
-        self.apart: list[tuple[int, int]] = []
-        self.addends: list[tuple[int, int]] = []
+        ranks = [len(flow.shape(slot)) for slot in range(len(flow.slots))]
+        self.first = list(itertools.accumulate(ranks, initial=0))
+        self.sizes = [1] * (2 * self.first[-1])
 
-    def run(self) -> Rule:
-        for slot in range(len(self.flow.slots)):
-            for dimension, size in enumerate(self.flow.shape(slot)):
-                if (slot, dimension) not in self.factors:
-                    self.add(slot, dimension, size)
-        op, graph = self.flow.op, self.flow.graph
-        operands: list[tuple[tuple[int, ...], ...]] = [((),) * len(graph.values[v].shape) for v in op.inputs]
-        results: list[tuple[tuple[int, ...], ...]] = [((),) * len(graph.values[v].shape) for v in op.results]
-        for number, slot in enumerate(self.flow.slots):
-            dims = tuple(self.factors[number, d] for d in range(len(self.flow.shape(number))))
+    def run(self, slot: int, dimension: int) -> Rule:
+        size = self.flow.shape(slot)[dimension]
+        passage = coarsest_passage(self.flow, slot, dimension) if size > 1 else Blocked("unit-dimension", "")
+        if isinstance(passage, Passage):
+            return self.of_passage(passage)
+        factor = self.first[slot] + dimension
+        self.sizes[factor] = size
+        return self.rule({(slot, dimension): (factor,)}).block({factor}, passage.message)
+
+    def of_passage(self, passage: Passage) -> Rule:
+        """All that moves together has the number of its first dimension, from wherever it was found."""
+        split = [(slot, form) for slot, form in enumerate(passage.forms) if form >= 0]
+        factor = self.first[split[0][0]] + split[0][1]
+        self.sizes[factor] = passage.n
+        factors: dict[tuple[int, int], tuple[int, ...]] = {}
+        for slot, dimension in split:
+            minor = self.first[-1] + self.first[slot] + dimension
+            self.sizes[minor] = self.flow.shape(slot)[dimension] // passage.n
+            factors[slot, dimension] = (factor, minor) if self.sizes[minor] > 1 else (factor,)
+        slots = list(zip(self.flow.slots, passage.forms, strict=True))
+        return dataclasses.replace(
+            self.rule(factors),
+            reduction=frozenset({factor} if PARTIAL in passage.forms else ()),
+            apart=tuple((factor, s.result) for s, form in slots if form == WHOLE and s.result is not None),
+            addends=tuple((factor, s.operand) for s, form in slots if form == PARTIAL and s.operand is not None),
+        )
+
+    def rule(self, factors: Mapping[tuple[int, int], tuple[int, ...]]) -> Rule:
+        """Slots without any of the factors are whole."""
+        flow = self.flow
+        operands: list[Dims] = [((),) * len(flow.graph.values[v].shape) for v in flow.op.inputs]
+        results: list[Dims] = [((),) * len(flow.graph.values[v].shape) for v in flow.op.results]
+        for number, slot in enumerate(flow.slots):
+            dims = tuple(factors.get((number, d), ()) for d in range(len(flow.shape(number))))
             if slot.operand is not None:
                 operands[slot.operand] = dims
             if slot.result is not None:
                 results[slot.result] = dims
-        return Rule(
-            sizes=tuple(self.sizes),
-            operands=tuple(operands),
-            results=tuple(results),
-            reduction=frozenset(self.reduction),
-            blocked=tuple(self.blocked),
-            apart=tuple(self.apart),
-            addends=tuple(self.addends),
-        )
-
-    def add(self, slot: int, dimension: int, size: int) -> None:
-        """The factor of a dimension, whatever it moves with, or why there is none."""
-        passage = Blocked("unit", "") if size < 2 else self.flow.coarsest(slot, dimension)
-        if isinstance(passage, Passage) and any(
-            form >= 0 and (s, form) in self.factors for s, form in enumerate(passage.forms)
-        ):
-            passage = Blocked("entangled", "it moves with a dimension that does not move with it")
-        if isinstance(passage, Passage):
-            self.add_passage(passage)
-        else:
-            self.factors[slot, dimension] = (self.new(size, passage.message),)
-
-    def add_passage(self, passage: Passage) -> None:
-        factor = self.new(passage.n)
-        for number, (slot, form) in enumerate(zip(self.flow.slots, passage.forms, strict=True)):
-            if form >= 0:
-                inner = self.flow.shape(number)[form] // passage.n
-                minor = () if inner == 1 else (self.new(inner, "it is the inner part of a merged dimension"),)
-                self.factors[number, form] = (factor, *minor)
-            elif form == WHOLE and slot.result is not None:
-                self.apart.append((factor, slot.result))
-            elif form == PARTIAL:
-                self.reduction.add(factor)
-                if slot.operand is not None:
-                    self.addends.append((factor, slot.operand))
-
-    def new(self, size: int, reason: str = "") -> int:
-        if reason:
-            self.blocked.append((len(self.sizes), reason))
-        self.sizes.append(size)
-        return len(self.sizes) - 1
+        return Rule(tuple(self.sizes), tuple(operands), tuple(results), frozenset(), ())
 
 
 def _emit(rows: Mapping[str, Row], table: Table, site: Site) -> list[Any]:
     """The op anew, its blocks on the chunk."""
     op = site.graph.ops[site.node.op]
-    slots_of = rows[op.name].slots
-    assert slots_of is not None
-    flow = Flow(site.graph, site.node.op, slots_of(op), table)
+    flow = Flow(site.graph, site.node.op, rows[op.name], table)
     passage = _passage_of(flow, site)
     types = [build.retype(r.type, shape) for r, shape in zip(site.op.results, site.result_shapes, strict=True)]
     attributes = {name: site.op.attributes[name] for name in site.op.attributes if name != RULE}
@@ -147,7 +129,7 @@ def _passage_of(flow: Flow, site: Site) -> Passage:
         operand = None if slot.operand is None else site.node.operand_dims[slot.operand]
         dimension = operand if slot.result is None else site.node.result_dims[slot.result]
         if dimension is not None:
-            passage = flow.passage(number, dimension, site.node.n)
+            passage = find_passage(flow, number, dimension, site.node.n)
             assert isinstance(passage, Passage)
             return passage
     raise AssertionError("a node carries its axis somewhere")
@@ -184,17 +166,18 @@ class _Block(OnChunk):
 
     def needed(self) -> list[Version]:
         """The versions that what is returned is made of."""
-        wanted = set(zip(self.graph.returned, self.forms, strict=True))
+        wanted: dict[int, set[Form]] = {}
+        _want(wanted, self.graph.returned, self.forms)
         found: list[Version] = []
-        for op in reversed(self.graph.ops[:-1]):
-            versions = [v for v in self.versions if v.op == op.index]
+        for op, versions in zip(reversed(self.graph.ops[:-1]), reversed(self.versions), strict=True):
+            needed: dict[Version, None] = {}
             for position, value in enumerate(op.results):
-                for form in [f for v, f in wanted if v == value]:
+                for form in wanted.get(value, ()):
                     offers = [v for v in versions if v.results[position] == form]
-                    version = (offers or [v for v in versions if v.results[position] == WHOLE])[0]
-                    if version not in found:
-                        found.append(version)
-                        wanted.update(zip(op.inputs, version.inputs, strict=True))
+                    needed[(offers or [v for v in versions if v.results[position] == WHOLE])[0]] = None
+            for version in needed:
+                _want(wanted, op.inputs, version.inputs)
+            found += needed
         return found[::-1]
 
     def results(self, version: Version) -> list[Any]:
@@ -243,6 +226,11 @@ class _Block(OnChunk):
             for i, operand in enumerate(op.operands):
                 if operand in new:
                     op.operands[i] = new[operand]
+
+
+def _want(wanted: dict[int, set[Form]], values: Sequence[int], forms: Sequence[Form]) -> None:
+    for value, form in zip(values, forms, strict=True):
+        wanted.setdefault(value, set()).add(form)
 
 
 SUMS = Reduction(

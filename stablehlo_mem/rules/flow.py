@@ -1,28 +1,36 @@
-"""How an axis passes through an op with blocks: which dimensions of its slots move together, and its blocks' versions.
-
-A dimension of one slot is spread through the blocks by the inner ops' rules until nothing is added. Then one pass in
-program order finds the forms in which every inner value can be had.
-"""
+"""An op with blocks that run, as values flow through it: its slots, and the forms in which a chunk has its values."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from typing import Literal, Protocol
 
-from stablehlo_mem.ir.graph import Graph, Op, has_effect
-from stablehlo_mem.rules.linear import linear_groups
-from stablehlo_mem.rules.reductions import is_narrow
-from stablehlo_mem.rules.row import Reduction, Slot
-from stablehlo_mem.rules.rule import Blocked, Node, Rule, place
+from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.rules.row import Reduction, Row
+from stablehlo_mem.rules.rule import Blocked, Node
 
 WHOLE, PARTIAL = -1, -2
 Form = int
 """What there is of a value in a chunk: a dimension along which it is the chunk; WHOLE; PARTIAL, a part of a sum."""
 
-Where = tuple[int, int]
-"""A block of the op and an op in it."""
+Side = Literal["operands", "results"]
+
+
+class Book(Protocol):
+    """The factor rules of a block's ops."""
+
+    def placed(self, op: int, side: Side, position: int, dimension: int, n: int) -> Node | Blocked:
+        """An op split along a dimension of one of its inputs or results."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """What an op with blocks asks of the rules table: the rules of the ops in it, and their reductions."""
+
+    book_of: Callable[[Graph], Book]
+    reduction_of: Callable[[str], Reduction | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,276 +55,44 @@ class Passage:
 
     Attributes:
         forms: of each slot.
-        versions: of each block's ops, in program order; an op may have several.
+        versions: for each block, those of each of its ops; an op may have several.
     """
 
     n: int
     forms: tuple[Form, ...]
-    versions: tuple[tuple[Version, ...], ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """What a passage asks of the rules table: the rule of an op of a graph, and its reduction."""
-
-    rule_of: Callable[[Graph, int], Rule | None]
-    reduction_of: Callable[[str], Reduction | None]
-
-
-class _Stopped(Exception):
-    """An op in a block, or the block's end, that the axis does not pass."""
-
-    def __init__(self, block: Graph, op: int, reason: str, coarser_n: int = 0):
-        super().__init__(reason)
-        where = f"{block.ops[op].name} {source}" if (source := block.source(op)) else block.ops[op].name
-        self.reason = reason if op == len(block.ops) - 1 else f"{where} in it: {reason}"
-        self.coarser_n = coarser_n
+    versions: tuple[tuple[tuple[Version, ...], ...], ...]
 
 
 class Flow:
-    """An op with blocks, its slots, and the rules of the ops inside."""
+    """An op with blocks, where its slots come in and go out, and the rules of the ops inside.
 
-    def __init__(self, graph: Graph, op: int, slots: Sequence[Slot], table: Table):
-        self.graph, self.op, self.slots, self.table = graph, graph.ops[op], tuple(slots), table
-        self.rules: dict[Where, Rule | None] = {}
-        self.entering = [
-            {v: s for s, slot in enumerate(slots) for b, v in slot.enters if b == i} for i in self.blocks()
-        ]
-        self.returning: list[dict[int, list[int]]] = [{} for _ in self.blocks()]
-        for s, slot in enumerate(slots):
-            for b, value in slot.returns:
-                self.returning[b].setdefault(value, []).append(s)
+    Attributes:
+        entering: for each block, the slot of each argument and captured value.
+        returning: for each block, the slots that a value is returned to.
+    """
 
-    def blocks(self) -> range:
-        """The numbers of the op's blocks."""
-        return range(len(self.op.blocks))
+    def __init__(self, graph: Graph, op: int, row: Row, table: Table):
+        assert row.slots is not None
+        self.graph, self.op, self.slots, self.table = graph, graph.ops[op], row.slots(graph.ops[op]), table
+        self.blocks = self.op.blocks
+        self.books = tuple(table.book_of(block) for block in self.blocks)
+        self.entering: list[dict[int, int]] = [{} for _ in self.blocks]
+        self.returning: list[dict[int, list[int]]] = [{} for _ in self.blocks]
+        for number, slot in enumerate(self.slots):
+            for block, value in slot.enters:
+                self.entering[block][value] = number
+            for block, value in slot.returns:
+                self.returning[block].setdefault(value, []).append(number)
+
+    def slot_at(self, side: Side, position: int) -> int | None:
+        """The slot of one of the op's inputs or results; None of what only decides, as the index of a case."""
+        places = ((s.operand if side == "operands" else s.result) for s in self.slots)
+        return next((number for number, place in enumerate(places) if place == position), None)
 
     def shape(self, slot: int) -> tuple[int, ...]:
         """The shape of what a slot holds."""
         one = self.slots[slot]
-        value = self.op.results[one.result] if one.operand is None and one.result is not None else None
-        return self.graph.values[self.op.inputs[one.operand or 0] if value is None else value].shape
-
-    def rule(self, block: int, op: int) -> Rule | None:
-        """The rule of an inner op, derived once."""
-        if (block, op) not in self.rules:
-            self.rules[block, op] = self.table.rule_of(self.op.blocks[block], op)
-        return self.rules[block, op]
-
-    def passage(self, slot: int, dimension: int, n: int) -> Passage | Blocked:
-        """The passage of an axis of `n` elements along a dimension of a slot."""
-        try:
-            spread = _Spread(self, n)
-            spread.follow(slot, dimension)
-            spread.run()
-            return _Forms(self, spread).run()
-        except _Stopped as stop:
-            return Blocked("stopped-inside", stop.reason, stop.coarser_n)
-
-    def coarsest(self, slot: int, dimension: int) -> Passage | Blocked:
-        """The passage with as many elements as the dimension and all on the way can do."""
-        n = self.shape(slot)[dimension]
-        while True:
-            found = self.passage(slot, dimension, n)
-            if isinstance(found, Passage) or math.gcd(n, found.coarser_n) in (0, 1, n):
-                return found
-            n = math.gcd(n, found.coarser_n)
-
-
-class _Spread:
-    """Everything in the blocks that moves with one dimension of one slot.
-
-    Attributes:
-        dims: the dimension of each slot that the axis has reached.
-        nodes: of each block, by op and factor.
-        refused: why a producer cannot make a chunk.
-    """
-
-    def __init__(self, flow: Flow, n: int):
-        self.flow, self.n = flow, n
-        self.dims: dict[int, int] = {}
-        self.nodes: list[dict[tuple[int, int], Node]] = [{} for _ in flow.blocks()]
-        self.dependent: set[tuple[int, int, int]] = set()
-        self.seen: set[tuple[int, int, int, bool]] = set()
-        self.queue: deque[tuple[int, int, int, bool]] = deque()
-
-    def run(self) -> None:
-        while self.queue:
-            block, value, dimension, arrived = self.queue.popleft()
-            (self.downstream if arrived else self.upstream)(block, value, dimension)
-
-    def follow(self, slot: int, dimension: int) -> None:
-        """A slot is split along a dimension wherever it is one value."""
-        if self.dims.setdefault(slot, dimension) != dimension:
-            self.stop_at_edge("it is needed along two dimensions of one value")
-        if self.flow.shape(slot)[dimension] % self.n:
-            self.stop_at_edge("a dimension is no multiple of another that would be split with it")
-        for block, value in self.flow.slots[slot].enters:
-            self.note(block, value, dimension, arrived=True)
-        for block, value in self.flow.slots[slot].returns:
-            self.note(block, value, dimension, arrived=False)
-
-    def stop_at_edge(self, reason: str) -> None:
-        block = self.flow.op.blocks[-1]
-        raise _Stopped(block, len(block.ops) - 1, reason)
-
-    def note(self, block: int, value: int, dimension: int, *, arrived: bool) -> None:
-        """A value is there by chunk only (`arrived`), or somebody needs a chunk of it."""
-        item = (block, value, dimension, arrived)
-        if item not in self.seen:
-            self.seen.add(item)
-            self.queue.append(item)
-
-    def downstream(self, block: int, value: int, dimension: int) -> None:
-        """The users of what carries the axis take part."""
-        graph = self.flow.op.blocks[block]
-        for user in graph.users[value]:
-            if user < len(graph.ops) - 1:
-                self.depend(block, self.node_taking(block, user, value, dimension))
-                continue
-            for slot in self.flow.returning[block].get(value, ()):
-                self.follow(slot, dimension)
-
-    def upstream(self, block: int, value: int, dimension: int) -> None:
-        """What makes a value that is needed by chunk takes part if it can; else the value is sliced."""
-        graph = self.flow.op.blocks[block]
-        data = graph.values[value]
-        if data.producer < 0:
-            self.follow(self.flow.entering[block][value], dimension)
-            return
-        node = self.placed(block, data.producer, "results", data.result, dimension)
-        if isinstance(node, Node):
-            self.add(block, node)
-
-    def placed(self, block: int, op: int, side: str, position: int, dimension: int) -> Node | Blocked:
-        rule = self.flow.rule(block, op)
-        if rule is None:
-            return Blocked("no-rule", "there is no rule for splitting it")
-        return place(rule, op, getattr(rule, side)[position], dimension, self.n)
-
-    def node_taking(self, block: int, op: int, value: int, dimension: int) -> Node:
-        """The node of an op that takes a value along a dimension."""
-        graph = self.flow.op.blocks[block]
-        positions = [p for p, v in enumerate(graph.ops[op].inputs) if v == value]
-        for (index, _), node in self.nodes[block].items():
-            if index == op and any(node.operand_dims[p] == dimension for p in positions):
-                return node
-        tries = [self.placed(block, op, "operands", p, dimension) for p in positions]
-        found = next((t for t in tries if isinstance(t, Node)), None)
-        if found is None:
-            blocked = next(t for t in tries if isinstance(t, Blocked))
-            raise _Stopped(graph, op, blocked.message, blocked.coarser_n)
-        return found
-
-    def add(self, block: int, node: Node) -> None:
-        if (node.op, node.factor) in self.nodes[block]:
-            return
-        self.nodes[block][node.op, node.factor] = node
-        inputs = self.flow.op.blocks[block].ops[node.op].inputs
-        for value, dimension in zip(inputs, node.operand_dims, strict=True):
-            if dimension is not None:
-                self.note(block, value, dimension, arrived=False)
-
-    def depend(self, block: int, node: Node) -> None:
-        """A node on whose operands the axis has arrived."""
-        self.add(block, node)
-        results = self.flow.op.blocks[block].ops[node.op].results
-        for value, dimension in zip(results, node.result_dims, strict=True):
-            if dimension is not None:
-                self.note(block, value, dimension, arrived=True)
-
-
-class _Forms:
-    """The forms of every inner value, and the slots whose value is partial, to a fixpoint."""
-
-    def __init__(self, flow: Flow, spread: _Spread):
-        self.flow, self.spread = flow, spread
-        self.forms = [spread.dims.get(s, WHOLE) for s in range(len(flow.slots))]
-
-    def run(self) -> Passage:
-        while True:
-            before = list(self.forms)
-            versions = tuple(self.block(b) for b in self.flow.blocks())
-            if self.forms == before:
-                return Passage(self.spread.n, tuple(self.forms), versions)
-
-    def block(self, number: int) -> tuple[Version, ...]:
-        graph = self.flow.op.blocks[number]
-        available = {v: {self.forms[s]} for v, s in self.flow.entering[number].items()}
-        found: list[Version] = []
-        for op in graph.ops[:-1]:
-            if has_effect(graph, op.index):
-                raise _Stopped(graph, op.index, "it has side effects")
-            versions = [v for v in self.versions(number, op) if _can_run(op, v, available)]
-            versions = versions or [v for v in _linear(graph, op) if _can_run(op, v, available)][:1]
-            if not versions:
-                raise _Stopped(graph, op.index, self.reason(number, op, available))
-            for version in versions:
-                for value, form in zip(op.results, version.results, strict=True):
-                    available.setdefault(value, set()).add(form)
-            found += versions
-        self.end(number, graph, available)
-        return tuple(found)
-
-    def end(self, number: int, graph: Graph, available: dict[int, set[Form]]) -> None:
-        """The returned values are there in the forms of their slots; a sum over the axis makes its slot partial."""
-        last = len(graph.ops) - 1
-        for value in graph.returned:
-            slots = self.flow.returning[number].get(value, ())
-            if not slots and not _is_there(value, WHOLE, available):
-                raise _Stopped(graph, last, "its condition depends on the dimension")
-            for slot in slots:
-                if self.forms[slot] == WHOLE and not _is_there(value, WHOLE, available):
-                    self.forms[slot] = PARTIAL
-                if not _is_there(value, self.forms[slot], available):
-                    raise _Stopped(graph, last, "what one step returns is split otherwise than what it begins with")
-
-    def versions(self, block: int, op: Op) -> Iterator[Version]:
-        """How an op may run, were all its operands there; see `_linear` too."""
-        yield Version(op.index, None, (WHOLE,) * len(op.inputs), (WHOLE,) * len(op.results))
-        for (index, _), node in self.spread.nodes[block].items():
-            if index == op.index and (version := self.on_chunk(block, node)):
-                yield version
-
-    def on_chunk(self, block: int, node: Node) -> Version | None:
-        """A node as a version; None if its partial results do not just add up."""
-        handle = self.flow.op.blocks[block].handles[node.op]
-        reduction = self.flow.table.reduction_of(handle.name)
-        addends = node.addends or (reduction.addends(handle) if reduction and node.reducing else ())
-        if addends is None or any(is_narrow(handle.results[i].type) for i in node.partial):
-            return None
-        inputs = tuple(PARTIAL if p in addends else WHOLE if d is None else d for p, d in enumerate(node.operand_dims))
-        partial = node.partial
-        results = tuple(
-            d if d is not None else PARTIAL if i in partial else WHOLE for i, d in enumerate(node.result_dims)
-        )
-        return Version(node.op, node, inputs, results)
-
-    def reason(self, block: int, op: Op, available: dict[int, set[Form]]) -> str:
-        """Why an op cannot run on a chunk."""
-        forms = [available.get(v, {WHOLE}) for v in op.inputs]
-        if any(PARTIAL in f for f in forms):
-            return "it uses a sum over the dimension, which is there after the last chunk only"
-        if any(n.reducing for n in self.spread.nodes[block].values() if n.op == op.index):
-            return "its sums over the dimension cannot be added up chunk by chunk"
-        return "it needs the whole of a value that is there by chunk only"
-
-
-def _linear(graph: Graph, op: Op) -> Iterator[Version]:
-    """How an op may run on partial operands. Sums of narrow floats are not kept in parts: each would be rounded."""
-    handle = graph.handles[op.index]
-    if any(is_narrow(r.type) for r in handle.results):
-        return
-    for group in linear_groups(handle):
-        inputs = tuple(PARTIAL if p in group else WHOLE for p in range(len(op.inputs)))
-        yield Version(op.index, None, inputs, (PARTIAL,) * len(op.results))
-
-
-def _is_there(value: int, form: Form, available: dict[int, set[Form]]) -> bool:
-    """Whether a value can be had in a form: what is whole can be sliced, or counted in the first chunk only."""
-    forms = available.get(value, {WHOLE})
-    return form in forms or WHOLE in forms
-
-
-def _can_run(op: Op, version: Version, available: dict[int, set[Form]]) -> bool:
-    return all(_is_there(v, f, available) for v, f in zip(op.inputs, version.inputs, strict=True))
+        if one.operand is not None:
+            return self.graph.values[self.op.inputs[one.operand]].shape
+        assert one.result is not None
+        return self.graph.values[self.op.results[one.result]].shape

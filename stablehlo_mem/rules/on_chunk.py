@@ -62,6 +62,7 @@ class OnChunk(abc.ABC):
             return chunk
         inner = chunk.type.shape[dimension] // self.chunk.size
         first = self.chunk.repeated
+        assert first is not None
         if inner > 1:
             first = stablehlo.multiply(first, build.i32(inner))
         return build.keep_from(chunk, dimension, first, identity)
