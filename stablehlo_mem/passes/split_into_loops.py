@@ -17,6 +17,7 @@ from typing import Any
 
 from stablehlo_mem.axes import Axis, Obstacle, RuleBook, grow_axis
 from stablehlo_mem.chunks import LoopCost, loop_cost, round_chunk
+from stablehlo_mem.cost import trip_count
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, op_ids
 from stablehlo_mem.loops import emit_loops
@@ -126,6 +127,7 @@ class _Proposals:
         big_bytes = min(goal.temp_bytes // 8, max(self.live.values(), default=0) // 4)
         self.big_bytes = max(_SMALLEST, big_bytes // (_FAR if goal.far else 1))
         self.seen: set[Any] = set()
+        self.runs = _runs(main, path)
 
     def run(self) -> Iterator[Candidate | Refusal]:
         seeds = sorted(self.live, key=lambda v: (-self.live[v], v))[:_SEEDS]
@@ -186,7 +188,7 @@ class _Proposals:
         yield Candidate(
             step=Step(SplitIntoLoops.name, "", dataclasses.asdict(params)),
             saved_bytes=int(spared * (1 - chunk / axis.n)) - self.kept_bytes(region),
-            added_seconds=cost.seconds(chunk),
+            added_seconds=self.runs * cost.seconds(chunk),
             numerics=numerics,
             summary=self.summary(axis, numerics),
             otherwise=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),
@@ -245,6 +247,15 @@ class _Proposals:
             message=message,
             location=self.source(value),
         )
+
+
+def _runs(graph: Graph, path: Path) -> int:
+    """How often a block runs: once for each step of the loops around it."""
+    runs = 1
+    for op, block in path:
+        runs *= trip_count(graph, graph.ops[op]) if graph.ops[op].name == "stablehlo.while" else 1
+        graph = graph.ops[op].blocks[block]
+    return runs
 
 
 def _regroups(graph: Graph, op: int) -> bool:
