@@ -107,8 +107,8 @@ def has_effect(graph: Graph, op: int) -> bool:
 
     Or one with such an op in its blocks.
     """
-    attributes = graph.handles[op].attributes
     if graph.ops[op].name == "stablehlo.custom_call":
+        attributes = graph.handles[op].attributes
         return "has_side_effect" in attributes and ir.BoolAttr(attributes["has_side_effect"]).value
     inner = ((block, o.index) for block in graph.ops[op].blocks for o in block.ops[:-1])
     return not graph.ops[op].results or any(has_effect(block, index) for block, index in inner)

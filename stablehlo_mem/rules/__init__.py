@@ -45,32 +45,32 @@ class RuleBook:
         self.graph = graph
         self._rules: dict[int, Rule | None] = {}
         self._flows: dict[int, Flow] = {}
-        self._along: dict[tuple[int, int, int], Rule] = {}
+        self._along: dict[tuple[int, int, int, int], Rule] = {}
 
     def placed(self, op: int, side: Side, position: int, dimension: int, n: int) -> Node | Blocked:
         """An op split into `n` along a dimension of one of its inputs or results, or why it cannot be."""
-        rule = self._rule(op, side, position, dimension)
+        rule = self._rule(op, side, position, dimension, n)
         if rule is None:
             return Blocked("no-rule", f"there is no rule for splitting {self.graph.ops[op].name}")
         return place(rule, op, (rule.operands if side == "operands" else rule.results)[position], dimension, n)
 
-    def _rule(self, op: int, side: Side, position: int, dimension: int) -> Rule | None:
+    def _rule(self, op: int, side: Side, position: int, dimension: int, n: int) -> Rule | None:
         row = ROWS.get(self.graph.ops[op].name)
         if row is not None and row.slots is not None and _has_tensors(self.graph, op):
-            return self._rule_of_flow(op, row, side, position, dimension)
+            return self._rule_of_flow(op, row, side, position, dimension, n)
         if op not in self._rules:
             self._rules[op] = rule_of(self.graph, op)
         return self._rules[op]
 
-    def _rule_of_flow(self, op: int, row: Row, side: Side, position: int, dimension: int) -> Rule | None:
+    def _rule_of_flow(self, op: int, row: Row, side: Side, position: int, dimension: int, n: int) -> Rule | None:
         if op not in self._flows:
             self._flows[op] = Flow(self.graph, op, row, _TABLE)
         slot = self._flows[op].slot_at(side, position)
         if slot is None:
             return None
-        key = (op, slot, dimension)
+        key = (op, slot, dimension, n)
         if key not in self._along:
-            self._along[key] = control_flow.rule_along(self._flows[op], slot, dimension)
+            self._along[key] = control_flow.rule_along(self._flows[op], slot, dimension, n)
         return self._along[key]
 
 

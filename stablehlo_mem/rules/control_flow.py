@@ -15,10 +15,10 @@ from stablehlo_mem.ir.bindings import RULE, ir, stablehlo, walk_operations
 from stablehlo_mem.ir.graph import Op
 from stablehlo_mem.rules.flow import PARTIAL, WHOLE, Flow, Form, Passage, Table, Version
 from stablehlo_mem.rules.on_chunk import OnChunk
-from stablehlo_mem.rules.passage import coarsest_passage, find_passage
+from stablehlo_mem.rules.passage import find_passage, finest_passage
 from stablehlo_mem.rules.reductions import is_float
 from stablehlo_mem.rules.row import Reduction, Row, Site, Slot
-from stablehlo_mem.rules.rule import Blocked, Dims, Rule
+from stablehlo_mem.rules.rule import Dims, Rule
 
 
 def _loop_slots(op: Op) -> tuple[Slot, ...]:
@@ -51,9 +51,12 @@ def _captures(op: Op) -> list[Slot]:
     return slots
 
 
-def rule_along(flow: Flow, slot: int, dimension: int) -> Rule:
-    """The factor rule of an op with blocks as far as one dimension of a slot and all that moves with it goes."""
-    return _RuleOfPassage(flow).run(slot, dimension)
+def rule_along(flow: Flow, slot: int, dimension: int, n: int) -> Rule:
+    """The factor rule of an op with blocks for an axis of `n` elements along a dimension of a slot.
+
+    It says what moves with that dimension only. With another `n` other slots may.
+    """
+    return _RuleOfPassage(flow).run(slot, dimension, n)
 
 
 class _RuleOfPassage:
@@ -65,13 +68,12 @@ class _RuleOfPassage:
         self.first = list(itertools.accumulate(ranks, initial=0))
         self.sizes = [1] * (2 * self.first[-1])
 
-    def run(self, slot: int, dimension: int) -> Rule:
-        size = self.flow.shape(slot)[dimension]
-        passage = coarsest_passage(self.flow, slot, dimension) if size > 1 else Blocked("unit-dimension", "")
+    def run(self, slot: int, dimension: int, n: int) -> Rule:
+        passage = finest_passage(self.flow, slot, dimension, n)
         if isinstance(passage, Passage):
             return self.of_passage(passage)
         factor = self.first[slot] + dimension
-        self.sizes[factor] = size
+        self.sizes[factor] = self.flow.shape(slot)[dimension]
         return self.rule({(slot, dimension): (factor,)}).block({factor}, passage.message)
 
     def of_passage(self, passage: Passage) -> Rule:

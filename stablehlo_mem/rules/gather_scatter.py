@@ -51,7 +51,7 @@ SCATTER = Reduction(
     combine=_scatter_on,
     identity=_outside,
     regroups=regroups_floats,
-    addends=lambda op: tuple(range(len(op.results))) if body_name(op) == "stablehlo.add" else None,
+    addends=lambda op: (0,) if len(op.results) == 1 and body_name(op) == "stablehlo.add" else None,
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stablehlo_mem.rules.reductions import body_name
+from stablehlo_mem.rules.reductions import body_name, is_float
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -28,7 +28,12 @@ def _in_all(op: Any) -> Groups:
 
 
 def _if_it_adds(groups: Callable[[Any], Groups]) -> Callable[[Any], Groups]:
-    return lambda op: groups(op) if body_name(op) == "stablehlo.add" else ()
+    return lambda op: groups(op) if len(op.results) == 1 and body_name(op) == "stablehlo.add" else ()
+
+
+def _of_floats(op: Any) -> Groups:
+    """Integers are rounded: the quotients of parts do not add up."""
+    return ((0,),) if is_float(op.results[0].type) else ()
 
 
 _LINEAR: dict[str, Callable[[Any], Groups]] = {
@@ -37,11 +42,12 @@ _LINEAR: dict[str, Callable[[Any], Groups]] = {
         f"stablehlo.{name}": _in((0,))
         for name in (
             *("negate", "reshape", "transpose", "broadcast_in_dim", "slice", "reverse", "optimization_barrier"),
-            *("real", "imag", "dynamic_slice", "divide", "gather"),
+            *("real", "imag", "dynamic_slice", "gather"),
         )
     },
     **dict.fromkeys(("stablehlo.multiply", "stablehlo.dot_general", "stablehlo.convolution"), _in((0,), (1,))),
     **dict.fromkeys(("stablehlo.pad", "stablehlo.dynamic_update_slice", "stablehlo.complex"), _in((0, 1))),
+    "stablehlo.divide": _of_floats,
     "stablehlo.select": _in((1, 2)),
     "stablehlo.reduce": _if_it_adds(_in_all),
     "stablehlo.scatter": _if_it_adds(_in((0, 2))),

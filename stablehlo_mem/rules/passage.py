@@ -43,9 +43,8 @@ def find_passage(flow: Flow, slot: int, dimension: int, n: int) -> Passage | Blo
         return Blocked("stopped-inside", stop.reason, stop.coarser_n)
 
 
-def coarsest_passage(flow: Flow, slot: int, dimension: int) -> Passage | Blocked:
-    """The passage with as many elements as the dimension and all on the way can do."""
-    n = flow.shape(slot)[dimension]
+def finest_passage(flow: Flow, slot: int, dimension: int, n: int) -> Passage | Blocked:
+    """The passage of `n` elements, or of as many as all on the way can do."""
     while True:
         found = find_passage(flow, slot, dimension, n)
         if isinstance(found, Passage) or math.gcd(n, found.coarser_n) in (0, 1, n):
@@ -79,7 +78,9 @@ class _Spread:
         if self.dims.setdefault(slot, dimension) != dimension:
             raise _Stopped(self.flow.blocks[block], op, "it would split a value along two of its dimensions")
         if self.flow.shape(slot)[dimension] % self.n:
-            raise _Stopped(self.flow.blocks[block], op, "it would split a value more finely than its dimension")
+            # A dimension that merges others may be split in as many parts as the first of them.
+            reason, size = "it would split a value more finely than its dimension", self.flow.shape(slot)[dimension]
+            raise _Stopped(self.flow.blocks[block], op, reason, size)
         for block, value in self.flow.slots[slot].enters:
             self.note(block, value, dimension, arrived=True)
         for block, value in self.flow.slots[slot].returns:
@@ -187,7 +188,7 @@ class _Forms:
         for value in graph.returned:
             slots = self.flow.returning[number].get(value, ())
             if not slots and not _is_there(value, WHOLE, available):
-                raise _Stopped(graph, last, "its condition depends on the dimension")
+                raise _Stopped(graph, last, "the condition of the loop depends on the dimension")
             for slot in slots:
                 if self.forms[slot] == WHOLE and not _is_there(value, WHOLE, available):
                     self.forms[slot] = PARTIAL
@@ -217,11 +218,13 @@ class _Forms:
 
     def reason(self, block: int, op: Op, available: dict[int, set[Form]]) -> str:
         """Why an op cannot run on a chunk."""
+        if not self.flow.returning[block]:
+            return "the condition of the loop depends on the dimension"
         forms = [available.get(v, {WHOLE}) for v in op.inputs]
         if any(PARTIAL in f for f in forms):
             return "it uses a sum over the dimension, which is there after the last chunk only"
         if any(n.reducing for n in self.spread.nodes[block].get(op.index, {}).values()):
-            return "its sums over the dimension cannot be added up chunk by chunk"
+            return "what it makes of the whole dimension cannot be added up chunk by chunk"
         return "it needs the whole of a value that is there by chunk only"
 
 

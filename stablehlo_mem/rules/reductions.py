@@ -169,8 +169,7 @@ def _reduce_rule(op: Any) -> Rule | None:
 
 
 def _inits(op: Any) -> tuple[int, ...] | None:
-    half = len(op.results)
-    return tuple(range(half, 2 * half)) if body_name(op) == "stablehlo.add" else None
+    return (1,) if len(op.results) == 1 and body_name(op) == "stablehlo.add" else None
 
 
 BODY = Reduction(_reduce_initial, _combine_reduced, _reduce_identity, regroups_floats, _inits)
