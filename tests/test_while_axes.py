@@ -39,6 +39,11 @@ RNG = np.random.default_rng(0)
 BATCH = 7
 
 
+@pytest.fixture(autouse=True)
+def same_numbers_in_any_order():
+    RNG.bit_generator.state = np.random.default_rng(1).bit_generator.state
+
+
 def real(*shape):
     return RNG.normal(size=shape).astype(np.float32)
 
@@ -128,7 +133,8 @@ def test_what_does_not_depend_on_the_axis_leaves_too():
         i, w, h = jax.lax.while_loop(lambda c: c[0] < 5, step, (0, w, jnp.sin(xs[0])))
         return i, w * 2, (h * h).sum(1)
 
-    possibles = check(fun, real(7, BATCH, 4), real(4, 4))
+    # XLA:CPU may contract a multiplication and an addition or not, by the shape: see OTHER_BITS in test_numerics.
+    possibles = check(fun, real(7, BATCH, 4), real(4, 4), bitwise=False)
     (split,) = through(possibles)
     left = {split.graph.values[item.value].shape for item in split.region.leaving}
     assert {(), (4, 4), (BATCH,)} <= left
