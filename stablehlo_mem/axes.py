@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Mapping
 
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.rules import ROWS, rule_of
-from stablehlo_mem.rules.rule import Blocked, Dims, Node, Rule, place
+from stablehlo_mem.rules import ROWS, RuleBook
+from stablehlo_mem.rules.rule import Blocked, Node
 
 Use = tuple[int, int]
 """A value and the dimension along which it is used chunk by chunk."""
@@ -54,19 +54,6 @@ class Axis:
     obstacles: tuple[Obstacle, ...]
 
 
-class RuleBook:
-    """The factor rules of a graph's ops, each derived once."""
-
-    def __init__(self, graph: Graph):
-        self.graph = graph
-        self._rules: dict[int, Rule | None] = {}
-
-    def __getitem__(self, op: int) -> Rule | None:
-        if op not in self._rules:
-            self._rules[op] = rule_of(self.graph, op)
-        return self._rules[op]
-
-
 def grow_axis(graph: Graph, rules: RuleBook, seed: Use, big_bytes: int) -> Axis:
     """Grows the axis of a seed as far as it goes. Analysis only; deterministic.
 
@@ -104,7 +91,7 @@ class _Growth:
         while self.queue:
             node = self.queue.popleft()
             op = self.graph.ops[node.op]
-            for value, dimension in zip(op.operands, node.operand_dims, strict=True):
+            for value, dimension in zip(op.inputs, node.operand_dims, strict=True):
                 if dimension is not None:
                     self.demand((value, dimension))
             # What is free is made again wherever it is used: its users need not run together.
@@ -123,27 +110,19 @@ class _Growth:
             self.split_ops.add(node.op)
             self.queue.append(node)
 
-    def placed(self, op: int, side: str, position: int, dimension: int) -> Node | Blocked:
-        rule = self.rules[op]
-        if rule is None:
-            name = self.graph.ops[op].name
-            return Blocked("no-rule", f"there is no rule for splitting {name}")
-        dims: tuple[Dims, ...] = rule.operands if side == "operand" else rule.results
-        return place(rule, op, dims[position], dimension, self.n)
-
     def downstream(self, value: int, dimension: int) -> None:
         """A big value's users take part, each along the first operand position that can."""
         for user in self.graph.users[value]:
             op = self.graph.ops[user]
             if user in self.split_ops or user == len(self.graph.ops) - 1:
                 continue
-            tries = [self.placed(user, "operand", p, dimension) for p, v in enumerate(op.operands) if v == value]
+            places = [p for p, v in enumerate(op.inputs) if v == value]
+            tries = [self.rules.placed(user, "operands", p, dimension, self.n) for p in places]
             nodes = [t for t in tries if isinstance(t, Node)]
             if nodes:
                 self.add(nodes[0])
             else:
-                first = next((t for t in tries if isinstance(t, Blocked)), None)
-                self.obstacle(value, dimension, user, first or Blocked("captured", "it is used inside a region"))
+                self.obstacle(value, dimension, user, next(t for t in tries if isinstance(t, Blocked)))
 
     def obstacle(self, value: int, dimension: int, op: int, blocked: Blocked) -> None:
         if self.is_big(value):
@@ -165,7 +144,7 @@ class _Growth:
         value = self.graph.values[use[0]]
         if value.producer < 0:
             return None
-        return self.placed(value.producer, "result", value.result, use[1])
+        return self.rules.placed(value.producer, "results", value.result, use[1], self.n)
 
     def is_known(self, node: Node) -> bool:
         return (node.op, node.factor) in self.nodes
@@ -190,7 +169,7 @@ class _Growth:
         tainted = set(self.split_ops)
         values = self.graph.values
         for op in self.graph.ops:
-            if any(values[v].producer in tainted for v in (*op.operands, *op.captures)):
+            if any(values[v].producer in tainted for v in op.inputs):
                 tainted.add(op.index)
         return tainted
 
@@ -203,12 +182,12 @@ class _Growth:
             if current in closure or self.producers.get(current) or producer not in tainted:
                 continue
             node = self.producer_node(current)
-            if not isinstance(node, Node) or node.reducing or len(closure) > _MAX_CLOSURE:
+            if not isinstance(node, Node) or len(closure) > _MAX_CLOSURE:
                 return False
             closure[current] = node
             if self.is_known(node):
                 continue
-            for value, dimension in zip(self.graph.ops[node.op].operands, node.operand_dims, strict=True):
+            for value, dimension in zip(self.graph.ops[node.op].inputs, node.operand_dims, strict=True):
                 if dimension is not None:
                     pending.append((value, dimension))
                 elif self.graph.values[value].producer in tainted:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 
-from stablehlo_mem.cost import op_seconds
+from stablehlo_mem.cost import op_seconds, overhead_seconds
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.regions import Region
 from stablehlo_mem.rules import ROWS
@@ -28,7 +28,8 @@ class LoopCost:
     Attributes:
         n: elements of the axis.
         fixed_seconds: recomputation: what later phases run again.
-        step_seconds: of one step of every loop: overhead, operands read whole, accumulators read and written.
+        step_seconds: of one step of every loop: overhead, that of loops inside too, operands read whole, accumulators
+            read and written.
         traffic_seconds: of the intermediates, once written and once read, through main memory.
         element_bytes: of the intermediates, per element of the axis.
         cache_bytes: intermediates up to this size do not go through main memory, 0 where that makes no difference; of
@@ -95,7 +96,8 @@ def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> Lo
     recomputed = sum(seconds[op] for op in runs) - sum(seconds[op] for op in region.owned)
     moved = _whole_bytes(graph, region) + 3 * _accumulated_bytes(graph, region)
     bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
-    step = chip.step_seconds * region.phases + moved / bandwidth
+    steps_inside = sum(overhead_seconds(graph, graph.ops[op], chip) for op in runs)
+    step = chip.step_seconds * region.phases + steps_inside + moved / bandwidth
     traffic = _PASSES_OVER_MEMORY * spared_bytes / chip.bytes_per_second
     return LoopCost(region.axis.n, recomputed, step, traffic, spared_bytes / region.axis.n, chip.cache_bytes)
 
@@ -107,11 +109,11 @@ def _whole_bytes(graph: Graph, region: Region) -> int:
         whole: set[int] = set()
         for node in region.needed(graph, phase):
             if not ROWS[graph.ops[node.op].name].free:
-                pairs = zip(graph.ops[node.op].operands, node.operand_dims, strict=True)
+                pairs = zip(graph.ops[node.op].inputs, node.operand_dims, strict=True)
                 whole.update(v for v, d in pairs if d is None)
         total += sum(graph.values[v].nbytes for v in whole)
     return total
 
 
 def _accumulated_bytes(graph: Graph, region: Region) -> int:
-    return sum(graph.values[item.value].nbytes for item in region.leaving if item.node.reducing)
+    return sum(graph.values[item.value].nbytes for item in region.leaving if item.accumulated)

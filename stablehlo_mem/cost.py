@@ -115,6 +115,14 @@ def trip_count(graph: Graph, op: Op) -> int:
     return max(0, -(-(bound - start) // stride))
 
 
+def overhead_seconds(graph: Graph, op: Op, chip: Chip) -> float:
+    """Seconds that an op's own loops take for their steps, however little is done in each."""
+    if CLASSES.get(op.name) is not Class.CONTROL:
+        return 0.0
+    inner = max(sum(overhead_seconds(block, o, chip) for o in block.ops) for block in op.blocks)
+    return trip_count(graph, op) * (chip.step_seconds + inner) if op.name == "stablehlo.while" else inner
+
+
 def _rate(op: Op, chip: Chip) -> float:
     dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution")
     return chip.flops_per_second * (1 if dense else VECTOR_SHARE)

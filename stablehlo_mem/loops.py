@@ -13,7 +13,8 @@ from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.regions import Leaving, Region
 from stablehlo_mem.rules import ROWS
-from stablehlo_mem.rules.row import Reduction, Site
+from stablehlo_mem.rules.on_chunk import OnChunk
+from stablehlo_mem.rules.row import Chunk, Reduction
 from stablehlo_mem.rules.rule import Node
 
 
@@ -71,16 +72,17 @@ class _Rewrite:
         carries = [_Carry(self, node, items) for node, items in _by_carry(leaving)]
         initial = [value for carry in carries for value in carry.initial()]
         steps = -(-self.region.axis.n // self.chunk)
-        results = iter(build.while_loop(steps, initial, _Body(self, phase, carries).run))
+        body = lambda step, values: _Body(self, phase, step).run(carries, values)  # noqa: E731
+        results = iter(build.while_loop(steps, initial, body))
         for carry in carries:
             carry.finish([next(results) for _ in range(carry.count)])
 
 
 def _by_carry(leaving: Sequence[Leaving]) -> list[tuple[Node, list[Leaving]]]:
-    """Accumulating nodes carry all their results together; a value written back is a carry of its own."""
+    """The partial results of a node are carried together; any other value is a carry of its own."""
     groups: dict[Any, tuple[Node, list[Leaving]]] = {}
     for item in leaving:
-        key = item.node if item.node.reducing else item
+        key = item.node if item.accumulated else item
         groups.setdefault(key, (item.node, []))[1].append(item)
     return list(groups.values())
 
@@ -91,21 +93,29 @@ class _Carry:
     def __init__(self, rewrite: _Rewrite, node: Node, items: Sequence[Leaving]):
         self.rewrite, self.node, self.items = rewrite, node, items
         self.op = rewrite.graph.handles[node.op]
-        self.count = len(self.op.results) if node.reducing else 1
+        self.position = rewrite.graph.values[items[0].value].result
+        self.partial = node.partial if items[0].accumulated else ()
+        self.mixed = 0 < len(self.partial) < len(self.op.results)
+        self.count = len(self.partial) or 1
 
     def initial(self) -> list[Any]:
-        if not self.node.reducing:
+        if not self.partial:
             return [build.zeros(self.rewrite.values[self.items[0].value].type)]
+        if self.mixed:
+            # Only ops with blocks have partial results beside others: sums, from zero.
+            return [build.zeros(self.op.results[i].type) for i in self.partial]
         operands = [self.rewrite.values[v] for v in self.rewrite.graph.ops[self.node.op].operands]
         return _reduction(self.op).initial(self.op, operands)
 
     def next(self, body: _Body, carries: Sequence[Any]) -> list[Any]:
-        results = body.results[self.node]
-        if self.node.reducing:
-            return _reduction(self.op).combine(self.op, carries, results)
-        position = self.rewrite.graph.values[self.items[0].value].result
+        results, position = body.results[self.node], self.position
+        if self.partial:
+            # What a row emits need not be its op's results (a scatter's updates): all of it, but for mixed results.
+            partials = [results[i] for i in self.partial] if self.mixed else results
+            return _reduction(self.op).combine(self.op, carries, partials)
         dimension = self.node.result_dims[position]
-        assert dimension is not None
+        if dimension is None:
+            return [results[position]]
         start, _ = body.bounds(carries[0].type.shape[dimension])
         return [build.update_along(carries[0], results[position], dimension, start)]
 
@@ -113,72 +123,33 @@ class _Carry:
         """Everybody who used the values uses what the loop left."""
         for item in self.items:
             old = self.rewrite.graph.mlir_values[item.value]
-            final = finals[self.rewrite.graph.values[item.value].result if self.node.reducing else 0]
+            final = finals[self.partial.index(self.rewrite.graph.values[item.value].result) if self.partial else 0]
             new = build.convert(final, old.type.element_type)
             old.replace_all_uses_with(new)
             self.rewrite.values[item.value] = new
 
 
-class _Body:
+class _Body(OnChunk):
     """One step of a loop: the region's nodes on one chunk, each once, in program order."""
 
-    def __init__(self, rewrite: _Rewrite, phase: int, carries: Sequence[_Carry]):
-        self.rewrite, self.phase, self.carries = rewrite, phase, carries
-        self.graph, self.n, self.size = rewrite.graph, rewrite.region.axis.n, rewrite.chunk
+    def __init__(self, rewrite: _Rewrite, phase: int, step: Any):
+        n = rewrite.region.axis.n
+        super().__init__(ROWS, rewrite.graph, n, _chunk(step, n, rewrite.chunk))
+        self.rewrite, self.phase = rewrite, phase
         self.results: dict[Node, list[Any]] = {}
         self.slices: dict[tuple[int, int], Any] = {}
-        self.starts: dict[int, Any] = {}
         self.made: dict[int, Any] = {}
 
-    def run(self, step: Any, carries: list[Any]) -> list[Any]:
-        self.begin(step)
+    def run(self, carries: Sequence[_Carry], values: list[Any]) -> list[Any]:
+        """The next values of the carries."""
         for node in self.rewrite.region.needed(self.graph, self.phase):
             with self.graph.handles[node.op].location:
                 self.results[node] = self.emit(node)
         following: list[Any] = []
-        for carry in self.carries:
+        for carry in carries:
             with carry.op.location:
-                following += carry.next(self, carries[len(following) : len(following) + carry.count])
+                following += carry.next(self, values[len(following) : len(following) + carry.count])
         return following
-
-    def begin(self, step: Any) -> None:
-        """The last chunk of a ragged axis starts early; `repeated` counts its elements that were done before."""
-        unclamped = stablehlo.multiply(step, build.i32(self.size))
-        self.starts[1] = unclamped
-        self.repeated = None
-        if self.n % self.size:
-            self.starts[1] = stablehlo.minimum(unclamped, build.i32(self.n - self.size))
-            self.repeated = stablehlo.subtract(unclamped, self.starts[1])
-
-    def bounds(self, extent: int) -> tuple[Any, int]:
-        """Start and size of the chunk along a dimension of `extent` elements, a multiple of the axis."""
-        inner = extent // self.n
-        if inner not in self.starts:
-            self.starts[inner] = stablehlo.multiply(self.starts[1], build.i32(inner))
-        return self.starts[inner], self.size * inner
-
-    def emit(self, node: Node) -> list[Any]:
-        op = self.graph.ops[node.op]
-        operands = [
-            self.operand(node, p, v, d) for p, (v, d) in enumerate(zip(op.operands, node.operand_dims, strict=True))
-        ]
-        shapes = [self.chunk_shape(v, d) for v, d in zip(op.results, node.result_dims, strict=True)]
-        site = Site(self.graph.handles[node.op], node, operands, shapes, self.starts[1], self.size)
-        return ROWS[op.name].emit(site)
-
-    def chunk_shape(self, value: int, dimension: int | None) -> list[int]:
-        shape = list(self.graph.values[value].shape)
-        if dimension is not None:
-            shape[dimension] = shape[dimension] // self.n * self.size
-        return shape
-
-    def operand(self, node: Node, position: int, value: int, dimension: int | None) -> Any:
-        if dimension is None:
-            return self.whole(value)
-        chunk = self.chunk_of(value, dimension)
-        if not node.reducing or self.repeated is None:
-            return chunk
-        return self.masked(node, position, dimension, chunk)
 
     def whole(self, value: int) -> Any:
         """A whole value; what only shows another one is made in the step: before the loop it would be a copy."""
@@ -198,24 +169,19 @@ class _Body:
         return row is not None and (row.view or (row.free and any(self.graph.values[v].shape for v in op.operands)))
 
     def chunk_of(self, value: int, dimension: int) -> Any:
+        """What a node of the loop made, or a slice of the value."""
         source = self.rewrite.region.source((value, dimension), self.phase)
         if source is not None:
             return self.results[source][self.graph.values[value].result]
         if (value, dimension) not in self.slices:
-            whole = self.rewrite.values[value]
-            self.slices[value, dimension] = build.slice_along(
-                whole, dimension, *self.bounds(whole.type.shape[dimension])
-            )
+            self.slices[value, dimension] = self.slice(self.rewrite.values[value], dimension)
         return self.slices[value, dimension]
 
-    def masked(self, node: Node, position: int, dimension: int, chunk: Any) -> Any:
-        """What an earlier chunk has already accumulated counts for nothing."""
-        op = self.graph.handles[node.op]
-        assert self.repeated is not None
-        operands = [self.rewrite.values[v] for v in self.graph.ops[node.op].operands]
-        identity = _reduction(op).identity(op, position, operands)
-        if identity is None:
-            return chunk
-        inner = chunk.type.shape[dimension] // self.size
-        first = stablehlo.multiply(self.repeated, build.i32(inner)) if inner > 1 else self.repeated
-        return build.keep_from(chunk, dimension, first, identity)
+
+def _chunk(step: Any, n: int, size: int) -> Chunk:
+    """The chunk of a step. The last one of a ragged axis starts early and repeats elements that were done before."""
+    start = stablehlo.multiply(step, build.i32(size))
+    if not n % size:
+        return Chunk(start, size)
+    clamped = stablehlo.minimum(start, build.i32(n - size))
+    return Chunk(clamped, size, stablehlo.subtract(start, clamped))

@@ -17,7 +17,7 @@ from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.op_classes import integers
 from stablehlo_mem.rules import ROWS, rule_of
-from stablehlo_mem.rules.row import Site
+from stablehlo_mem.rules.row import Chunk, Site
 from stablehlo_mem.rules.rule import Blocked, Node, place
 
 GIVEN = -1
@@ -79,7 +79,7 @@ def narrowed(
         if one is not None:
             found.append(one)
             done.add(op.index)
-            for value, needed in zip(op.operands, one.windows, strict=True):
+            for value, needed in zip(op.inputs, one.windows, strict=True):
                 if one.node is not None or needed is not None:
                     demand(value, needed)
     return tuple(reversed(found))
@@ -159,8 +159,8 @@ def leaves(graph: Graph, ops: Sequence[Narrowed]) -> set[int]:
 
 
 def _read(graph: Graph, one: Narrowed) -> tuple[int, ...]:
-    operands = graph.ops[one.op].operands
-    return operands if one.node is not None else (operands[one.part],)
+    op = graph.ops[one.op]
+    return op.inputs if one.node is not None else (op.operands[one.part],)
 
 
 def window_bytes(graph: Graph, value: int, window: Window | None) -> int:
@@ -190,14 +190,15 @@ class Emission:
         if one.node is None:
             self.made[op.results[0]] = self.chunk(op.operands[one.part], one.windows[one.part])
             return
-        operands = [self.chunk(v, w) for v, w in zip(op.operands, one.windows, strict=True)]
+        inputs = [self.chunk(v, w) for v, w in zip(op.inputs, one.windows, strict=True)]
+        operands, captures = inputs[: len(op.operands)], inputs[len(op.operands) :]
         shapes = [list(self.graph.values[v].shape) for v in op.results]
         for shape, dimension in zip(shapes, one.node.result_dims, strict=True):
             assert dimension is not None
             shape[dimension] = shape[dimension] // one.window.n * one.window.size
         start = self.start_of(one.window)
         start = build.i32(start) if isinstance(start, int) else start
-        site = Site(self.graph.handles[op.index], one.node, operands, shapes, start, one.window.size)
+        site = Site(self.graph, one.node, operands, captures, shapes, Chunk(start, one.window.size))
         self.made.update(zip(op.results, ROWS[op.name].emit(site), strict=True))
 
     def start_of(self, window: Window) -> Any:

@@ -125,14 +125,6 @@ def integers(graph: Graph, op: Op, attribute: str) -> tuple[int, ...]:
     return tuple(ir.DenseI64ArrayAttr(graph.handles[op.index].attributes[attribute]))
 
 
-def has_effect(graph: Graph, op: int) -> bool:
-    """Whether an op may do more than compute its results: a custom call that says so, or an op nobody here knows."""
-    attributes = graph.handles[op].attributes
-    if graph.ops[op].name == "stablehlo.custom_call":
-        return "has_side_effect" in attributes and ir.BoolAttr(attributes["has_side_effect"]).value
-    return not graph.ops[op].results
-
-
 def dot_numbers(graph: Graph, op: Op) -> Any:
     """The dimension numbers of a dot_general."""
     return stablehlo.DotDimensionNumbers(graph.handles[op.index].attributes["dot_dimension_numbers"])

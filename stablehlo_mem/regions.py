@@ -6,19 +6,19 @@ import dataclasses
 from collections.abc import Mapping
 
 from stablehlo_mem.axes import Axis, Use
-from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.op_classes import has_effect
+from stablehlo_mem.ir.graph import Graph, Op, has_effect
 from stablehlo_mem.rules import ROWS
 from stablehlo_mem.rules.rule import Node
 
 
 @dataclasses.dataclass(frozen=True)
 class Leaving:
-    """A value a loop leaves behind: written back chunk by chunk, or accumulated if its node reduces."""
+    """A value a loop leaves behind: written back chunk by chunk, or `accumulated` where it is a partial result."""
 
     value: int
     node: Node
     phase: int
+    accumulated: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Region:
 
 def operand_uses(graph: Graph, node: Node) -> list[Use]:
     """The uses along the axis that a node makes of its operands."""
-    operands = graph.ops[node.op].operands
-    return [(v, d) for v, d in zip(operands, node.operand_dims, strict=True) if d is not None]
+    inputs = graph.ops[node.op].inputs
+    return [(v, d) for v, d in zip(inputs, node.operand_dims, strict=True) if d is not None]
 
 
 def form_region(graph: Graph, axis: Axis) -> Region | None:
@@ -82,7 +82,11 @@ def form_region(graph: Graph, axis: Axis) -> Region | None:
     phases = _Phases(graph, producers, owned, leaving)
     phases.run()
     _store_small(graph, axis, phases, primary)
-    left = [Leaving(v, n, phases.phase_of[n]) for v, n in phases.leaving.items() if n in phases.phase_of]
+    left = [
+        Leaving(v, n, phases.phase_of[n], graph.values[v].result in n.partial)
+        for v, n in phases.leaving.items()
+        if n in phases.phase_of
+    ]
     count = max((item.phase for item in left), default=-1) + 1
     if not count:
         return None
@@ -101,7 +105,7 @@ def _settle(graph: Graph, axis: Axis, primary: Mapping[int, Node]) -> tuple[set[
     whole = _used_whole(graph, axis, primary)
     while True:
         owned = _owned(graph, primary, whole)
-        outside = {v for op in primary if op not in owned for v in graph.ops[op].operands}
+        outside = {v for op in primary if op not in owned for v in graph.ops[op].inputs}
         if outside <= whole:
             return owned, whole
         whole |= outside
@@ -111,23 +115,25 @@ def _used_whole(graph: Graph, axis: Axis, primary: Mapping[int, Node]) -> set[in
     """Values that somebody outside, or a node, needs whole; a slice along a dimension nobody computes it by is one."""
     whole = {value for (value, _), node in axis.producers.items() if node is None}
     for op in graph.ops:
-        whole.update(op.captures)
         if op.index not in primary:
-            whole.update(op.operands)
+            whole.update(op.inputs)
     for node in axis.nodes:
-        operands = graph.ops[node.op].operands
-        whole.update(v for v, d in zip(operands, node.operand_dims, strict=True) if d is None)
+        inputs = graph.ops[node.op].inputs
+        whole.update(v for v, d in zip(inputs, node.operand_dims, strict=True) if d is None)
     return whole
 
 
 def _owned(graph: Graph, primary: Mapping[int, Node], whole: set[int]) -> set[int]:
-    """Split ops that run in the loops only: nobody needs them whole, or they depend on such ops themselves."""
+    """Split ops that run in the loops only: nobody needs them whole, or they depend on such ops themselves.
+
+    Of several results one by chunk is enough.
+    """
     owned: set[int] = set()
     dependent: set[int] = set()
     for op in graph.ops:
-        inputs = {graph.values[v].producer for v in (*op.operands, *op.captures)}
-        depends = bool(inputs & dependent)
-        if op.index in primary and (depends or whole.isdisjoint(op.results)):
+        depends = any(graph.values[v].producer in dependent for v in op.inputs)
+        spares = any(graph.users[v] and v not in whole for v in op.results)
+        if op.index in primary and (depends or spares):
             owned.add(op.index)
             if depends or not _is_free(graph, op):
                 dependent.add(op.index)
@@ -164,13 +170,12 @@ class _Phases:
         for op in self.graph.ops:
             for node in self.nodes.get(op.index, ()):
                 self.phase_of[node] = self.phase(node)
-            inputs = (*op.operands, *op.captures)
-            self.level[op.index] = max((self.level_of(v) for v in inputs), default=0)
+            self.level[op.index] = max((self.level_of(v) for v in op.inputs), default=0)
 
     def phase(self, node: Node) -> int:
         op = self.graph.ops[node.op]
-        phase = max((self.level_of(v) for v in op.captures), default=0)
-        for value, dimension in zip(op.operands, node.operand_dims, strict=True):
+        phase = 0
+        for value, dimension in zip(op.inputs, node.operand_dims, strict=True):
             source = self.producers.get((value, dimension)) if dimension is not None else None
             phase = max(phase, self.phase_of[source] if source else self.level_of(value))
         return phase
@@ -201,7 +206,7 @@ def _placement(graph: Graph, owned: set[int], phases: _Phases, count: int) -> di
     first_use: dict[int, int] = {}
     for node, phase in phases.phase_of.items():
         op = graph.ops[node.op]
-        for value in (*op.operands, *op.captures):
+        for value in op.inputs:
             first_use[value] = min(first_use.get(value, count), phase)
     placement: dict[int, int] = {}
     next_effect = count

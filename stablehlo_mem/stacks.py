@@ -10,8 +10,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 from stablehlo_mem.cost import trip_count
-from stablehlo_mem.ir.graph import Graph, Op, Path
-from stablehlo_mem.op_classes import Class, classify, has_effect, integers, invariant_carries
+from stablehlo_mem.ir.graph import Graph, Op, Path, has_effect
+from stablehlo_mem.op_classes import Class, classify, integers, invariant_carries
 from stablehlo_mem.recognise import filling
 from stablehlo_mem.rules.rule import Blocked
 

@@ -148,12 +148,12 @@ class Possible:
 
     @property
     def reducing(self) -> bool:
-        return any(item.node.reducing for item in self.region.leaving)
+        return any(item.accumulated for item in self.region.leaving)
 
     @property
     def regroups(self) -> bool:
         """Whether float sums come out of the loops in another grouping."""
-        reducing = (item.node.op for item in self.region.leaving if item.node.reducing)
+        reducing = (item.node.op for item in self.region.leaving if item.accumulated)
         rows = ((ROWS[self.graph.ops[op].name].reduction, self.graph.handles[op]) for op in reducing)
         return any(reduction is not None and reduction.regroups(op) for reduction, op in rows)
 

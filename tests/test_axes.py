@@ -69,19 +69,28 @@ def test_an_obstacle_names_the_op_in_the_way():
 
 
 def test_an_op_without_a_rule_is_an_obstacle():
-    graph = graph_of(lambda x: jax.lax.fori_loop(0, 3, lambda i, y: jnp.sin(y), jnp.exp(x)).sum(0), (12, 5))
+    graph = support.graph_of(
+        "func.func public @main(%x: tensor<12x5xf32>) -> tensor<12x5xf32> {\n"
+        "%y = stablehlo.exponential %x : tensor<12x5xf32>\n"
+        "%z = stablehlo.custom_call @mine(%y) : (tensor<12x5xf32>) -> tensor<12x5xf32>\n"
+        "return %z : tensor<12x5xf32> }"
+    )
     axis = grown(graph, seed_of(graph, "exponential"), 0)
     assert {o.blocked.code for o in axis.obstacles} == {"no-rule"}
 
 
-def test_a_value_used_inside_a_region_is_an_obstacle():
+def test_a_value_captured_where_the_axis_does_not_pass_is_an_obstacle():
     def fun(x):
         k = jnp.exp(x)
-        return jax.lax.cond(x[0, 0] > 0, lambda y: y @ k, lambda y: y, x)
+        return jax.lax.cond(x[0, 0] > 0, lambda y: jnp.sort(k, 0), lambda y: y, x)
 
     graph = graph_of(fun, (6, 6))
     axis = grown(graph, seed_of(graph, "exponential"), 0)
-    assert [o.blocked.code for o in axis.obstacles] == ["captured"]
+    (obstacle,) = axis.obstacles
+    assert graph.ops[obstacle.op].name == "stablehlo.case"
+    assert "stablehlo.sort" in obstacle.blocked.message
+    assert "test_axes.py" in obstacle.blocked.message
+    assert "elements are ordered along it" in obstacle.blocked.message
 
 
 def test_starts_again_with_as_many_elements_as_all_can_do():

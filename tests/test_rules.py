@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stablehlo_mem.rules import ROWS, rule_of
+from stablehlo_mem.rules import ROWS, RuleBook, rule_of
+from stablehlo_mem.rules.linear import linear_groups
 from stablehlo_mem.rules.rule import Blocked, Node, Rule, elementwise_rule, place
 from tests.support import graph_of, program_of
 
@@ -153,3 +154,53 @@ def test_a_window_slides_along_its_own_dimension_only():
     assert rule is not None
     assert place(rule, op, rule.operands[0], 0, 12) == Blocked("needs-whole-dimension", "a window slides along it")
     assert place(rule, op, rule.operands[0], 1, 5) == Node(op, 1, 5, (1, None), (1,), False)
+
+
+LOOP = """
+  func.func public @main(%x: tensor<4x6xf32>, %w: tensor<6x6xf32>, %n: tensor<i32>) -> tensor<4x6xf32> {
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %r:3 = stablehlo.while(%i = %zero, %c = %x, %acc = %w) : tensor<i32>, tensor<4x6xf32>, tensor<6x6xf32>
+    cond {
+      %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    } do {
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %j = stablehlo.add %i, %one : tensor<i32>
+      %d = stablehlo.dot_general %c, %w, contracting_dims = [1] x [0] : (tensor<4x6xf32>, tensor<6x6xf32>) -> tensor<4x6xf32>
+      %g = stablehlo.dot_general %c, %d, contracting_dims = [0] x [0] : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<6x6xf32>
+      %sum = stablehlo.add %acc, %g : tensor<6x6xf32>
+      stablehlo.return %j, %d, %sum : tensor<i32>, tensor<4x6xf32>, tensor<6x6xf32>
+    }
+    return %r#1 : tensor<4x6xf32>
+  }"""  # noqa: E501
+
+
+def test_a_loop_moves_the_rows_of_its_states_and_sums_over_them():
+    """Operands in order: counter, states, sums; and what is captured: the bound, one and the weights."""
+    graph = graph_of(LOOP)
+    (op,) = (op for op in graph.ops if op.name == "stablehlo.while")
+    book = RuleBook(graph)
+    node = book.placed(op.index, "operands", 1, 0, 4)
+    assert isinstance(node, Node)
+    captured = (None,) * 3
+    assert (node.operand_dims, node.result_dims) == ((None, 0, None, *captured), (None, 0, None))
+    assert (node.partial, node.apart, node.addends) == ((2,), (0,), (2,))
+    assert book.placed(op.index, "results", 1, 0, 4) == node
+    blocked = book.placed(op.index, "operands", 1, 1, 6)
+    assert isinstance(blocked, Blocked)
+    assert "in it stablehlo.dot_general" in blocked.message
+
+
+def test_what_adds_up_in_parts():
+    def groups(op, *types):
+        arguments = ", ".join(f"%{name}: tensor<{t}>" for name, t in zip("abc", types, strict=False))
+        main = f"@main({arguments}) -> tensor<{types[0]}>"
+        graph = graph_of(f"func.func public {main} {{\n%y = {op}\nreturn %y : tensor<{types[0]}> }}")
+        return linear_groups(graph.handles[0])
+
+    f, i = "4xf32", "4xi32"
+    assert groups("stablehlo.add %a, %b : tensor<4xf32>", f, f) == ((0, 1),)
+    assert groups("stablehlo.multiply %a, %b : tensor<4xf32>", f, f) == ((0,), (1,))
+    assert groups("stablehlo.divide %a, %b : tensor<4xf32>", f, f) == ((0,),)
+    assert groups("stablehlo.divide %a, %b : tensor<4xi32>", i, i) == ()
+    assert groups("stablehlo.maximum %a, %b : tensor<4xf32>", f, f) == ()

@@ -59,6 +59,11 @@ class Op:
     results: tuple[int, ...]
     blocks: tuple[Graph, ...]
 
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """All the values it uses: operands, then captures, which are operands by another name."""
+        return (*self.operands, *self.captures)
+
 
 @dataclasses.dataclass(frozen=True)
 class Graph:
@@ -95,6 +100,18 @@ class Graph:
         """The op that defines a value, None for arguments and captures."""
         index = self.values[value].producer
         return self.ops[index] if index >= 0 else None
+
+
+def has_effect(graph: Graph, op: int) -> bool:
+    """Whether an op may do more than compute its results: a custom call that says so, or an op nobody here knows.
+
+    Or one with such an op in its blocks.
+    """
+    if graph.ops[op].name == "stablehlo.custom_call":
+        attributes = graph.handles[op].attributes
+        return "has_side_effect" in attributes and ir.BoolAttr(attributes["has_side_effect"]).value
+    inner = ((block, o.index) for block in graph.ops[op].blocks for o in block.ops[:-1])
+    return not graph.ops[op].results or any(has_effect(block, index) for block, index in inner)
 
 
 Path = tuple[tuple[int, int], ...]

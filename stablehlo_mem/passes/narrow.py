@@ -124,7 +124,7 @@ def _kernel(graph: Graph, one: Narrowed) -> Kernel:
     nbytes = 0
     if _is_kernel(graph, one):
         nbytes = sum(window_bytes(graph, v, one.window) for v in op.results)
-        nbytes += sum(window_bytes(graph, v, w) for v, w in zip(op.operands, one.windows, strict=True))
+        nbytes += sum(window_bytes(graph, v, w) for v, w in zip(op.inputs, one.windows, strict=True))
     flops = op_flops(graph, op) * one.window.size / one.window.n if one.node is not None else 0
     return Kernel(flops, nbytes, matmul=classify(graph, op) is Class.DOT)
 

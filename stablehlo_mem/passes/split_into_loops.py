@@ -17,6 +17,7 @@ from typing import Any
 
 from stablehlo_mem.axes import Axis, Obstacle, RuleBook, grow_axis
 from stablehlo_mem.chunks import LoopCost, loop_cost, round_chunk
+from stablehlo_mem.cost import trip_count
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, op_ids
 from stablehlo_mem.loops import emit_loops
@@ -126,6 +127,7 @@ class _Proposals:
         big_bytes = min(goal.temp_bytes // 8, max(self.live.values(), default=0) // 4)
         self.big_bytes = max(_SMALLEST, big_bytes // (_FAR if goal.far else 1))
         self.seen: set[Any] = set()
+        self.runs = _runs(main, path)
 
     def run(self) -> Iterator[Candidate | Refusal]:
         seeds = sorted(self.live, key=lambda v: (-self.live[v], v))[:_SEEDS]
@@ -154,11 +156,15 @@ class _Proposals:
         return any(self.graph.values[v].shape[d] > _MAX_INDEX for v, d in axis.producers)
 
     def spared_bytes(self, region: Region) -> int:
-        """Bytes at the peak that the loops need for a chunk only, the scratch of an op among them."""
+        """Bytes at the peak that the loops need for a chunk only, the scratch of an op and its blocks' values too."""
         left = {item.value for item in region.leaving}
         owned = (v for v in self.live if self.graph.values[v].producer in region.owned)
         spared = sum(self.live[v] for v in owned if v not in left)
-        if self.path == self.peak.path and self.peak.op in region.owned:
+        depth = len(self.path)
+        inside = (live for live in self.peak.live if live.path[:depth] == self.path and len(live.path) > depth)
+        spared += sum(live.nbytes for live in inside if live.path[depth][0] in region.owned)
+        at_peak = self.peak.path[depth][0] if len(self.peak.path) > depth else self.peak.op
+        if self.peak.path[:depth] == self.path and at_peak in region.owned:
             spared += self.peak.temp_bytes - sum(live.nbytes for live in self.peak.live)
         return spared
 
@@ -168,7 +174,7 @@ class _Proposals:
             return
         cost = loop_cost(self.graph, region, self.goal.chip, spared)
         chunk = self.chunk(axis, region, cost)
-        regroups = any(item.node.reducing and _regroups(self.graph, item.node.op) for item in region.leaving)
+        regroups = any(item.accumulated and _regroups(self.graph, item.node.op) for item in region.leaving)
         numerics: Numerics = "reassociate" if regroups else "exact"
         params = Split(
             path=self.path,
@@ -182,7 +188,7 @@ class _Proposals:
         yield Candidate(
             step=Step(SplitIntoLoops.name, "", dataclasses.asdict(params)),
             saved_bytes=int(spared * (1 - chunk / axis.n)) - self.kept_bytes(region),
-            added_seconds=cost.seconds(chunk),
+            added_seconds=self.runs * cost.seconds(chunk),
             numerics=numerics,
             summary=self.summary(axis, numerics),
             otherwise=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),
@@ -241,6 +247,15 @@ class _Proposals:
             message=message,
             location=self.source(value),
         )
+
+
+def _runs(graph: Graph, path: Path) -> int:
+    """How often a block runs: once for each step of the loops around it."""
+    runs = 1
+    for op, block in path:
+        runs *= trip_count(graph, graph.ops[op]) if graph.ops[op].name == "stablehlo.while" else 1
+        graph = graph.ops[op].blocks[block]
+    return runs
 
 
 def _regroups(graph: Graph, op: int) -> bool:

@@ -144,7 +144,7 @@ def _is_reduced_again(graph: Graph, op: Op) -> bool:
 def _strided(graph: Graph, ops: Sequence[Narrowed]) -> set[int]:
     """The values that are cut along their last dimension: an element of it is spread all over the value."""
     made = {n.op for n in ops}
-    pairs = ((v, w) for n in ops for v, w in zip(graph.ops[n.op].operands, n.windows, strict=True))
+    pairs = ((v, w) for n in ops for v, w in zip(graph.ops[n.op].inputs, n.windows, strict=True))
     cuts = {(v, w.dimension) for v, w in pairs if w is not None and graph.values[v].producer not in made}
     shapes = ((v, d, graph.values[v].shape) for v, d in cuts)
     return {v for v, d, shape in shapes if d == len(shape) - 1 and math.prod(shape[:d]) > 1}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.rules import elementwise, gather_scatter, indexing, linalg, reductions, windows
-from stablehlo_mem.rules.row import Row
-from stablehlo_mem.rules.rule import Rule
+from stablehlo_mem.rules import control_flow, elementwise, gather_scatter, indexing, linalg, reductions, windows
+from stablehlo_mem.rules.flow import Flow, Side, Table
+from stablehlo_mem.rules.row import Reduction, Row
+from stablehlo_mem.rules.rule import Blocked, Node, Rule, place
 
 ROWS: dict[str, Row] = {
     **elementwise.ROWS,
@@ -18,11 +19,65 @@ ROWS: dict[str, Row] = {
 
 
 def rule_of(graph: Graph, op: int) -> Rule | None:
-    """The factor rule of an op, None if it is a barrier: its name has no row, or its row has no rule for it."""
-    row = ROWS.get(graph.ops[op].name)
-    if row is None or not all(graph.values[r].dtype for r in graph.ops[op].results):
+    """The factor rule of an op, None if it is a barrier: its name has no row, or its row has no rule for it.
+
+    Of control flow too: its rule is made of those of the ops in it, where a `RuleBook` is asked for it.
+    """
+    one = graph.ops[op]
+    row = ROWS.get(one.name)
+    if row is None or row.slots is not None or not _has_tensors(graph, op):
         return None
     rule = row.rule(graph.handles[op])
-    if rule is None or row.reduction is not None:
-        return rule
-    return rule.block(set(rule.reduction), "its partial results cannot be combined")
+    if rule is None:
+        return None
+    rule = rule.with_captures(tuple(len(graph.values[v].shape) for v in one.captures))
+    return rule if row.reduction else rule.block(set(rule.reduction), "its partial results cannot be combined")
+
+
+def _has_tensors(graph: Graph, op: int) -> bool:
+    return all(graph.values[r].dtype for r in graph.ops[op].results)
+
+
+class RuleBook:
+    """The factor rules of a block's ops, each derived once; of control flow only along what is asked for."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self._rules: dict[int, Rule | None] = {}
+        self._flows: dict[int, Flow] = {}
+        self._along: dict[tuple[int, int, int, int], Rule] = {}
+
+    def placed(self, op: int, side: Side, position: int, dimension: int, n: int) -> Node | Blocked:
+        """An op split into `n` along a dimension of one of its inputs or results, or why it cannot be."""
+        rule = self._rule(op, side, position, dimension, n)
+        if rule is None:
+            return Blocked("no-rule", f"there is no rule for splitting {self.graph.ops[op].name}")
+        return place(rule, op, (rule.operands if side == "operands" else rule.results)[position], dimension, n)
+
+    def _rule(self, op: int, side: Side, position: int, dimension: int, n: int) -> Rule | None:
+        row = ROWS.get(self.graph.ops[op].name)
+        if row is not None and row.slots is not None and _has_tensors(self.graph, op):
+            return self._rule_of_flow(op, row, side, position, dimension, n)
+        if op not in self._rules:
+            self._rules[op] = rule_of(self.graph, op)
+        return self._rules[op]
+
+    def _rule_of_flow(self, op: int, row: Row, side: Side, position: int, dimension: int, n: int) -> Rule | None:
+        if op not in self._flows:
+            self._flows[op] = Flow(self.graph, op, row, _TABLE)
+        slot = self._flows[op].slot_at(side, position)
+        if slot is None:
+            return None
+        key = (op, slot, dimension, n)
+        if key not in self._along:
+            self._along[key] = control_flow.rule_along(self._flows[op], slot, dimension, n)
+        return self._along[key]
+
+
+def _reduction_of(name: str) -> Reduction | None:
+    row = ROWS.get(name)
+    return row.reduction if row else None
+
+
+_TABLE = Table(RuleBook, _reduction_of)
+ROWS.update(control_flow.rows(ROWS, _TABLE))

@@ -52,7 +52,7 @@ def _emit_iota(site: Site) -> list[Any]:
     # Counted in i32 and converted once: adding the start in a narrow float would round twice.
     counted = build.tensor(site.result_shapes[0], ir.IntegerType.get_signless(32))
     iota = stablehlo.iota(counted, site.op.attributes["iota_dimension"])
-    start = stablehlo.multiply(site.start, build.i32(whole.shape[dimension] // site.node.n))
+    start = stablehlo.multiply(site.chunk.start, build.i32(whole.shape[dimension] // site.node.n))
     return [build.convert(stablehlo.add(iota, build.broadcast(start, counted)), whole.element_type)]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.rules.reductions import regroups_floats
+from stablehlo_mem.rules.reductions import body_name, regroups_floats
 from stablehlo_mem.rules.row import Reduction, Row, Site, clone_on_chunk
 from stablehlo_mem.rules.rule import Rule, shardy_rule
 
@@ -51,6 +51,7 @@ SCATTER = Reduction(
     combine=_scatter_on,
     identity=_outside,
     regroups=regroups_floats,
+    addends=lambda op: (0,) if len(op.results) == 1 and body_name(op) == "stablehlo.add" else None,
 )
 
 
@@ -100,7 +101,7 @@ def _shifted(site: Site, indices: Any, extent: int) -> Any:
     element = indices.type.element_type
     bounds = [build.splat(build.tensor((), element), value) for value in (0, extent - 1)]
     clamped = stablehlo.clamp(bounds[0], indices, bounds[1])
-    start = stablehlo.multiply(site.start, build.i32(extent // site.node.n))
+    start = stablehlo.multiply(site.chunk.start, build.i32(extent // site.node.n))
     return stablehlo.subtract(clamped, build.broadcast(build.convert(start, element), indices.type))
 
 

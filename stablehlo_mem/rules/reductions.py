@@ -12,14 +12,19 @@ from stablehlo_mem.rules.row import Reduction, Row, Site, clone_on_chunk
 from stablehlo_mem.rules.rule import Rule, shardy_rule
 
 
-def _is_float(mlir_type: Any) -> bool:
+def is_float(mlir_type: Any) -> bool:
+    """Whether a tensor type's elements are floats or complex."""
     return not isinstance(mlir_type.element_type, ir.IntegerType)
+
+
+def is_narrow(mlir_type: Any) -> bool:
+    """Whether sums of a tensor type's elements are made in a wider one."""
+    return str(mlir_type.element_type) in NARROW_FLOATS or str(mlir_type.element_type).startswith("f8")
 
 
 def _wide(mlir_type: Any) -> Any:
     """The type in which partial sums of a type are accumulated."""
-    narrow = str(mlir_type.element_type) in NARROW_FLOATS or str(mlir_type.element_type).startswith("f8")
-    return build.tensor(mlir_type.shape, ir.F32Type.get()) if narrow else mlir_type
+    return build.tensor(mlir_type.shape, ir.F32Type.get()) if is_narrow(mlir_type) else mlir_type
 
 
 # Sums: the partial results of a contraction add up.
@@ -39,7 +44,7 @@ def _zero_operand(op: Any, position: int, operands: Sequence[Any]) -> Any:
 
 
 def _sums_floats(op: Any) -> bool:
-    return _is_float(op.results[0].type)
+    return is_float(op.results[0].type)
 
 
 def _emit_contraction(site: Site) -> list[Any]:
@@ -51,7 +56,7 @@ def _emit_contraction(site: Site) -> list[Any]:
     return results
 
 
-SUM = Reduction(_zero_sums, _add_sums, _zero_operand, _sums_floats)
+SUM = Reduction(_zero_sums, _add_sums, _zero_operand, _sums_floats, addends=lambda op: ())
 
 
 # stablehlo.reduce: the partial results are combined by the op's own body, made to work on whole tensors.
@@ -63,7 +68,7 @@ def _identity(op: Any, mlir_type: Any) -> Any | None:
     Max, min, and, or fold their init in any number of times without harm, and other reducers may by the
     specification.
     """
-    name = _body_name(op)
+    name = body_name(op)
     if name in ("stablehlo.add", "stablehlo.xor"):
         return build.zeros(mlir_type)
     if name == "stablehlo.multiply":
@@ -87,10 +92,10 @@ def _reduce_initial(op: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 def _widened(op: Any, value: Any) -> Any:
-    return build.convert(value, _wide(value.type).element_type) if _body_name(op) == "stablehlo.add" else value
+    return build.convert(value, _wide(value.type).element_type) if body_name(op) == "stablehlo.add" else value
 
 
-def _body_name(op: Any) -> str:
+def body_name(op: Any) -> str:
     """The name of the body's only op, "" if it is not that simple."""
     ops = list(op.regions[0].blocks[0].operations)
     return ops[0].operation.name if len(ops) == 2 else ""
@@ -110,7 +115,7 @@ def regroups_floats(op: Any) -> bool:
     """Max, min, and, or and anything on integers is exact in any grouping; so are selections by comparison."""
     names = {o.operation.name for o in op.regions[0].blocks[0].operations}
     rounding = {"stablehlo.add", "stablehlo.multiply", "stablehlo.subtract", "stablehlo.divide"}
-    return any(_is_float(r.type) for r in op.results) and bool(names & rounding)
+    return any(is_float(r.type) for r in op.results) and bool(names & rounding)
 
 
 def apply_elementwise(block: Any, arguments: Sequence[Any]) -> list[Any]:
@@ -163,7 +168,11 @@ def _reduce_rule(op: Any) -> Rule | None:
     return rule.block(set(rule.reduction), f"its reducer uses {unknown}")
 
 
-BODY = Reduction(_reduce_initial, _combine_reduced, _reduce_identity, regroups_floats)
+def _inits(op: Any) -> tuple[int, ...] | None:
+    return (1,) if len(op.results) == 1 and body_name(op) == "stablehlo.add" else None
+
+
+BODY = Reduction(_reduce_initial, _combine_reduced, _reduce_identity, regroups_floats, _inits)
 
 
 def _convolution_rule(op: Any) -> Rule | None:

@@ -7,7 +7,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import build
+from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.rules.rule import Node, Rule, shardy_rule
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """One chunk of an axis, where it is worked on.
+
+    Attributes:
+        start: i32 scalar, its first element.
+        size: its number of elements.
+        repeated: i32 scalar, how many of its first elements an earlier chunk has done; None where none ever are.
+    """
+
+    start: Any
+    size: int
+    repeated: Any | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,25 +31,33 @@ class Site:
     """One op about to run on one chunk of the axis.
 
     Attributes:
-        op: the original operation.
-        node: how it is split.
+        graph: the original block.
+        node: the op and how it is split.
         operands: its operands, sliced where they carry the axis.
+        captures: what its blocks use from outside, likewise.
         result_shapes: shapes of the results on this chunk.
-        start: i32 scalar, first element of the axis in this chunk.
-        size: elements of the axis in a chunk.
     """
 
-    op: Any
+    graph: Graph
     node: Node
     operands: Sequence[Any]
+    captures: Sequence[Any]
     result_shapes: Sequence[Sequence[int]]
-    start: Any
-    size: int
+    chunk: Chunk
+
+    @property
+    def op(self) -> Any:
+        """The original operation."""
+        return self.graph.handles[self.node.op]
 
 
 def clone_on_chunk(site: Site) -> list[Any]:
     """The op itself on smaller tensors: right for every op whose attributes do not mention sizes."""
     return build.clone_with(site.op, site.operands, site.result_shapes)
+
+
+def _adds_nothing(op: Any) -> tuple[int, ...] | None:
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +70,31 @@ class Reduction:
         identity: the scalar with which an operand's repeated elements are masked, from the op, the operand's
             position and all operands; None where repeating does no harm.
         regroups: whether float rounding may change, from the op.
+        addends: if partial results just add up, the operands that `initial` starts from; None if they do not.
     """
 
     initial: Callable[[Any, Sequence[Any]], list[Any]]
     combine: Callable[[Any, Sequence[Any], Sequence[Any]], list[Any]]
     identity: Callable[[Any, int, Sequence[Any]], Any]
     regroups: Callable[[Any], bool]
+    addends: Callable[[Any], tuple[int, ...] | None] = _adds_nothing
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slot:
+    """What is one value at the edges of an op's blocks: a carry of a loop, a capture, a result of branches.
+
+    Attributes:
+        operand: its position among the op's inputs, None for a result of branches.
+        result: its position among the op's results, None for a capture.
+        enters: (block, value) of the arguments and captured values it is inside.
+        returns: (block, value) of the returned values it is made of.
+    """
+
+    operand: int | None
+    result: int | None
+    enters: tuple[tuple[int, int], ...]
+    returns: tuple[tuple[int, int], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +107,7 @@ class Row:
         reduction: how partial results combine; None: reducing factors block.
         free: costs nothing to recompute in a loop (a broadcast, iota, splat constant).
         view: shows its operand's elements as they lie: it may as well be in a loop that reads it whole as before it.
+        slots: how values pass through its blocks, which then make its rule; None: its blocks are part of the op.
     """
 
     rule: Callable[[Any], Rule | None] = shardy_rule
@@ -71,3 +115,4 @@ class Row:
     reduction: Reduction | None = None
     free: bool = False
     view: bool = False
+    slots: Callable[[Op], tuple[Slot, ...]] | None = None

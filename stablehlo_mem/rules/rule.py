@@ -22,8 +22,10 @@ class Rule:
 
     Attributes:
         sizes: size of each factor.
-        operands, results: for each tensor, for each dimension, its factors.
+        operands, results: for each tensor, for each dimension, its factors. Captures come after the operands.
         reduction: factors summed (or otherwise reduced) over.
+        apart: (factor, result) where an op with blocks has a result that does not depend on the factor.
+        addends: (factor, operand) where partial results each hold a part of an operand: it counts in the first only.
         blocked: factors along which the op needs the whole dimension, each with the reason.
     """
 
@@ -32,6 +34,8 @@ class Rule:
     results: tuple[Dims, ...]
     reduction: frozenset[int]
     blocked: tuple[tuple[int, str], ...]
+    apart: tuple[tuple[int, int], ...] = ()
+    addends: tuple[tuple[int, int], ...] = ()
 
     def reason(self, factor: int) -> str | None:
         """Why a factor cannot be split, None if it can."""
@@ -40,6 +44,12 @@ class Rule:
     def block(self, factors: set[int], reason: str) -> Rule:
         """This rule with more factors blocked."""
         return dataclasses.replace(self, blocked=self.blocked + tuple((f, reason) for f in sorted(factors)))
+
+    def with_captures(self, ranks: tuple[int, ...]) -> Rule:
+        """This rule with operands of these ranks after its own, needed whole: what the op's reducer captures."""
+        return (
+            dataclasses.replace(self, operands=self.operands + tuple(((),) * rank for rank in ranks)) if ranks else self
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,8 +60,11 @@ class Node:
         op: index of the op in its graph.
         factor: the factor split.
         n: elements of the axis; each stands for `size // n` consecutive indices of the factor.
-        operand_dims, result_dims: for each tensor the dimension that carries the axis, None if it is whole.
-        reducing: results are partial and must be combined over the chunks.
+        operand_dims, result_dims: for each tensor the dimension that carries the axis, None if it is whole. Captures
+            come after the operands.
+        reducing: some results are partial and must be combined over the chunks.
+        apart: results that are the same for every chunk.
+        addends: operands that count in the first chunk only.
     """
 
     op: int
@@ -60,6 +73,15 @@ class Node:
     operand_dims: tuple[int | None, ...]
     result_dims: tuple[int | None, ...]
     reducing: bool
+    apart: tuple[int, ...] = ()
+    addends: tuple[int, ...] = ()
+
+    @property
+    def partial(self) -> tuple[int, ...]:
+        """The results that are partial."""
+        if not self.reducing:
+            return ()
+        return tuple(i for i, d in enumerate(self.result_dims) if d is None and i not in self.apart)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,9 +146,11 @@ def _spread(rule: Rule, op: int, factor: int, n: int) -> Node | Blocked:
     if -1 in operand_dims or -1 in result_dims:
         return Blocked("minor-factor", "the dimension is not the outermost part of a merged one")
     reducing = factor in rule.reduction
-    if not reducing and None in result_dims:
+    apart = tuple(result for f, result in rule.apart if f == factor)
+    if not reducing and any(d is None and i not in apart for i, d in enumerate(result_dims)):
         return Blocked("needs-whole-dimension", "every result depends on the whole dimension")
-    return Node(op, factor, n, operand_dims, result_dims, reducing)
+    addends = tuple(operand for f, operand in rule.addends if f == factor)
+    return Node(op, factor, n, operand_dims, result_dims, reducing, apart, addends)
 
 
 def _carrier(rule: Rule, dims: Dims, factor: int) -> int | None:

@@ -1,0 +1,103 @@
+"""Ops on one chunk of an axis: what every block that runs on chunks needs, whatever its values are."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any
+
+from stablehlo_mem.ir import build
+from stablehlo_mem.ir.bindings import dense_value, stablehlo
+from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.rules.row import Chunk, Row, Site
+from stablehlo_mem.rules.rule import Node
+
+
+class OnChunk(abc.ABC):
+    """A block's values on one chunk, where they are emitted; `n` elements of the axis in all."""
+
+    def __init__(self, rows: Mapping[str, Row], graph: Graph, n: int, chunk: Chunk):
+        self.rows, self.graph, self.n, self.chunk = rows, graph, n, chunk
+        self.starts: dict[int, Any] = {1: chunk.start}
+
+    @abc.abstractmethod
+    def whole(self, value: int) -> Any:
+        """A value that does not depend on the axis."""
+
+    @abc.abstractmethod
+    def chunk_of(self, value: int, dimension: int) -> Any:
+        """The chunk of a value along a dimension."""
+
+    def addend(self, value: int) -> Any:
+        """A value that counts in the first chunk only, so that it counts once in a sum over chunks."""
+        return self.in_first_chunk(self.whole(value))
+
+    def emit(self, node: Node) -> list[Any]:
+        """The results of a node."""
+        op = self.graph.ops[node.op]
+        inputs = [self.input(node, p, value) for p, value in enumerate(op.inputs)]
+        shapes = [self.chunk_shape(v, d) for v, d in zip(op.results, node.result_dims, strict=True)]
+        count = len(op.operands)
+        return self.rows[op.name].emit(Site(self.graph, node, inputs[:count], inputs[count:], shapes, self.chunk))
+
+    def input(self, node: Node, position: int, value: int) -> Any:
+        """What a node takes as one of its operands or captures."""
+        dimension = node.operand_dims[position]
+        if dimension is None:
+            return self.addend(value) if position in node.addends else self.whole(value)
+        chunk = self.chunk_of(value, dimension)
+        if not node.reducing or self.chunk.repeated is None:
+            return chunk
+        return self.masked(node, position, dimension, chunk)
+
+    def masked(self, node: Node, position: int, dimension: int, chunk: Any) -> Any:
+        """What an earlier chunk has already accumulated counts for nothing."""
+        op = self.graph.handles[node.op]
+        reduction = self.rows[op.name].reduction
+        assert reduction is not None
+        operands = self.graph.ops[node.op].operands
+        wholes = [self.whole(v) if d is None else None for v, d in zip(operands, node.operand_dims, strict=False)]
+        identity = reduction.identity(op, position, wholes)
+        if identity is None:
+            return chunk
+        inner = chunk.type.shape[dimension] // self.chunk.size
+        first = self.chunk.repeated
+        assert first is not None
+        if inner > 1:
+            first = stablehlo.multiply(first, build.i32(inner))
+        return build.keep_from(chunk, dimension, first, identity)
+
+    def bounds(self, extent: int) -> tuple[Any, int]:
+        """Start and size of the chunk along a dimension of `extent` elements, a multiple of the axis."""
+        inner = extent // self.n
+        if inner not in self.starts:
+            self.starts[inner] = stablehlo.multiply(self.starts[1], build.i32(inner))
+        return self.starts[inner], self.chunk.size * inner
+
+    def slice(self, whole: Any, dimension: int) -> Any:
+        """The chunk of a whole value, sliced."""
+        return build.slice_along(whole, dimension, *self.bounds(whole.type.shape[dimension]))
+
+    def in_first_chunk(self, value: Any) -> Any:
+        """A value in the first chunk, zeros in the others."""
+        if _is_zero(value):
+            return value
+        first = stablehlo.compare(self.chunk.start, build.i32(0), stablehlo.ComparisonDirectionAttr.get("EQ"))
+        return stablehlo.select(first, value, build.zeros(value.type))
+
+    def chunk_shape(self, value: int, dimension: int | None) -> list[int]:
+        """The shape of a value's chunk."""
+        shape = list(self.graph.values[value].shape)
+        if dimension is not None:
+            shape[dimension] = shape[dimension] // self.n * self.chunk.size
+        return shape
+
+
+def _is_zero(value: Any) -> bool:
+    """Whether a value is a constant of zeros, broadcast or not."""
+    owner = value.owner
+    name = getattr(owner, "name", "")
+    if name == "stablehlo.broadcast_in_dim":
+        return _is_zero(owner.operands[0])
+    constant = dense_value(owner) if name == "stablehlo.constant" else None
+    return constant is not None and str(constant).startswith(("dense<0.000000e+00>", "dense<0>", "dense<false>"))

@@ -1,0 +1,296 @@
+"""Axes through control flow: loops over time whose states carry a batch are split over the batch as a whole.
+
+Every axis that passes gives the right results; the programs of the last part keep a tenth of their temporaries.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stablehlo_mem as shm
+from stablehlo_mem.axes import RuleBook, grow_axis
+from stablehlo_mem.memory import find_peak
+from stablehlo_mem.passes.split_into_loops import decode
+from stablehlo_mem.plan import Goal, Options
+from stablehlo_mem.search import propose, start
+from stablehlo_mem.targets.chips import CHIPS
+from tests import support
+from tests.programs.over_time import PROGRAMS, hmm, rnn, rnn_loss
+from tests.support import (
+    HONEST,
+    apply_split,
+    exported,
+    in_f64,
+    memory_of,
+    normal,
+    possible_splits,
+    program_of,
+    run,
+    same_bits,
+    spec,
+    yardstick,
+)
+from tests.test_numerics import check
+
+RNG = np.random.default_rng(0)
+BATCH = 7
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_in_any_order():
+    RNG.bit_generator.state = np.random.default_rng(1).bit_generator.state
+
+
+def real(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def through(possibles, n=BATCH):
+    """The splits of the function's block along an axis of n elements that run a whole loop in each chunk."""
+    return [
+        p
+        for p in possibles
+        if not p.path and p.axis.n == n and any(p.graph.ops[o].name == "stablehlo.while" for o in p.region.owned)
+    ]
+
+
+OTHER_BITS = {"hmm_grad"}
+"""XLA:CPU sums a vector of another length in another order."""
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_axis(name):
+    fun, *shapes = PROGRAMS[name]
+    args = [a if isinstance(a, np.ndarray) else real(*a) for a in shapes]
+    possibles = check(fun, *args, splits=3, bitwise=name not in OTHER_BITS)
+    (split,) = through(possibles)
+    if name.endswith("_grad"):
+        assert any(item.accumulated for item in split.region.leaving)
+    else:
+        assert not split.regroups or name == "sums_over_the_batch"
+
+
+def state_sums(init):
+    """Sums over the batch in every form a carry can hold them, from initial values that are not zero."""
+
+    def fun(xs, w, ids):
+        def step(carry, xi):
+            h, total, stack, table, t = carry
+            x, i = xi
+            h = jnp.tanh(h @ w + x)
+            part = 2 * (x.T @ h).T - w
+            total = total + part / 3 + w
+            stack = jax.lax.dynamic_update_slice(stack, h.sum(0)[None] * 2, (t, 0 * t))
+            table = table.at[i].add(h)
+            return (h, total, stack, table, t + 1), jnp.concatenate([h.sum(0), part[0]])
+
+        start = (jnp.zeros_like(xs[0]), init + w, init + jnp.ones((9, 4)), init + jnp.ones((5, 4)), 1)
+        (h, total, stack, table, t), ys = jax.lax.scan(step, start, (jnp.exp(xs), ids))
+        return total, stack, table, ys, t, h.sum(1)
+
+    return fun
+
+
+@pytest.mark.parametrize("init", [0.0, 3.0])
+def test_sums_over_the_batch_are_added_up(init):
+    ids = RNG.integers(0, 5, (5, BATCH)).astype(np.int32)
+    args = real(5, BATCH, 4), real(4, 4), ids
+    possibles = check(state_sums(init), *args, splits=8)
+    (split,) = through(possibles)
+    assert sum(item.accumulated for item in split.region.leaving) >= 4
+
+
+def test_sums_in_loops_in_loops_and_branches():
+    def fun(xs, w):
+        def outer(carry, x):
+            def inner(i, carry):
+                h, total = carry
+                h = jnp.tanh(h @ w + x)
+                more = jax.lax.cond(i % 2 == 0, lambda: h.T @ x, lambda: w)
+                return h, total + more
+
+            return jax.lax.fori_loop(0, 3, inner, carry), carry[0].sum(1)
+
+        (h, total), ys = jax.lax.scan(outer, (jnp.zeros_like(xs[0]), w), jnp.sin(xs))
+        return h.sum(1), total, ys.sum(0)
+
+    possibles = check(fun, real(5, BATCH, 4), real(4, 4), splits=8)
+    (split,) = through(possibles)
+    assert split.reducing
+
+
+def test_what_does_not_depend_on_the_axis_leaves_too():
+    """The counter and a key that the loop carries are equal in every chunk."""
+
+    def fun(xs, w):
+        def step(carry):
+            i, w, h = carry
+            return i + 2, w @ w / 3, jnp.tanh(h @ w + xs[i])
+
+        i, w, h = jax.lax.while_loop(lambda c: c[0] < 5, step, (0, w, jnp.sin(xs[0])))
+        return i, w * 2, (h * h).sum(1)
+
+    # XLA:CPU may contract a multiplication and an addition or not, by the shape: see OTHER_BITS in test_numerics.
+    possibles = check(fun, real(7, BATCH, 4), real(4, 4), bitwise=False)
+    (split,) = through(possibles)
+    left = {split.graph.values[item.value].shape for item in split.region.leaving}
+    assert {(), (4, 4), (BATCH,)} <= left
+    assert not split.reducing
+
+
+def test_merged_dimensions_in_the_body():
+    """Heads and batch are one dimension inside: the axis is the batch alone."""
+
+    def fun(x, w):
+        def step(i, h):
+            flat = jnp.tanh(h.reshape(BATCH * 3, 4) @ w)
+            return flat.reshape(BATCH, 3, 4)
+
+        return jax.lax.fori_loop(0, 4, step, jnp.exp(x)).sum((1, 2))
+
+    possibles = check(fun, real(BATCH, 3, 4), real(4, 4))
+    assert len(through(possibles)) == 1
+
+
+def test_a_carry_merged_more_finely_gives_a_coarser_axis():
+    def fun(x, w):
+        def step(i, h):
+            return jnp.tanh(h.reshape(BATCH, 3, 4) @ w).reshape(BATCH * 3, 4)
+
+        return jnp.log(1 + jax.lax.fori_loop(0, 4, step, jnp.exp(x)) ** 2).sum(1)
+
+    possibles = check(fun, real(BATCH * 3, 4), real(4, 4))
+    assert through(possibles)
+
+
+@given(batch=st.integers(2, 13), chunk=st.integers(1, 12), gradient=st.booleans())
+@settings(max_examples=8, deadline=None, derandomize=True, database=None)
+def test_ragged_batches(batch, chunk, gradient):
+    fun = jax.grad(rnn_loss, (0, 1, 2)) if gradient else rnn
+    args = real(4, batch, 17), real(15, 15), real(17, 15)
+    program = program_of(fun, *args)
+    module = normal(program)
+    (split,) = through(possible_splits(module, big_bytes=(1,)), batch)
+    results = run(program, apply_split(module, split, min(chunk, batch)), *args)
+    for new, old, exact in zip(results, run(program, module, *args), in_f64(fun, *args), strict=True):
+        assert yardstick(new, old, exact) is None
+        assert gradient or same_bits(new, old)
+
+
+REFUSED = {
+    # a step of a scan over h and x of 7 x 4: what the refusal names
+    "sort": (lambda h, x: (jnp.sort(h + x, 0), h), "stablehlo.sort", "elements are ordered along it"),
+    "cumsum": (lambda h, x: (jnp.cumsum(h, 0) + x, h), "stablehlo.reduce_window", "a window slides along it"),
+    "batch_norm": (lambda h, x: (h - h.mean(0) + x, h), "stablehlo.", "which is there after the last chunk only"),
+    "maximum": (lambda h, x: (h + x, h.max(0)), "stablehlo.reduce", "cannot be added up chunk by chunk"),
+    "two_dimensions": (lambda h, x: (h @ h.T @ x, h), "stablehlo.dot_general", ""),
+    "narrow_sums": (
+        lambda h, x: (h + x, h.astype(jnp.bfloat16).sum(0, dtype=jnp.bfloat16)),
+        "stablehlo.reduce",
+        "cannot be added up chunk by chunk",
+    ),
+}
+
+
+def refusals(fun, *shapes):
+    state = start(normal(program_of(fun, *(np.zeros(s, np.float32) for s in shapes))), Goal(CHIPS["cpu"], Options(), 0))
+    return [r for r in propose(state, Goal(CHIPS["cpu"], Options(), 0))[1] if r.message.startswith("stablehlo.while")]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_in_the_way_inside_is_named_with_its_line(name):
+    step, op, reason = REFUSED[name]
+
+    def fun(xs):
+        h, ys = jax.lax.scan(step, jnp.zeros_like(xs[0]), jnp.exp(xs))
+        return h.sum(0), ys.sum(0)
+
+    found = [r for r in refusals(fun, (40, 700, 4)) if r.dimension == 1 and "700" in r.value]
+    assert found
+    for refusal in found:
+        assert f"in it {op}" in refusal.message
+        assert "test_while_axes.py" in refusal.message
+        assert reason in refusal.message
+        assert "test_while_axes.py" in refusal.location
+
+
+def test_a_condition_of_its_own_for_each_element_is_refused():
+    """`vmap` of a while_loop goes on as long as any element does: the chunks would stop at other steps."""
+
+    def solve(y):
+        return jax.lax.while_loop(lambda c: (c**2).sum() > 1, lambda c: c / 2, y)
+
+    found = [r for r in refusals(lambda y: jax.vmap(solve)(jnp.exp(y)).sum(1), (700, 4)) if r.dimension == 0]
+    assert found
+    assert "stablehlo.reduce" in found[0].message
+    assert "the condition of the loop depends on the dimension" in found[0].message
+
+
+def test_effects_in_a_body_are_not_repeated():
+    body = """
+      func.func public @main(%x: tensor<6x3xf32>) -> tensor<6x3xf32> {
+        %e = stablehlo.exponential %x : tensor<6x3xf32>
+        %zero = stablehlo.constant dense<0> : tensor<i32>
+        %r:2 = stablehlo.while(%i = %zero, %c = %e) : tensor<i32>, tensor<6x3xf32>
+        cond {
+          %n = stablehlo.constant dense<5> : tensor<i32>
+          %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+          stablehlo.return %more : tensor<i1>
+        } do {
+          %j = stablehlo.custom_call @count(%i) {has_side_effect = true} : (tensor<i32>) -> tensor<i32>
+          %s = stablehlo.sine %c : tensor<6x3xf32>
+          stablehlo.return %j, %s : tensor<i32>, tensor<6x3xf32>
+        }
+        return %r#1 : tensor<6x3xf32>
+      }"""
+    graph = support.graph_of(body)
+    seed = next(v.index for v in graph.values if v.shape == (6, 3) and v.producer >= 0)
+    (obstacle,) = grow_axis(graph, RuleBook(graph), (seed, 0), 1).obstacles
+    assert "@count" in obstacle.blocked.message or "stablehlo.custom_call" in obstacle.blocked.message
+    assert "side effects" in obstacle.blocked.message
+
+
+BIG = {
+    "rnn": (rnn, spec(48, 2048, 64), spec(64, 64), spec(64, 64)),
+    "rnn_grad": (jax.grad(rnn_loss, (1, 2)), spec(48, 2048, 64), spec(64, 64), spec(64, 64)),
+    "ode": (PROGRAMS["ode"][0], spec(65536, 32), spec(32, 32)),
+    "ode_grad": (PROGRAMS["ode_grad"][0], spec(20_000, 16), spec(16, 16)),
+    "counted_while": (lambda y: PROGRAMS["counted_while"][0](y, 4), spec(65536, 64)),
+    "hmm": (hmm, spec(32, 2048, dtype=np.int32), spec(64, 64), spec(64, 50)),
+    "hmm_grad": (PROGRAMS["hmm_grad"][0], spec(12, 512, dtype=np.int32), spec(32, 32), spec(32, 50)),
+    "layers_grad": (PROGRAMS["layers_grad"][0], spec(16384, 64), spec(8, 64, 64), spec(8, 64)),
+}
+INSIDE = {"hmm"}
+"""What is big there lives in one step: the loop over chunks may be inside as well."""
+
+
+@pytest.mark.parametrize("name", BIG)
+def test_the_budget_is_kept(name):
+    fun, *specs = BIG[name]
+    fixed, temporaries = memory_of(jax.jit(fun).lower(*specs).compile(compiler_options=HONEST))
+    budget = fixed + temporaries // 10
+    plan = shm.plan(exported(fun, *specs), budget, target="cpu")
+    assert plan.before.peak_bytes > budget
+    assert plan.fits
+    compiled = jax.jit(plan.result.call).lower(*specs).compile(compiler_options=HONEST)
+    assert sum(memory_of(compiled)) <= budget
+    (step,) = plan.steps
+    assert name in INSIDE or decode(step).path == ()
+    # The static profile sees the chunks' loops too.
+    assert plan.after.temp_bytes <= 2 * temporaries // 10
+    args = [0.3 * real(*s.shape) if s.dtype == np.float32 else np.zeros(s.shape, s.dtype) + 3 for s in specs]
+    pairs = zip(jax.tree.leaves(compiled(*args)), jax.tree.leaves(jax.jit(fun)(*args)), strict=True)
+    for new, old in pairs:
+        np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-4 * float(np.abs(old).max()))
+
+
+def test_an_inner_loop_is_counted_in_the_profile():
+    """What one chunk's loop over time holds is at the peak of the split program."""
+    fun, *specs = BIG["rnn"]
+    plan = shm.plan(exported(fun, *specs), "32MiB", target="cpu")
+    peak = find_peak(support.graph_of(support.ingest(plan.result)), CHIPS["cpu"])
+    assert peak.path
+    assert any(live.path for live in peak.live)
