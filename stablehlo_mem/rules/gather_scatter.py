@@ -113,7 +113,7 @@ def _scatter_on(op: Any, carries: Sequence[Any], partials: Sequence[Any]) -> lis
 def _outside(op: Any, position: int, operands: Sequence[Any]) -> Any:
     """An index that is out of bounds, whose update is dropped; the update itself may be anything."""
     scalar = build.tensor((), op.operands[position].type.element_type)
-    return build.splat(scalar, _outside_index(scalar.element_type)) if position == len(op.results) else build.zeros(scalar)
+    return build.splat(scalar, _outside_index(scalar.element_type) if position == len(op.results) else 0)
 
 
 SCATTER = Reduction(
