@@ -67,8 +67,8 @@ def _windows(op: Any, numbers: Any) -> list[int]:
 def _is_maskable(op: Any, numbers: Any) -> bool:
     """Whether the index of `_outside` is out of bounds, and in order at the head of sorted ones."""
     element = op.operands[len(op.results)].type.element_type
-    if not element.is_unsigned:
-        return True
+    if not isinstance(element, ir.IntegerType) or not element.is_unsigned:
+        return isinstance(element, ir.IntegerType)
     extents = [op.results[0].type.shape[d] for d in numbers.scattered_dims_to_operand_dims]
     is_sorted = "indices_are_sorted" in op.attributes and op.attributes["indices_are_sorted"].value
     return not is_sorted and min(extents, default=_outside_index(element) + 1) <= _outside_index(element)
