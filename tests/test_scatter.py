@@ -260,7 +260,7 @@ def test_within_a_budget(name, target):
     if name == "contrastive":
         fun, specs, large = jax.value_and_grad(symmetric, (0, 1)), [spec(1024, 32)] * 2, 4 * 1024**2
     else:
-        fun = lambda table, tokens, g: jnp.tanh(jnp.zeros_like(table).at[tokens].add(g) ** 2).sum(1)  # noqa: E731
+        fun = lambda table, tokens, g: (table * jnp.zeros_like(table).at[tokens].add(g)).sum(1)  # noqa: E731
         specs = [spec(65536, 16), spec(512, dtype=np.int32), spec(512, 16)]
         large = 4 * 65536 * 16
     original = exported(fun, *specs, platform=platform)
