@@ -164,8 +164,8 @@ def test_brings_layers_within_their_budget(target):
     weights = spec(8, 64, 512), spec(8, 512, 64)
     program = exported(jax.value_and_grad(loss), weights, spec(4096, 64), platform=platform)
     original = shm.plan(program, None, target=target, options=shm.Options(passes=())).before
-    budget = original.peak_bytes - int(0.8 * original.measured.temp_bytes)
-    plan = shm.plan(program, budget, target=target)
+    budget = original.peak_bytes - original.measured.temp_bytes // 2
+    plan = shm.plan(program, budget, target=target, options=shm.Options(passes=("rematerialise",)))
     assert plan.before.peak_bytes > budget >= plan.after.peak_bytes
-    assert "rematerialise" in {step.pass_name for step in plan.steps}
-    assert "computed again" in str(plan) or "again where rows are read" in str(plan)
+    assert {step.pass_name for step in plan.steps} == {"rematerialise"}
+    assert "again where rows are read" in str(plan)

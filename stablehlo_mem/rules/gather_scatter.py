@@ -1,11 +1,12 @@
 """Rows of gather and scatter: split along what they copy whole, and along what they address by index.
 
-Along the indexed dimension a gather takes from each chunk what lies in it. Along its updates a scatter writes chunk
-after chunk into the same carry.
+Along an indexed dimension a gather takes from each chunk what lies in it, and a scatter writes to each chunk what
+belongs there. Along its updates a scatter writes chunk after chunk into the same carry.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,22 +16,94 @@ from stablehlo_mem.rules.reductions import body_name, regroups_floats
 from stablehlo_mem.rules.row import Reduction, Row, Site, clone_on_chunk
 from stablehlo_mem.rules.rule import Rule, shardy_rule
 
+_PLACED = "updates are placed by index along it"
+_UNINDEXED = "no index goes with it: its beginning is meant"
+_WINDOWS = "windows of several elements begin where an index says: one may lie in two chunks"
+_UNSHIFTED = "its indices cannot be counted from a chunk's start in any integer type"
+_UNMASKED = "its indices have no number that is out of bounds"
+
+
+def _unaddressed(indices: Any, *, indexed: bool, window: int) -> str | None:
+    """Why a dimension cannot be addressed from a chunk's start, None if it can."""
+    element = indices.type.element_type
+    if not indexed:
+        return _UNINDEXED
+    if window != 1:
+        return _WINDOWS
+    return None if isinstance(element, ir.IntegerType) and _signed_width(element) <= 64 else _UNSHIFTED
+
+
+def _signed_width(element: Any) -> int:
+    return max(32, element.width * (2 if element.is_unsigned else 1))
+
 
 def _scatter_rule(op: Any) -> Rule | None:
-    """Dimensions that inputs and updates share pass through; along the others of the updates they accumulate."""
+    """What inputs and updates share passes through, so does what is indexed; along the updates results accumulate."""
     rule = shardy_rule(op)
     if rule is None:
         return None
     inputs = len(op.results)
+    numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     factors = [{f for dims in operand for f in dims} for operand in rule.operands]
     shared = set.intersection(*factors[:inputs], *factors[inputs + 1 :])
-    updated = rule.reduction & factors[inputs]
-    return rule.block(set(range(len(rule.sizes))) - shared - updated, "updates are placed by index along it")
+    reasons: dict[int, str | None] = dict.fromkeys(range(len(rule.sizes)), _PLACED)
+    reasons |= {f: rule.reason(f) for f in shared}
+    for dimension, window in enumerate(_windows(op, numbers)):
+        indexed = dimension in numbers.scattered_dims_to_operand_dims
+        reason = _unaddressed(op.operands[inputs], indexed=indexed, window=window)
+        reasons |= dict.fromkeys(set(rule.operands[0][dimension]) - shared, reason)
+    reasons |= dict.fromkeys(rule.reduction & factors[inputs], None if _is_maskable(op, numbers) else _UNMASKED)
+    return dataclasses.replace(rule, blocked=tuple((f, reason) for f, reason in reasons.items() if reason))
+
+
+def _windows(op: Any, numbers: Any) -> list[int]:
+    """How many elements an update has along each dimension of the input."""
+    updates = op.operands[len(op.results) + 1].type.shape
+    single = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
+    others = iter(numbers.update_window_dims)
+    return [1 if d in single else updates[next(others)] for d in range(len(op.results[0].type.shape))]
+
+
+def _is_maskable(op: Any, numbers: Any) -> bool:
+    """Whether the index of `_outside` is out of bounds, and in order at the head of sorted ones."""
+    element = op.operands[len(op.results)].type.element_type
+    if not isinstance(element, ir.IntegerType) or not element.is_unsigned:
+        return isinstance(element, ir.IntegerType)
+    extents = [op.results[0].type.shape[d] for d in numbers.scattered_dims_to_operand_dims]
+    is_sorted = "indices_are_sorted" in op.attributes and op.attributes["indices_are_sorted"].value
+    return not is_sorted and min(extents, default=_outside_index(element) + 1) <= _outside_index(element)
+
+
+def _outside_index(element: Any) -> int:
+    """The least signed integer, the greatest unsigned one the bindings take."""
+    return 2 ** min(63, element.width) - 1 if element.is_unsigned else -(2 ** (element.width - 1))
 
 
 def _emit_scatter(site: Site) -> list[Any]:
     """Along the updates: the indices and updates of the chunk, which `_scatter_on` writes into the carries."""
-    return list(site.operands[len(site.op.results) :]) if site.node.reducing else clone_on_chunk(site)
+    inputs = len(site.op.results)
+    if site.node.reducing:
+        return list(site.operands[inputs:])
+    return clone_on_chunk(site) if site.node.operand_dims[inputs + 1] is not None else _write_to_chunk(site)
+
+
+def _write_to_chunk(site: Site) -> list[Any]:
+    """The scatter of all updates by shifted indices: those of other chunks are out of bounds, and dropped.
+
+    Shifting keeps different indices different and sorted ones sorted. The very least are raised for that: they stay
+    out of bounds, and would otherwise come round to the greatest.
+    """
+    inputs, dimension = len(site.op.results), site.node.operand_dims[0]
+    assert dimension is not None
+    numbers = stablehlo.ScatterDimensionNumbers(site.op.attributes["scatter_dimension_numbers"])
+    component = list(numbers.scattered_dims_to_operand_dims).index(dimension)
+    indices = _signed(site.operands[inputs])
+    extent = site.op.results[0].type.shape[dimension]
+    least = build.splat(build.tensor((), indices.type.element_type), extent + _outside_index(indices.type.element_type))
+    shifted = _shifted(site, stablehlo.maximum(indices, build.broadcast(least, indices.type)), extent)
+    moved = _replace_component(indices, shifted, numbers.index_vector_dim, component)
+    operands = [*site.operands[:inputs], moved, *site.operands[inputs + 1 :]]
+    return build.clone_with(site.op, operands, site.result_shapes)
 
 
 def _scatter_on(op: Any, carries: Sequence[Any], partials: Sequence[Any]) -> list[Any]:
@@ -40,10 +113,7 @@ def _scatter_on(op: Any, carries: Sequence[Any], partials: Sequence[Any]) -> lis
 def _outside(op: Any, position: int, operands: Sequence[Any]) -> Any:
     """An index that is out of bounds, whose update is dropped; the update itself may be anything."""
     scalar = build.tensor((), op.operands[position].type.element_type)
-    if position != len(op.results):
-        return build.zeros(scalar)
-    lowest = -(2 ** (scalar.element_type.width - 1))
-    return stablehlo.constant(ir.DenseElementsAttr.get_splat(scalar, ir.IntegerAttr.get(scalar.element_type, lowest)))
+    return build.splat(scalar, _outside_index(scalar.element_type) if position == len(op.results) else 0)
 
 
 SCATTER = Reduction(
@@ -56,15 +126,17 @@ SCATTER = Reduction(
 
 
 def _gather_rule(op: Any) -> Rule | None:
-    """Shardy's rule; along an indexed dimension single elements, by indices one can shift, are taken chunk by chunk."""
+    """Shardy's rule; along an indexed dimension single elements are taken chunk by chunk."""
     rule = shardy_rule(op)
     if rule is None:
         return None
-    element = op.operands[1].type.element_type
-    shiftable = isinstance(element, ir.IntegerType) and element.width >= 32 and not element.is_unsigned
-    sizes = list(op.attributes["slice_sizes"])
-    single = {f for d, factors in enumerate(rule.operands[0]) if sizes[d] == 1 for f in factors}
-    return rule.block(set(rule.reduction) - (single if shiftable else set()), "elements are picked by index along it")
+    numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    for dimension, window in enumerate(op.attributes["slice_sizes"]):
+        indexed = dimension in numbers.start_index_map
+        reason = _unaddressed(op.operands[1], indexed=indexed, window=window)
+        moved = set(rule.operands[0][dimension]) & (rule.reduction | {f for f, _ in rule.blocked})
+        rule = rule.block(moved, reason) if reason else rule
+    return rule
 
 
 def _emit_gather(site: Site) -> list[Any]:
@@ -84,10 +156,12 @@ def _take_from_chunk(site: Site) -> list[Any]:
     numbers = stablehlo.GatherDimensionNumbers(site.op.attributes["dimension_numbers"])
     dimension = site.node.operand_dims[0]
     assert dimension is not None
-    indices = site.operands[1]
+    indices = _signed(site.operands[1])
     component = list(numbers.start_index_map).index(dimension)
     extent = site.op.operands[0].type.shape[dimension]
-    shifted = _shifted(site, indices, extent)
+    # As the whole gather clamps them.
+    bounds = [build.splat(build.tensor((), indices.type.element_type), value) for value in (0, extent - 1)]
+    shifted = _shifted(site, stablehlo.clamp(bounds[0], indices, bounds[1]), extent)
     present = _component(_in_chunk(site, shifted, dimension), numbers.index_vector_dim, component)
     moved = _replace_component(indices, shifted, numbers.index_vector_dim, component)
     (taken,) = build.clone_with(site.op, [site.operands[0], moved], site.result_shapes)
@@ -96,13 +170,15 @@ def _take_from_chunk(site: Site) -> list[Any]:
     return [mask, taken]
 
 
+def _signed(indices: Any) -> Any:
+    """Indices in a signed type, of 32 bits at least, that holds them all."""
+    return build.convert(indices, ir.IntegerType.get_signless(_signed_width(indices.type.element_type)))
+
+
 def _shifted(site: Site, indices: Any, extent: int) -> Any:
-    """All components clamped as the whole gather clamps this one, relative to the chunk's start."""
-    element = indices.type.element_type
-    bounds = [build.splat(build.tensor((), element), value) for value in (0, extent - 1)]
-    clamped = stablehlo.clamp(bounds[0], indices, bounds[1])
+    """All components relative to the chunk's start along a dimension of `extent` elements."""
     start = stablehlo.multiply(site.chunk.start, build.i32(extent // site.node.n))
-    return stablehlo.subtract(clamped, build.broadcast(build.convert(start, element), indices.type))
+    return stablehlo.subtract(indices, build.broadcast(build.convert(start, indices.type.element_type), indices.type))
 
 
 def _in_chunk(site: Site, shifted: Any, dimension: int) -> Any:
