@@ -191,12 +191,12 @@ class _Planning:
         seen: list[tuple[Step, ...]] = []
         while self.compiles + len(self.targets) <= self.options.max_compiles and stalled < _PATIENCE:
             state, refusals = self.search(Goal(worst.target.chip, self.options, int(goal)), frozenset(tried))
+            reached = state.peak.temp_bytes <= goal
             if not state.steps or state.steps in seen:
                 break
             attempt = worst = self.measure(state, refusals)
             yield attempt
             seen.append(state.steps)
-            reached = state.peak.temp_bytes <= goal
             stalled = stalled + 1 if attempt.peak_bytes >= best or not reached else 0
             best = min(best, attempt.peak_bytes)
             if reached:
@@ -222,9 +222,10 @@ class _Planning:
     def first_goal(self, original: _Attempt, room: float) -> float:
         """The room there is for temporaries; less where the compiler sees more of them than the profile does."""
         static = original.state.peak.temp_bytes
-        if static > room or not isinstance(original.measured, Measured):
+        temp = original.peak_bytes - self.fixed_bytes(original)
+        if static > room or math.isinf(temp):
             return room
-        return _SHRINK * static * room / max(1, original.measured.temp_bytes)
+        return _SHRINK * static * room / max(1, temp)
 
     def towards_min(self, original: _Attempt) -> Iterator[_Attempt]:
         """Static goals ever smaller, until the peak no longer falls.
