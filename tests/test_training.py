@@ -30,7 +30,7 @@ sys.path.insert(0, str(BENCHMARKS))  # first: this folder has `programs` too
 programs: Any = importlib.import_module("training_programs")
 sys.path.remove(str(BENCHMARKS))
 
-GPT2 = {"batch": 4, "tokens": 32, "layers": 2, "width": 32, "heads": 2, "vocabulary": 128}
+GPT2: dict[str, int] = programs.SMALL["gpt2"]
 STEPS = 20
 
 
