@@ -22,6 +22,7 @@ DOCUMENTS = (
     "README.md",
     "docs/index.md",
     "docs/experiments.md",
+    "docs/training.md",
     "docs/memory.md",
     "docs/numerics.md",
     "docs/limits.md",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,19 @@ class Program:
     @property
     def jitted(self) -> Any:
         return jax.jit(self.function, donate_argnums=self.donated)
+
+    @property
+    def flat(self) -> Program:
+        """The same with leaves in the place of trees, results too: optax's states cannot be written to files."""
+        leaves, tree = jax.tree.flatten(self.specs)
+        counts = [len(jax.tree.leaves(spec)) for spec in self.specs]
+        starts = [0, *itertools.accumulate(counts)]
+
+        def function(*leaves):
+            return tuple(jax.tree.leaves(self.function(*jax.tree.unflatten(tree, leaves))))
+
+        donated = [leaf for i in self.donated for leaf in range(starts[i], starts[i + 1])]
+        return Program(function, tuple(leaves), tuple(donated))
 
     def export(self, platform: str) -> jax.export.Exported:
         return jax.export.export(self.jitted, platforms=[platform])(*self.specs)
@@ -152,9 +166,9 @@ def self_attention(p, x, heads: int, causal: bool):
     return mixed.reshape(x.shape) @ p["out"] + p["out_bias"]
 
 
-def block(p, x, heads: int, causal: bool):
+def block(p, x, heads: int, causal: bool, attend=self_attention):
     """A transformer layer, normalised before."""
-    x = x + self_attention(p, layer_norm(p["norm1"], x), heads, causal)
+    x = x + attend(p, layer_norm(p["norm1"], x), heads, causal)
     hidden = jax.nn.gelu(layer_norm(p["norm2"], x) @ p["up"] + p["up_bias"])
     return x + hidden @ p["down"] + p["down_bias"]
 
