@@ -26,6 +26,10 @@ _TRIED_FAR = 3
 """Likewise of those that reach far."""
 _MAX_ROUNDS = 4
 """How often the passes are asked for what saves time: each may make room for another."""
+_CREEP = 32
+"""A step that brings less than one part in so many of what is missing creeps ..."""
+_MAX_CREEPS = 6
+"""... and after so many of them the search gives up: what is left is made of many small parts."""
 _RISE = 1.1
 """What saves time may raise the static peak to so many times what it was."""
 
@@ -96,7 +100,7 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
     Returns:
         The last state, and the refusals at its peak if the goal was not reached.
     """
-    begun = state
+    begun, creeps = state, 0
     for _ in range(_MAX_STEPS):
         if state.peak.temp_bytes <= goal.temp_bytes:
             return state, ()
@@ -107,6 +111,10 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
             far, _ = _proposed(state, dataclasses.replace(goal, far=True), excluded)
             following = _lower(following, _follow(state, far[:_TRIED_FAR], goal))
         if following is None:
+            return state, _largest_first([*refusals, *(c.otherwise for c in candidates)])
+        missing, brought = (state.peak.temp_bytes - least for least in (goal.temp_bytes, following.peak.temp_bytes))
+        creeps += 0 < brought < missing / _CREEP
+        if creeps > _MAX_CREEPS:
             return state, _largest_first([*refusals, *(c.otherwise for c in candidates)])
         state = following
     return state, propose(state, goal)[1]

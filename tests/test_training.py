@@ -94,11 +94,12 @@ def hash_of(name: str) -> int:
     return sum(i * ord(letter) for i, letter in enumerate(name, 1))
 
 
-@pytest.fixture(scope="module", params=["gpt2", "gpt2_scanned"])
+@pytest.fixture(scope="module", params=[("gpt2", 0.5), ("gpt2_scanned", 0.25)], ids=["unrolled", "scanned"])
 def step(request: pytest.FixtureRequest) -> tuple[Any, shm.Plan]:
-    """A train step at a small size, its state donated, and its plan for a quarter of its temporaries."""
-    program = programs.program(request.param, GPT2)
-    return program, at_share(program, 0.25)
+    """A train step at a small size, its state donated, and its plan for a share of its temporaries."""
+    name, share = request.param
+    program = programs.program(name, GPT2)
+    return program, at_share(program, share)
 
 
 def test_the_optimised_step_learns_as_the_original(step: tuple[Any, shm.Plan]) -> None:
