@@ -158,10 +158,6 @@ class RewritingPass(abc.ABC):
         count = len(step.params["sites"])
         return self.name if count == 1 else f"{self.name} in {count} places"
 
-    def tighten(self, step: Step, factor: float) -> Step | None:
-        """None: a rewrite has no smaller form."""
-        return None
-
     def apply(self, module: ir.Module, step: Step) -> None:
         """Puts the new form in each place and removes what nobody needs any longer, in place.
 

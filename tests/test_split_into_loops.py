@@ -59,14 +59,16 @@ def test_steps_are_json_and_apply():
         assert "stablehlo.while" in text(one)
 
 
-def test_tighten_shrinks_down_to_one_element():
+def test_sizes_are_all_chunks_the_fastest_first():
     _, candidates, _ = proposals(scores, *ARGS)
-    step = candidates[0].step
-    chunks = [decode(step).chunk]
-    while (step := PASS.tighten(step, 0.5)) is not None:
-        chunks.append(decode(step).chunk)
-    assert chunks == sorted(set(chunks), reverse=True)
-    assert chunks[-1] == 1
+    for candidate in candidates:
+        sizes = candidate.sizes
+        own = [s for s in sizes if candidate.resized(s) == candidate]
+        assert len(own) == 1
+        assert [s.added_seconds for s in sizes] == sorted(s.added_seconds for s in sizes)
+        smaller = sorted(sizes, key=lambda s: -s.params["chunk"])
+        assert smaller[-1].params["chunk"] == 1
+        assert [s.saved_bytes for s in smaller] == sorted(s.saved_bytes for s in sizes)
 
 
 def test_a_smaller_goal_gets_smaller_chunks():

@@ -86,10 +86,6 @@ class Rematerialise:
         stacks = f"{len(dropped)} of {step.params['stacks']} stacks of a loop of {steps} steps"
         return stacks if segment == 1 else f"{stacks}, taken in {steps // segment} segments of {segment}"
 
-    def tighten(self, step: Step, factor: float) -> Step | None:
-        """None: the candidates say how much can be dropped."""
-        return None
-
     def apply(self, module: ir.Module, step: Step) -> None:
         """Drops the stacks of a step and computes their rows again where they are read, in place."""
         path = tuple((op, block) for op, block in step.params["path"])
