@@ -6,7 +6,7 @@ import math
 
 from stablehlo_mem.counters import find_counter
 from stablehlo_mem.fusion import plan_buffers
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import Graph, Op, Path
 from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, Class, buffer_bytes, dot_sizes
 from stablehlo_mem.targets.chips import Chip
 
@@ -102,6 +102,15 @@ def trip_count(graph: Graph, op: Op) -> int:
     """How often a while runs, as far as its counter says, else 1."""
     counter = find_counter(graph, op)
     return 1 if counter is None else counter.steps
+
+
+def block_runs(main: Graph, path: Path) -> int:
+    """How often the block that a path from `main` leads to runs: once for each step of the loops around it."""
+    runs, graph = 1, main
+    for op, block in path:
+        runs *= trip_count(graph, graph.ops[op]) if graph.ops[op].name == "stablehlo.while" else 1
+        graph = graph.ops[op].blocks[block]
+    return runs
 
 
 def overhead_seconds(graph: Graph, op: Op, chip: Chip) -> float:
