@@ -24,7 +24,7 @@ from typing import Any
 
 from stablehlo_mem.cost import fused_seconds
 from stablehlo_mem.ir import build
-from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo, walk_operations
+from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
 from stablehlo_mem.ir.carries import drop_dead_carries, with_carries
 from stablehlo_mem.ir.graph import Graph, OpId, Path, entry_graph, nested_graph, op_ids
 from stablehlo_mem.memory import Peak
@@ -266,15 +266,16 @@ class _Emission:
         arguments = {c: self.body.mlir_values[self.body.arguments[c]] for c in self.again.carries}
         with build.building(handle, handle.location):
             types = [build.retype(a.type, [steps, *a.type.shape]) for a in arguments.values()]
-            added = [build.broadcast(build.zeros(build.retype(t, ())), t) for t in types]
+            added = [build.broadcast_zeros(t) for t in types]
         new = with_carries(handle, [True] * len(self.loop.results), added) if added else handle
         body = new.regions[1].blocks[0]
         end = body.operations[len(body.operations) - 1].operation
         first = len(self.loop.results)
         for i, argument in enumerate(arguments.values()):
             with build.building(end, new.location):
-                row = stablehlo.reshape(build.retype(argument.type, [1, *argument.type.shape]), argument)
-                end.operands[first + i] = _updated(body.arguments[first + i], row, body.arguments[self.scan.counter])
+                row = build.reshaped(argument, [1, *argument.type.shape])
+                counter = body.arguments[self.scan.counter]
+                end.operands[first + i] = build.update_along(body.arguments[first + i], row, 0, counter)
         stacks = {self.body.arguments[c]: new.results[first + i] for i, c in enumerate(self.again.carries)}
         return {**stacks, **{value: new.results[carry] for carry, value in self.again.kept.items()}}
 
@@ -289,7 +290,7 @@ class _Emission:
             counter = self.body.mlir_values[self.body.arguments[self.scan.counter]]
             values[self.body.arguments[self.scan.counter]] = build.convert(row, counter.type.element_type)
             for value, stack in self.results.items():
-                values[value] = _row(stack, row, self.body.mlir_values[value].type)
+                values[value] = build.reshaped(build.slice_along(stack, 0, row, 1), self.body.values[value].shape)
             for op in self.again.ops:
                 clone = _clone(self.body, op, values)
                 values.update(zip(self.body.ops[op].results, clone.results, strict=True))
@@ -297,11 +298,6 @@ class _Emission:
             with build.building(handle, handle.location):
                 part = _part(values[self.scan.rows[carry]], handle)
             handle.results[0].replace_all_uses_with(part)
-
-
-def _updated(stack: Any, row: Any, index: Any) -> Any:
-    zero = build.zeros(index.type)
-    return stablehlo.dynamic_update_slice(stack, row, [index, *[zero] * (len(stack.type.shape) - 1)])
 
 
 def _part(row: Any, reader: Any) -> Any:
@@ -312,23 +308,8 @@ def _part(row: Any, reader: Any) -> Any:
     return stablehlo.dynamic_slice(row, [build.zeros(first.type), *starts], reader.attributes["slice_sizes"])
 
 
-def _row(stack: Any, index: Any, mlir_type: Any) -> Any:
-    """A row of a stack in the type of the value that was stored."""
-    shape = list(stack.type.shape)
-    zero = build.zeros(index.type)
-    row = stablehlo.dynamic_slice(
-        stack, [index, *[zero] * (len(shape) - 1)], ir.DenseI64ArrayAttr.get([1, *shape[1:]])
-    )
-    return row if row.type == mlir_type else stablehlo.reshape(mlir_type, row)
-
-
 def _clone(body: Graph, op: int, values: dict[int, Any]) -> Any:
     """An op of a body on other values, what its regions use of the body's replaced likewise."""
-    given = {body.mlir_values[v]: values.get(v, body.mlir_values[v]) for v in body.ops[op].operands}
-    given.update({body.mlir_values[v]: values.get(v, body.mlir_values[v]) for v in body.ops[op].captures})
     clone = body.handles[op].clone().operation
-    for inner in (clone, *walk_operations(clone)):
-        for i, operand in enumerate(inner.operands):
-            if operand in given:
-                inner.operands[i] = given[operand]
+    build.rebind(clone, {body.mlir_values[v]: values[v] for v in body.ops[op].inputs if v in values})
     return clone
