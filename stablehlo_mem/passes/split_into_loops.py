@@ -17,7 +17,7 @@ from typing import Any
 
 from stablehlo_mem.axes import Axis, Obstacle, RuleBook, grow_axis
 from stablehlo_mem.chunks import loop_cost
-from stablehlo_mem.cost import trip_count
+from stablehlo_mem.cost import block_runs
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, op_ids
 from stablehlo_mem.loops import emit_loops
@@ -117,7 +117,7 @@ class _Proposals:
         big_bytes = min(goal.temp_bytes // 8, max(self.live.values(), default=0) // 4)
         self.big_bytes = max(_SMALLEST, big_bytes // (_FAR if goal.far else 1))
         self.seen: set[Any] = set()
-        self.runs = _runs(main, path)
+        self.runs = block_runs(main, path)
 
     def run(self) -> Iterator[Candidate | Refusal]:
         seeds = sorted(self.live, key=lambda v: (-self.live[v], v))[:_SEEDS]
@@ -248,15 +248,6 @@ class _Proposals:
             message=message,
             location=self.source(value),
         )
-
-
-def _runs(graph: Graph, path: Path) -> int:
-    """How often a block runs: once for each step of the loops around it."""
-    runs = 1
-    for op, block in path:
-        runs *= trip_count(graph, graph.ops[op]) if graph.ops[op].name == "stablehlo.while" else 1
-        graph = graph.ops[op].blocks[block]
-    return runs
 
 
 def _regroups(graph: Graph, op: int) -> bool:
