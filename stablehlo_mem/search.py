@@ -28,6 +28,8 @@ _SHARED_OPS = 2000
 """... where ops and steps are so few that their number's product is at most this: each is a search of its own."""
 _TRIED = 6
 """Candidates that are applied and profiled at one peak."""
+_NEAR = 1.25
+"""Peaks over the goal that are so near to the lowest are as good: later steps bring the rest."""
 _TRIED_FAR = 3
 """Likewise of those that reach far."""
 _MAX_ROUNDS = 4
@@ -198,8 +200,8 @@ def _lower(one: State | None, other: State | None) -> State | None:
 
 
 def _follow(state: State, candidates: list[Candidate], goal: Goal) -> State | None:
-    """The first candidate that reaches the goal; if none does, the one that comes nearest."""
-    best: State | None = None
+    """The first candidate that reaches the goal; if none does, the fastest of those that come nearest."""
+    found: list[State] = []
     for candidate in candidates:
         try:
             new = _take(state, candidate, goal)
@@ -207,10 +209,12 @@ def _follow(state: State, candidates: list[Candidate], goal: Goal) -> State | No
             # The part is left alone; the log has what a bug report needs.
             _log.exception("left alone: %s", candidate.summary)
             continue
-        best = _lower(best, new)
-        if best is not None and best.peak.temp_bytes <= goal.temp_bytes:
-            break
-    return best
+        if new is not None and new.peak.temp_bytes <= goal.temp_bytes:
+            return new
+        found += [new] if new is not None else []
+    lowest = min((s.peak.temp_bytes for s in found), default=0)
+    near = [s for s in found if s.peak.temp_bytes <= _NEAR * lowest]
+    return min(near, key=lambda s: (s.added_seconds, s.peak.temp_bytes), default=None)
 
 
 def _take(state: State, candidate: Candidate, goal: Goal) -> State | None:
