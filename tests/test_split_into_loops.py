@@ -97,9 +97,17 @@ def test_what_needs_a_whole_dimension_is_refused_with_its_line():
 
 
 def test_an_argument_or_a_result_is_no_candidate():
-    _, candidates, refusals = proposals(lambda x: jnp.einsum("id,jd->ij", x, x), ARGS[0])
+    def product(x):
+        return jnp.einsum("id,jd->ij", x, x)
+
+    _, candidates, refusals = proposals(product, ARGS[0])
     assert not candidates
-    assert not refusals or all(isinstance(r, Refusal) for r in refusals)
+    assert not refusals
+    module, candidates, refusals = proposals(lambda x: jnp.sin(product(x)), ARGS[0])
+    graph = entry_graph(module)
+    (seed,) = {decode(c.step).value for c in candidates}
+    assert seed not in (*graph.arguments, *graph.returned)
+    assert not refusals
 
 
 def test_a_step_for_another_module_is_an_error():
