@@ -22,10 +22,12 @@ _log = logging.getLogger(__name__)
 _MAX_STEPS = 64
 _MAX_SIZES = 4
 """Sizes of a candidate that are applied and profiled."""
-_SHARES = (0.5, 0.75, 1 / 16, 1 / 64)
-"""Shares of the goal for one of several steps that are tried beside that of `Goal.share` ..."""
-_SHARED_OPS = 2000
-"""... where ops and steps are so few that their number's product is at most this: each is a search of its own."""
+_SHARES = (0.25, 0.5, 0.75, 1 / 16, 1 / 64)
+"""Shares of the goal for one of several steps that are tried, that of `Goal.share` among them ..."""
+_BEGINNINGS = 2
+"""... each with so many steps to begin with ..."""
+_SMALL = 2000
+"""... where ops and steps are so few that their product is at most this: each is a search of its own."""
 _TRIED = 6
 """Candidates that are applied and profiled at one peak."""
 _NEAR = 1.25
@@ -103,7 +105,7 @@ def _cheaper(state: State, one: Pass, goal: Goal, limit: float) -> State:
 def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:
     """Takes steps until the static temporaries are within the goal or no candidate helps.
 
-    Where several steps share the goal, other shares are tried, and the fastest that keep it are taken.
+    Where several steps are needed, other ways are tried, and the fastest that reaches the goal is taken.
 
     Args:
         not_first: candidates not to begin with, by the `State.first` of earlier searches.
@@ -113,12 +115,23 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
     """
     found, refusals = _descend(state, goal, not_first)
     taken = len(found.steps) - len(state.steps)
-    if taken > 1 and not refusals and taken * len(found.graph.ops) <= _SHARED_OPS:
-        for share in _SHARES:
-            other, refused = _descend(state, dataclasses.replace(goal, share=share), not_first)
-            if not refused and _seconds(other, goal) < _seconds(found, goal):
-                found = other
+    if taken > 1 and not refusals and taken * len(found.graph.ops) <= _SMALL:
+        found = min((found, *_others(state, goal, not_first, found.first)), key=lambda s: _seconds(s, goal))
     return found, refusals
+
+
+def _others(state: State, goal: Goal, not_first: frozenset[Refusal], first: Refusal | None) -> Iterator[State]:
+    """Other ways down that reach the goal: with other shares of it for each step, with other steps to begin with."""
+    begun_with = not_first
+    for _ in range(_BEGINNINGS):
+        for share in _SHARES:
+            other, refusals = _descend(state, dataclasses.replace(goal, share=share), begun_with)
+            if other.steps != state.steps and not refusals:
+                yield other
+        if first is None:
+            return
+        begun_with |= {first}
+        first = _descend(state, goal, begun_with)[0].first
 
 
 def _seconds(state: State, goal: Goal) -> float:
