@@ -22,11 +22,9 @@ _log = logging.getLogger(__name__)
 _MAX_STEPS = 64
 _MAX_SIZES = 4
 """Sizes of a candidate that are applied and profiled."""
-_SHARES = (0.25, 0.5, 0.75, 1 / 16, 1 / 64)
-"""Shares of the goal for one of several steps that are tried, that of `Goal.share` among them ..."""
-_BEGINNINGS = 2
-"""... each with so many steps to begin with ..."""
-_SMALL = 2000
+_SHARES = (0.75, 1 / 16)
+"""Shares of the goal for one of several steps that are tried beside that of `Goal.share` ..."""
+_SMALL = 500
 """... where ops and steps are so few that their product is at most this: each is a search of its own."""
 _TRIED = 6
 """Candidates that are applied and profiled at one peak."""
@@ -121,17 +119,14 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
 
 
 def _others(state: State, goal: Goal, not_first: frozenset[Refusal], first: Refusal | None) -> Iterator[State]:
-    """Other ways down that reach the goal: with other shares of it for each step, with other steps to begin with."""
-    begun_with = not_first
-    for _ in range(_BEGINNINGS):
-        for share in _SHARES:
-            other, refusals = _descend(state, dataclasses.replace(goal, share=share), begun_with)
-            if other.steps != state.steps and not refusals:
-                yield other
-        if first is None:
-            return
-        begun_with |= {first}
-        first = _descend(state, goal, begun_with)[0].first
+    """Other ways down that reach the goal: with other shares of it for each step, with another step to begin with."""
+    ways = [(dataclasses.replace(goal, share=share), not_first) for share in _SHARES]
+    if first is not None:
+        ways += [(goal, not_first | {first})]
+    for one, begun_with in ways:
+        other, refusals = _descend(state, one, begun_with)
+        if other.steps != state.steps and not refusals:
+            yield other
 
 
 def _seconds(state: State, goal: Goal) -> float:
