@@ -32,6 +32,8 @@ Form = Literal["quick", "small", "written"]
 
 _SHRINK = 0.8
 """How far below what would just fit the next static goal is set: the compilers' peaks are not smooth."""
+_UNSEEN_SHARE = 1 / 16
+"""At most so much of the room is left for what no report shows."""
 _MIN_FACTOR = 4
 """Ratio of the successive static goals when the smallest peak is looked for."""
 _PATIENCE = 3
@@ -219,6 +221,7 @@ class _Planning:
         """The room there is for temporaries; less where the compiler sees more of them than the profile does."""
         static = original.state.peak.temp_bytes
         temp = original.peak_bytes - self.fixed_bytes(original)
+        room -= min(room * _UNSEEN_SHARE, original.target.chip.unseen_bytes)
         if static > room or math.isinf(temp):
             return room
         return _SHRINK * static * room / max(1, temp)

@@ -35,6 +35,12 @@ def jax_execution(function: Callable[..., Any], *arguments: Any) -> Execution:
     return lambda: jax.block_until_ready(compiled(*arguments))
 
 
+def small_matmul() -> Execution:
+    """What a first execution adds to a process whatever it computes: the threads' stacks, pages of code."""
+    x = jax.numpy.ones((256, 256))
+    return jax_execution(lambda x: x @ x.T, x)
+
+
 def exported_execution(path: str, *arguments: Any) -> Execution:
     """Likewise of a serialised `jax.export.Exported`: how a plan comes in, as planning would leave its memory here."""
     exported = jax.export.deserialize(bytearray(pathlib.Path(path).read_bytes()))
