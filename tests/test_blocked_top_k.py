@@ -62,7 +62,7 @@ def neighbours(x, q):
     return jax.lax.top_k(-((q[:, None] - x[None]) ** 2).sum(-1), 5)
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda:h200", "tpu:v5e"])
+@pytest.mark.parametrize("target", ["cpu", "cuda:h200"])
 def test_neighbours_keep_their_budget(target):
     shapes = [spec(20_000, 8), spec(500, 8)]
     program = exported(neighbours, *shapes, platform=target.partition(":")[0])

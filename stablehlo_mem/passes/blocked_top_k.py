@@ -26,7 +26,7 @@ from typing import Any
 
 from stablehlo_mem.ir.bindings import chlo, ir, stablehlo
 from stablehlo_mem.ir.build import retype, sliced, splat, tensor
-from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.ir.graph import Graph, dtype_bytes
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass
 
 _LEAST = 4096
@@ -63,12 +63,12 @@ class BlockedTopK(RewritingPass):
         op = graph.ops[root]
         operand = graph.values[op.operands[0]]
         n, k = operand.shape[-1], graph.values[op.results[0]].shape[-1]
-        if not k or n < _LEAST or operand.dtype not in _TYPES:
+        if not k or not operand.nbytes or n < _LEAST or operand.dtype not in _TYPES:
             return None
         blocks = _blocks(n, k)
         if blocks.count < k or (blocks.count + blocks.candidates) * _GAIN > n:
             return None
-        rows, item = math.prod(operand.shape[:-1]), operand.nbytes // math.prod(operand.shape)
+        rows, item = math.prod(operand.shape[:-1]), dtype_bytes(operand.dtype)
         found = sum(size * math.log2(size) for size in (blocks.count, blocks.candidates))
         return Match(
             root=root,
