@@ -103,7 +103,7 @@ def _cheaper(state: State, one: Pass, goal: Goal, limit: float) -> State:
 def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:
     """Takes steps until the static temporaries are within the goal or no candidate helps.
 
-    Where several steps are needed, other ways are tried, and the fastest that reaches the goal is taken.
+    In small programs other ways are tried too, and the fastest that reaches the goal is taken.
 
     Args:
         not_first: candidates not to begin with, by the `State.first` of earlier searches.
@@ -113,7 +113,7 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
     """
     found, refusals = _descend(state, goal, not_first)
     taken = len(found.steps) - len(state.steps)
-    if taken > 1 and not refusals and taken * len(found.graph.ops) <= _SMALL:
+    if taken and not refusals and taken * len(found.graph.ops) <= _SMALL:
         found = min((found, *_others(state, goal, not_first, found.first)), key=lambda s: _seconds(s, goal))
     return found, refusals
 
