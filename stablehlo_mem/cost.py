@@ -7,7 +7,7 @@ from typing import Any
 
 from stablehlo_mem.fusion import plan_buffers
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import Graph, Op, remembered
 from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, Class, buffer_bytes, dot_sizes
 from stablehlo_mem.targets.chips import Chip
 
@@ -22,6 +22,7 @@ VECTOR_SHARE = 0.125
 """Rate of elementwise arithmetic as a share of the chip's matmul rate."""
 
 
+@remembered
 def op_flops(graph: Graph, op: Op) -> float:
     """Floating-point operations of one op, blocks of its own left out."""
     kind = CLASSES.get(op.name, Class.OPAQUE)
@@ -67,6 +68,7 @@ def graph_seconds(graph: Graph, chip: Chip) -> float:
     return sum(fused_seconds(graph, chip))
 
 
+@remembered
 def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
     """For each op of a block its share of `graph_seconds`."""
     buffers = plan_buffers(graph, chip)
@@ -99,6 +101,7 @@ def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:
     return max(flops / (chip.flops_per_second * VECTOR_SHARE), nbytes / chip.bytes_per_second)
 
 
+@remembered
 def trip_count(graph: Graph, op: Op) -> int:
     """How often a while runs: exact for a counter that steps by a constant up to a constant, else 1."""
     condition, body = op.blocks

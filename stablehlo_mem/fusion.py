@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from stablehlo_mem import scratch
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import Graph, Op, remembered
 from stablehlo_mem.op_classes import (
     ELEMENTWISE,
     FUSIBLE,
@@ -66,6 +66,7 @@ class Buffers:
     generated: tuple[bool, ...]
 
 
+@remembered
 def plan_buffers(graph: Graph, chip: Chip) -> Buffers:
     """Decides for a block which values have buffers and which kernels read them. Linear in ops."""
     sweep = _Sweep(graph, chip)
@@ -341,6 +342,7 @@ def _is_sum(op: Op) -> bool:
     return len(op.results) == 1 and bool(op.blocks) and op.blocks[0].ops[0].name == "stablehlo.add"
 
 
+@remembered
 def _find_generated(graph: Graph) -> tuple[list[bool], list[bool]]:
     """Per value, whether it is a scalar or made from constants, iotas and scalars by fusible ops, and by many."""
     generated = [not value.shape for value in graph.values]

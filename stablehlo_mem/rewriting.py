@@ -16,7 +16,7 @@ from typing import Any
 from stablehlo_mem.cost import fused_seconds, matmul_seconds, trip_count, vector_seconds
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.build import building
-from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph, op_ids
+from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph, op_id
 from stablehlo_mem.memory import Peak
 from stablehlo_mem.op_classes import CLASSES, Class, invariant_carries
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step, allows, weakest
@@ -303,7 +303,7 @@ class _Block:
         value = self.graph.values[self.graph.ops[op].results[0]]
         name = self.graph.ops[op].name.split(".")[-1]
         return Refusal(
-            op=op_ids(self.main, self.path)[op],
+            op=op_id(self.main, self.path, op),
             value=f"{name} {value}",
             nbytes=value.nbytes,
             dimension=-1,

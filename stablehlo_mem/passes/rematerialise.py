@@ -26,7 +26,7 @@ from stablehlo_mem.cost import fused_seconds
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo, walk_operations
 from stablehlo_mem.ir.carries import drop_dead_carries, with_carries
-from stablehlo_mem.ir.graph import Graph, OpId, Path, entry_graph, nested_graph, op_ids
+from stablehlo_mem.ir.graph import Graph, OpId, Path, entry_graph, nested_graph, op_id
 from stablehlo_mem.memory import Peak
 from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 from stablehlo_mem.rewriting import block_paths
@@ -131,7 +131,7 @@ def _in_segments(graph: Graph, scan: Scan, stacks: Sequence[int], size: int) -> 
 def _find(main: Graph, path: Path, scan: Scan, peak: Peak) -> _Found:
     graph = nested_graph(main, path)
     op, body = graph.ops[scan.op], graph.ops[scan.op].blocks[1]
-    name, source = op_ids(main, path)[op.index], graph.source(op.index)
+    name, source = op_id(main, path, op.index), graph.source(op.index)
     live = {item.value: item.nbytes for item in peak.live if item.path == path}
     sizes: dict[int, int] = {}
     inputs: dict[int, int] = {}

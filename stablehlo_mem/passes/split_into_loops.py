@@ -19,7 +19,7 @@ from stablehlo_mem.axes import Axis, Obstacle, RuleBook, grow_axis
 from stablehlo_mem.chunks import LoopCost, loop_cost, round_chunk
 from stablehlo_mem.cost import trip_count
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, op_ids
+from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, op_id
 from stablehlo_mem.loops import emit_loops
 from stablehlo_mem.memory import Path, Peak
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step
@@ -120,7 +120,7 @@ class _Proposals:
     """The splits of one block."""
 
     def __init__(self, main: Graph, path: Path, peak: Peak, goal: Goal):
-        self.graph, self.ids = nested_graph(main, path), op_ids(main, path)
+        self.main, self.graph = main, nested_graph(main, path)
         self.path, self.peak, self.goal = path, peak, goal
         self.rules = RuleBook(self.graph)
         self.live = {live.value: live.nbytes for live in peak.live if live.path == path}
@@ -227,7 +227,7 @@ class _Proposals:
     def refusal(self, obstacle: Obstacle) -> Refusal:
         op = self.graph.ops[obstacle.op]
         return Refusal(
-            op=self.ids[obstacle.op],
+            op=op_id(self.main, self.path, obstacle.op),
             value=self.describe(obstacle.value),
             nbytes=self.graph.values[obstacle.value].nbytes,
             dimension=obstacle.dimension,
@@ -239,7 +239,7 @@ class _Proposals:
     def about_seed(self, axis: Axis, code: str, message: str) -> Refusal:
         value, dimension = axis.seed
         return Refusal(
-            op=self.ids[self.graph.values[value].producer],
+            op=op_id(self.main, self.path, self.graph.values[value].producer),
             value=self.describe(value),
             nbytes=self.graph.values[value].nbytes,
             dimension=dimension,
