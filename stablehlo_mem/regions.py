@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 from stablehlo_mem.axes import Axis, Use
-from stablehlo_mem.ir.graph import Graph, Op, has_effect
+from stablehlo_mem.ir.graph import Graph, Op, has_effect, producers_of
 from stablehlo_mem.rules import ROWS
 from stablehlo_mem.rules.rule import Node
 
@@ -59,8 +60,12 @@ class Region:
         node = self.producers.get(use)
         if node is None:
             return None
-        stored = self.phase_of[node] < phase and any(left.value == use[0] for left in self.leaving)
+        stored = self.phase_of[node] < phase and use[0] in self._left
         return None if stored else node
+
+    @functools.cached_property
+    def _left(self) -> frozenset[int]:
+        return frozenset(item.value for item in self.leaving)
 
 
 def operand_uses(graph: Graph, node: Node) -> list[Use]:
@@ -130,8 +135,9 @@ def _owned(graph: Graph, primary: Mapping[int, Node], whole: set[int]) -> set[in
     """
     owned: set[int] = set()
     dependent: set[int] = set()
+    sources = producers_of(graph)
     for op in graph.ops:
-        depends = any(graph.values[v].producer in dependent for v in op.inputs)
+        depends = not dependent.isdisjoint(sources[op.index])
         spares = any(graph.users[v] and v not in whole for v in op.results)
         if op.index in primary and (depends or spares):
             owned.add(op.index)

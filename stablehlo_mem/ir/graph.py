@@ -66,7 +66,7 @@ class Op:
     @property
     def inputs(self) -> tuple[int, ...]:
         """All the values it uses: operands, then captures, which are operands by another name."""
-        return (*self.operands, *self.captures)
+        return (*self.operands, *self.captures) if self.captures else self.operands
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -119,6 +119,13 @@ def remembered(analysis: Callable[Concatenate[Graph, P], T]) -> Callable[Concate
         return graph.memo[key]
 
     return found
+
+
+@remembered
+def producers_of(graph: Graph) -> tuple[tuple[int, ...], ...]:
+    """For each op of a block the ops that compute its inputs; numbers below zero stand for arguments and captures."""
+    producer = [value.producer for value in graph.values]
+    return tuple(tuple([producer[v] for v in op.inputs]) for op in graph.ops)
 
 
 def has_effect(graph: Graph, op: int) -> bool:

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from stablehlo_mem.axes import Axis, Obstacle, RuleBook, grow_axis
+from stablehlo_mem.axes import Axis, Obstacle, grow_axis
 from stablehlo_mem.chunks import LoopCost, loop_cost, round_chunk
 from stablehlo_mem.cost import trip_count
 from stablehlo_mem.ir.bindings import ir
@@ -24,7 +24,7 @@ from stablehlo_mem.loops import emit_loops
 from stablehlo_mem.memory import Path, Peak
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step
 from stablehlo_mem.regions import Region, form_region
-from stablehlo_mem.rules import ROWS
+from stablehlo_mem.rules import ROWS, rule_book
 
 _SEEDS = 6
 """Values at the peak, largest first, from which axes are grown."""
@@ -101,7 +101,7 @@ def split(module: ir.Module, decision: Split) -> None:
         ValueError: the decision was not made for this module.
     """
     graph = nested_graph(entry_graph(module), decision.path)
-    axis = grow_axis(graph, RuleBook(graph), (decision.value, decision.dimension), decision.big_bytes)
+    axis = grow_axis(graph, rule_book(graph), (decision.value, decision.dimension), decision.big_bytes)
     region = form_region(graph, axis)
     if region is None:
         raise ValueError(f"nothing to split: {decision}")
@@ -122,7 +122,7 @@ class _Proposals:
     def __init__(self, main: Graph, path: Path, peak: Peak, goal: Goal):
         self.main, self.graph = main, nested_graph(main, path)
         self.path, self.peak, self.goal = path, peak, goal
-        self.rules = RuleBook(self.graph)
+        self.rules = rule_book(self.graph)
         self.live = {live.value: live.nbytes for live in peak.live if live.path == path}
         big_bytes = min(goal.temp_bytes // 8, max(self.live.values(), default=0) // 4)
         self.big_bytes = max(_SMALLEST, big_bytes // (_FAR if goal.far else 1))
