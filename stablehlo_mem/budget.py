@@ -17,7 +17,7 @@ from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, module_bytes
 from stablehlo_mem.ir.graph import main_function
 from stablehlo_mem.memory import Measured, MemoryProfile, Refused
-from stablehlo_mem.module_profile import profile_module
+from stablehlo_mem.module_profile import profile_graph
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.normalise import normalise, remove_rules
 from stablehlo_mem.plan import Goal, Numerics, Options, Plan, Refusal, Step
@@ -270,7 +270,7 @@ class _Planning:
         m = original.measured
         if isinstance(m, Measured):
             return m.peak_bytes - m.temp_bytes
-        profile = profile_module(self.program.module, original.target.chip)
+        profile = profile_graph(original.state.graph, original.target.chip)
         return profile.argument_bytes + profile.output_bytes + profile.constant_bytes - profile.alias_bytes
 
     def measure(self, state: State, refusals: tuple[Refusal, ...]) -> _Attempt:
@@ -298,8 +298,8 @@ class _Planning:
         return Plan(
             budget_bytes=self.budget if isinstance(self.budget, int) else None,
             target=tuple(t.name for t in self.targets),
-            before=_profile(self.program.module, original),
-            after=_profile(best.module, best),
+            before=_profile(original),
+            after=_profile(best),
             steps=best.state.steps,
             summaries=best.state.summaries,
             refusals=best.refusals if best.refusals or self.fits(best) else self.refusals_of(best),
@@ -357,8 +357,9 @@ def _verify(program: Program, module: ir.Module, steps: tuple[Step, ...]) -> Non
         raise PassError("verify", "the signature of main changed", names)
 
 
-def _profile(module: ir.Module, attempt: _Attempt) -> MemoryProfile:
-    return dataclasses.replace(profile_module(module, attempt.target.chip), measured=attempt.measured)
+def _profile(attempt: _Attempt) -> MemoryProfile:
+    static = profile_graph(attempt.state.graph, attempt.target.chip)
+    return dataclasses.replace(static, measured=attempt.measured)
 
 
 def _below_floor(program: Program, budget: int) -> BudgetError:

@@ -55,6 +55,7 @@ def op_bytes(graph: Graph, op: Op, chip: Chip) -> int:
     return results + sum(buffer_bytes(graph.values[v], chip) for v in set(op.operands))
 
 
+@remembered
 def op_seconds(graph: Graph, op_index: int, chip: Chip) -> float:
     """Seconds of one op by itself: the slower of arithmetic and memory; a loop's body times its trip count."""
     op = graph.ops[op_index]

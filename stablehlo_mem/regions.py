@@ -45,23 +45,40 @@ class Region:
 
     def needed(self, graph: Graph, phase: int) -> tuple[Node, ...]:
         """The nodes loop `phase` runs, in program order."""
-        found: set[Node] = set()
-        pending = [leaving.node for leaving in self.leaving if leaving.phase == phase]
-        while pending:
-            node = pending.pop()
-            if node in found:
-                continue
-            found.add(node)
-            pending += [p for p in (self.source(u, phase) for u in operand_uses(graph, node)) if p]
-        return tuple(sorted(found, key=lambda node: (node.op, node.factor)))
+        if phase not in self._needed:
+            found: set[Node] = set()
+            pending = [leaving.node for leaving in self.leaving if leaving.phase == phase]
+            while pending:
+                node = pending.pop()
+                if node not in found:
+                    found.add(node)
+                    pending += [p for v, p in self._sources(graph, node) if not self._is_stored(v, p, phase)]
+            self._needed[phase] = tuple(sorted(found, key=lambda node: (node.op, node.factor)))
+        return self._needed[phase]
+
+    @functools.cached_property
+    def _needed(self) -> dict[int, tuple[Node, ...]]:
+        return {}
 
     def source(self, use: Use, phase: int) -> Node | None:
         """The node that computes a chunk in loop `phase`; None where it is sliced from the whole value."""
         node = self.producers.get(use)
-        if node is None:
-            return None
-        stored = self.phase_of[node] < phase and use[0] in self._left
-        return None if stored else node
+        return None if node is None or self._is_stored(use[0], node, phase) else node
+
+    def _is_stored(self, value: int, node: Node, phase: int) -> bool:
+        """Whether an earlier loop than `phase` has left the value that a node computes."""
+        return value in self._left and self.phase_of[node] < phase
+
+    def _sources(self, graph: Graph, node: Node) -> tuple[tuple[int, Node], ...]:
+        """The operands of a node that others compute by chunk."""
+        if node not in self._chunked:
+            made = ((u[0], self.producers.get(u)) for u in operand_uses(graph, node))
+            self._chunked[node] = tuple((value, source) for value, source in made if source is not None)
+        return self._chunked[node]
+
+    @functools.cached_property
+    def _chunked(self) -> dict[Node, tuple[tuple[int, Node], ...]]:
+        return {}
 
     @functools.cached_property
     def _left(self) -> frozenset[int]:
@@ -161,13 +178,14 @@ def _stays_inside(graph: Graph, node: Node, owned: set[int]) -> bool:
 class _Phases:
     """One pass in program order: the phase of every node and the level of every op outside.
 
-    The level of a value is the number of loops that must have finished before it is there.
+    The level of a value is the number of loops that must have finished before it is there; `above` has those over 0.
     """
 
     def __init__(self, graph: Graph, producers: Mapping[Use, Node | None], owned: set[int], leaving: dict[int, Node]):
         self.graph, self.producers, self.owned, self.leaving = graph, producers, owned, leaving
         self.phase_of: dict[Node, int] = {}
         self.level: dict[int, int] = {}
+        self.above: dict[int, int] = {}
         self.nodes: dict[int, list[Node]] = {}
         for node in dict.fromkeys(n for n in (*producers.values(), *leaving.values()) if n):
             self.nodes.setdefault(node.op, []).append(node)
@@ -176,20 +194,20 @@ class _Phases:
         for op in self.graph.ops:
             for node in self.nodes.get(op.index, ()):
                 self.phase_of[node] = self.phase(node)
-            self.level[op.index] = max((self.level_of(v) for v in op.inputs), default=0)
+            level = self.level[op.index] = max([self.above.get(v, 0) for v in op.inputs], default=0)
+            for value in op.results:
+                if value in self.leaving:
+                    self.above[value] = self.phase_of[self.leaving[value]] + 1
+                elif level:
+                    self.above[value] = level
 
     def phase(self, node: Node) -> int:
         op = self.graph.ops[node.op]
         phase = 0
         for value, dimension in zip(op.inputs, node.operand_dims, strict=True):
             source = self.producers.get((value, dimension)) if dimension is not None else None
-            phase = max(phase, self.phase_of[source] if source else self.level_of(value))
+            phase = max(phase, self.phase_of[source] if source else self.above.get(value, 0))
         return phase
-
-    def level_of(self, value: int) -> int:
-        if value in self.leaving:
-            return self.phase_of[self.leaving[value]] + 1
-        return self.level.get(self.graph.values[value].producer, 0)
 
 
 def _store_small(graph: Graph, axis: Axis, phases: _Phases, primary: Mapping[int, Node]) -> None:

@@ -80,6 +80,9 @@ class Node:
     apart: tuple[int, ...] = ()
     addends: tuple[int, ...] = ()
 
+    def __hash__(self) -> int:
+        return hash((self.op, self.factor, self.n))
+
     @property
     def partial(self) -> tuple[int, ...]:
         """The results that are partial."""
