@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from jax.export import Exported
 
+from stablehlo_mem import cache
 from stablehlo_mem.cost import graph_seconds
 from stablehlo_mem.errors import BudgetError, InputError, PassError
 from stablehlo_mem.ingest import Program, emit, ingest
@@ -58,7 +59,15 @@ def keep_budget(program: Program, budget: Budget, targets: tuple[Target, ...], o
     _check(options)
     if isinstance(budget, int) and budget < program.floor_bytes:
         raise _below_floor(program, budget)
-    return _Planning(program, budget, targets, options).run()
+    planning = _Planning(program, budget, targets, options)
+    path = cache.entry_path(program, budget, targets, options)
+    kept = cache.read(path) if path is not None else None
+    plan = planning.again(kept) if kept is not None else None
+    if plan is None:
+        plan = planning.run()
+        if path is not None:
+            cache.write(path, plan)
+    return plan
 
 
 def require_fit(plan: Plan) -> Plan:
@@ -122,6 +131,14 @@ class _Planning:
                 if self.fits(attempt):
                     break
         return self.plan(original, best)
+
+    def again(self, kept: cache.Kept) -> Plan | None:
+        """The plan of an earlier call, its steps taken again and nothing compiled; None if they cannot be."""
+        with self.timed():
+            module = cache.replay(self.program.module, kept)
+        if module is None:
+            return None
+        return self.finished(dataclasses.replace(kept.plan, compiles=0, planning_seconds=self.seconds), module)
 
     def fastest(self, original: _Attempt) -> _Attempt:
         """What saves time worth a change, if a target's compiler takes it."""
@@ -290,12 +307,7 @@ class _Planning:
         return _Timer(self)
 
     def plan(self, original: _Attempt, best: _Attempt) -> Plan:
-        unchanged = best is original
-        if self.options.verify:
-            _verify(self.program, best.module, best.state.steps)
-        result = self.program.original if unchanged else emit(self.program, best.module, self.optimise_vjp)
-        exported = self.program.exported if unchanged else (result if isinstance(result, Exported) else None)
-        return Plan(
+        plan = Plan(
             budget_bytes=self.budget if isinstance(self.budget, int) else None,
             target=tuple(t.name for t in self.targets),
             before=_profile(original),
@@ -306,10 +318,20 @@ class _Planning:
             compiles=self.compiles,
             fits=self.fits(best) or self.budget is None or self.budget == "min",
             planning_seconds=self.seconds,
-            result=result,
-            exported=exported,
-            bytecode=module_bytes(best.module),
+            result=None,
+            exported=None,
+            bytecode=b"",
         )
+        return self.finished(plan, best.module)
+
+    def finished(self, plan: Plan, module: ir.Module) -> Plan:
+        """A plan with its programs; where no step is taken, the very object that was given."""
+        if self.options.verify:
+            _verify(self.program, module, plan.steps)
+        unchanged = not plan.steps
+        result = self.program.original if unchanged else emit(self.program, module, self.optimise_vjp)
+        exported = self.program.exported if unchanged else (result if isinstance(result, Exported) else None)
+        return dataclasses.replace(plan, result=result, exported=exported, bytecode=module_bytes(module))
 
     def refusals_of(self, attempt: _Attempt) -> tuple[Refusal, ...]:
         """Why the best attempt is not smaller still."""
