@@ -20,13 +20,14 @@ from typing import Any
 import jax
 import jaxlib
 
+from stablehlo_mem.errors import PassError
 from stablehlo_mem.ingest import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.ir.graph import OpId
 from stablehlo_mem.memory import LiveValue, Measured, MemoryProfile, Refused
-from stablehlo_mem.passes import PASSES
-from stablehlo_mem.passes.normalise import attach_rules, normalise, remove_rules
+from stablehlo_mem.passes.normalise import normalise, remove_rules
 from stablehlo_mem.plan import Options, Plan, Refusal, Step
+from stablehlo_mem.search import take
 from stablehlo_mem.targets.target import Target
 
 _log = logging.getLogger(__name__)
@@ -121,21 +122,20 @@ def write(path: pathlib.Path, plan: Plan) -> None:
 def replay(module: ir.Module, kept: Kept) -> ir.Module | None:
     """What the steps of a plan make of a clone of a module; None if it is not what they made of it before."""
     clone = clone_module(module)
-    try:
-        if kept.plan.steps:
-            normalise(clone)
-        for step in kept.plan.steps:
-            if fingerprint(clone) != step.input_fingerprint:
-                raise ValueError(f"{step.pass_name} was for another module")  # noqa: TRY301
-            next(one for one in PASSES if one.name == step.pass_name).apply(clone, step)
-            attach_rules(clone)
-        if kept.plan.steps:
-            remove_rules(clone)
-        return clone if fingerprint(clone) == kept.fingerprint else None
-    except Exception:
-        # Whatever it is, planning anew is right.
-        _log.exception("a plan of an earlier call cannot be followed")
-        return None
+    steps = kept.plan.steps
+    if steps:
+        normalise(clone)
+    for i, step in enumerate(steps):
+        if fingerprint(clone) != step.input_fingerprint:
+            return None
+        try:
+            take(clone, step, steps[:i])
+        except PassError as error:
+            _log.warning("a plan of an earlier call cannot be followed: %s", error)
+            return None
+    if steps:
+        remove_rules(clone)
+    return clone if fingerprint(clone) == kept.fingerprint else None
 
 
 def _plan(data: dict[str, Any]) -> Plan:

@@ -91,12 +91,14 @@ def round_chunk(n: int, largest: int) -> int:
 
 def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> LoopCost:
     """The cost of a region's loops; `spared_bytes` of intermediates are no longer kept whole."""
-    runs = [node.op for phase in range(region.phases) for node in region.needed(graph, phase)]
-    seconds = {op: op_seconds(graph, op, chip) for op in set(runs) | region.owned}
-    recomputed = sum(seconds[op] for op in runs) - sum(seconds[op] for op in region.owned)
+    runs = dict.fromkeys(sorted(region.owned), 0)
+    for node, loops in region.loops_of(graph).items():
+        runs[node.op] = runs.get(node.op, 0) + loops.bit_count()
+    again = {op: count - (op in region.owned) for op, count in runs.items()}
+    recomputed = sum(count * op_seconds(graph, op, chip) for op, count in again.items() if count)
     moved = _whole_bytes(graph, region) + 3 * _accumulated_bytes(graph, region)
     bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
-    steps_inside = sum(overhead_seconds(graph, graph.ops[op], chip) for op in runs)
+    steps_inside = sum(count * overhead_seconds(graph, graph.ops[op], chip) for op, count in runs.items())
     step = chip.step_seconds * region.phases + steps_inside + moved / bandwidth
     traffic = _PASSES_OVER_MEMORY * spared_bytes / chip.bytes_per_second
     return LoopCost(region.axis.n, recomputed, step, traffic, spared_bytes / region.axis.n, chip.cache_bytes)
@@ -104,15 +106,13 @@ def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> Lo
 
 def _whole_bytes(graph: Graph, region: Region) -> int:
     """Bytes of operands that every step reads whole, each loop once."""
-    total = 0
-    for phase in range(region.phases):
-        whole: set[int] = set()
-        for node in region.needed(graph, phase):
-            if not ROWS[graph.ops[node.op].name].free:
-                pairs = zip(graph.ops[node.op].inputs, node.operand_dims, strict=True)
-                whole.update(v for v, d in pairs if d is None)
-        total += sum(graph.values[v].nbytes for v in whole)
-    return total
+    whole: dict[int, int] = {}
+    for node, loops in region.loops_of(graph).items():
+        if not ROWS[graph.ops[node.op].name].free:
+            for value, dimension in zip(graph.ops[node.op].inputs, node.operand_dims, strict=True):
+                if dimension is None:
+                    whole[value] = whole.get(value, 0) | loops
+    return sum(loops.bit_count() * graph.values[value].nbytes for value, loops in whole.items())
 
 
 def _accumulated_bytes(graph: Graph, region: Region) -> int:

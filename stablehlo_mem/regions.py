@@ -45,40 +45,43 @@ class Region:
 
     def needed(self, graph: Graph, phase: int) -> tuple[Node, ...]:
         """The nodes loop `phase` runs, in program order."""
-        if phase not in self._needed:
-            found: set[Node] = set()
-            pending = [leaving.node for leaving in self.leaving if leaving.phase == phase]
-            while pending:
-                node = pending.pop()
-                if node not in found:
-                    found.add(node)
-                    pending += [p for v, p in self._sources(graph, node) if not self._is_stored(v, p, phase)]
-            self._needed[phase] = tuple(sorted(found, key=lambda node: (node.op, node.factor)))
+        if not self._needed:
+            found: list[list[Node]] = [[] for _ in range(self.phases)]
+            for node, loops in sorted(self.loops_of(graph).items(), key=lambda item: (item[0].op, item[0].factor)):
+                while loops:
+                    found[(loops & -loops).bit_length() - 1].append(node)
+                    loops &= loops - 1
+            self._needed.extend(map(tuple, found))
         return self._needed[phase]
 
     @functools.cached_property
-    def _needed(self) -> dict[int, tuple[Node, ...]]:
+    def _needed(self) -> list[tuple[Node, ...]]:
+        return []
+
+    def loops_of(self, graph: Graph) -> Mapping[Node, int]:
+        """The nodes that run, each with the loops that run it: bit p is set for loop p."""
+        if not self._loops:
+            for item in self.leaving:
+                self._loops[item.node] = self._loops.get(item.node, 0) | 1 << item.phase
+            for node in sorted(self.phase_of, key=lambda node: -node.op):
+                loops = self._loops.get(node, 0)
+                for use in operand_uses(graph, node) if loops else ():
+                    source = self.producers.get(use)
+                    if source is not None:
+                        # Later loops than the first to compute it read what that has left.
+                        until = (2 << self.phase_of[source]) - 1 if use[0] in self._left else loops
+                        self._loops[source] = self._loops.get(source, 0) | loops & until
+        return self._loops
+
+    @functools.cached_property
+    def _loops(self) -> dict[Node, int]:
         return {}
 
     def source(self, use: Use, phase: int) -> Node | None:
         """The node that computes a chunk in loop `phase`; None where it is sliced from the whole value."""
         node = self.producers.get(use)
-        return None if node is None or self._is_stored(use[0], node, phase) else node
-
-    def _is_stored(self, value: int, node: Node, phase: int) -> bool:
-        """Whether an earlier loop than `phase` has left the value that a node computes."""
-        return value in self._left and self.phase_of[node] < phase
-
-    def _sources(self, graph: Graph, node: Node) -> tuple[tuple[int, Node], ...]:
-        """The operands of a node that others compute by chunk."""
-        if node not in self._chunked:
-            made = ((u[0], self.producers.get(u)) for u in operand_uses(graph, node))
-            self._chunked[node] = tuple((value, source) for value, source in made if source is not None)
-        return self._chunked[node]
-
-    @functools.cached_property
-    def _chunked(self) -> dict[Node, tuple[tuple[int, Node], ...]]:
-        return {}
+        stored = node is not None and use[0] in self._left and self.phase_of[node] < phase
+        return None if stored else node
 
     @functools.cached_property
     def _left(self) -> frozenset[int]:

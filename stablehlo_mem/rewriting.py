@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import heapq
 import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from stablehlo_mem.cost import fused_seconds, matmul_seconds, trip_count, vector_seconds
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.build import building
-from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph, op_id
+from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph, op_id, producers_of
 from stablehlo_mem.memory import Peak
 from stablehlo_mem.op_classes import CLASSES, Class, invariant_carries
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step, allows, weakest
@@ -188,12 +189,20 @@ class RewritingPass(abc.ABC):
 
 def needed_only_by(graph: Graph, root: int, kept: Collection[int], *more: int) -> tuple[int, ...]:
     """The ops that are dead once the results of `root`, and `more`, are replaced, but for what makes `kept`."""
-    producers = {graph.values[v].producer for v in kept}
+    sources = producers_of(graph)
     dead = {root, *more}
-    for op in reversed(graph.ops[: max(dead)]):
-        users = {user for v in op.results for user in graph.users[v]}
-        if op.index not in producers and users and users <= dead:
-            dead.add(op.index)
+    seen = {graph.values[v].producer for v in kept} | dead
+    # The last op first, by its number below zero: all who use one are decided before it.
+    pending = sorted(-op for op in dead)
+    while pending:
+        op = -heapq.heappop(pending)
+        if op not in dead and not all(user in dead for v in graph.ops[op].results for user in graph.users[v]):
+            continue
+        dead.add(op)
+        for source in sources[op]:
+            if source >= 0 and source not in seen:
+                seen.add(source)
+                heapq.heappush(pending, -source)
     return tuple(sorted(dead))
 
 
@@ -262,12 +271,17 @@ class _Block:
 
     def groups(self, matches: Sequence[Match]) -> list[_Group]:
         """The matches that read values in common, where there are several."""
-        groups: list[list[Match]] = []
-        for match in (m for m in matches if m.kept):
-            joined = [g for g in groups if any(set(m.kept) & set(match.kept) for m in g)]
-            groups = [g for g in groups if g not in joined]
-            groups.append([*(m for g in joined for m in g), match])
-        return [self._group(sorted(g, key=lambda m: m.root)) for g in groups if len(g) > 1]
+        groups: dict[int, list[Match]] = {}
+        group_of: dict[int, int] = {}
+        for number, match in enumerate(m for m in matches if m.kept):
+            joined = sorted({group_of[v] for v in match.kept if v in group_of}, key=lambda g: len(groups[g]))
+            stays = joined.pop() if joined else number
+            added = [match, *(m for g in joined for m in groups.pop(g))]
+            group = groups.pop(stays, [])
+            group += added
+            groups[stays] = group
+            group_of.update((v, stays) for m in added for v in m.kept)
+        return [self._group(sorted(g, key=lambda m: m.root)) for g in groups.values() if len(g) > 1]
 
     def _group(self, matches: Sequence[Match]) -> _Group:
         kept = {v for m in matches for v in m.kept}
@@ -294,7 +308,7 @@ class _Block:
         """Bytes at the peak that a group does away with, the scratch of an op among them."""
         results = {v for m in group.matches for v in m.replaced or self.graph.ops[m.root].results}
         gone = {v for op in group.removed for v in self.graph.ops[op].results} - results
-        spared = sum(nbytes for v, nbytes in live.items() if v in gone)
+        spared = sum(live[v] for v in gone & live.keys())
         if self.path == peak.path and peak.op in group.removed:
             spared += peak.temp_bytes - sum(item.nbytes for item in peak.live)
         return spared

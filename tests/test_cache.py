@@ -11,7 +11,8 @@ import pytest
 
 import stablehlo_mem as shm
 from stablehlo_mem import cache
-from stablehlo_mem.targets.target import Target
+from stablehlo_mem.ingest import ingest
+from stablehlo_mem.targets.target import Target, named_targets
 from tests.support import exported, normals, spec, text
 
 N = 512
@@ -55,7 +56,8 @@ def decisions(plan):
 
 def test_a_kept_plan_is_followed_without_compiling(kept, compiles):
     first = plan_of()
-    assert first.fits and first.steps and first.before.peak_bytes > BUDGET
+    assert first.steps
+    assert first.before.peak_bytes > BUDGET >= first.after.peak_bytes
     assert len(list(kept.iterdir())) == 1
     asked = len(compiles)
     assert asked == first.compiles > 1
@@ -120,8 +122,8 @@ def test_another_question_is_planned_anew(kept, other):
 
 
 def test_other_compilers_and_other_chips_are_other_questions(kept, monkeypatch):
-    program = shm.ingest.ingest(exported(attention, *SPECS))
-    (target,) = shm.targets.target.named_targets("cpu")
+    program = ingest(exported(attention, *SPECS))
+    (target,) = named_targets("cpu")
     larger = dataclasses.replace(target, chip=dataclasses.replace(target.chip, cache_bytes=1))
     paths = {cache.entry_path(program, BUDGET, (one,), shm.Options()) for one in (target, larger)}
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
