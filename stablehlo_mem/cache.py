@@ -15,6 +15,7 @@ import logging
 import os
 import pathlib
 import tempfile
+from importlib import metadata
 from typing import Any
 
 import jax
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 _VARIABLE = "STABLEHLO_MEM_CACHE"
 _FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 """Environment variables that change what the compilers do."""
+_PLUGINS = ("libtpu", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +76,7 @@ def entry_path(
         "budget": budget,
         "targets": [_facts(target, program) for target in targets],
         "options": repr(options),
-        "versions": [_version(), jax.__version__, jaxlib.__version__],
+        "versions": [_sources(), jax.__version__, jaxlib.__version__, *_plugins()],
         "flags": [os.environ.get(name, "") for name in _FLAGS],
     }
     return directory / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.json"
@@ -86,7 +88,14 @@ def _facts(target: Target, program: Program) -> list[str]:
 
 
 @functools.cache
-def _version() -> str:
+def _plugins() -> tuple[str, ...]:
+    """The compilers that come in packages of their own."""
+    found = (d for d in metadata.distributions() if d.metadata["Name"] in _PLUGINS)
+    return tuple(sorted(f"{d.metadata['Name']} {d.version}" for d in found))
+
+
+@functools.cache
+def _sources() -> str:
     """A digest of this package's sources: a plan is as good as what made it."""
     root = pathlib.Path(__file__).parent
     digest = hashlib.sha256()
