@@ -17,7 +17,7 @@ from typing import Any
 from stablehlo_mem.cost import fused_seconds, matmul_seconds, trip_count, vector_seconds
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.build import building
-from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph, op_id, producers_of
+from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph, op_id, producers_of, remembered
 from stablehlo_mem.memory import Peak
 from stablehlo_mem.op_classes import CLASSES, Class, invariant_carries
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step, allows, weakest
@@ -129,13 +129,8 @@ class RewritingPass(abc.ABC):
 
     def _matches(self, block: _Block, *, bytes_first: bool) -> Iterator[Match | Refusal]:
         """All matches of a block in program order, and the refusals."""
-        for op in block.graph.ops:
-            if op.name in self.roots:
-                match = self.match(block.graph, op.index, bytes_first=bytes_first)
-                if isinstance(match, Blocked):
-                    yield block.refusal(op.index, match.code, match.message)
-                elif match is not None:
-                    yield match
+        for op, match in _matched(block.graph, self, bytes_first=bytes_first):
+            yield block.refusal(op, match.code, match.message) if isinstance(match, Blocked) else match
 
     def _candidate(self, places: Sequence[_Place], saved_bytes: int, *, bytes_first: bool) -> Candidate:
         """One step for all the places, called after the first of them."""
@@ -187,6 +182,14 @@ class RewritingPass(abc.ABC):
         run_passes(module, "cse", "canonicalize")
 
 
+@remembered
+def _matched(graph: Graph, one: RewritingPass, *, bytes_first: bool) -> tuple[tuple[int, Match | Blocked], ...]:
+    """The ops at which a pass matches or says why it does not, in program order."""
+    roots = [op.index for op in graph.ops if op.name in one.roots]
+    found = [(root, one.match(graph, root, bytes_first=bytes_first)) for root in roots]
+    return tuple((root, match) for root, match in found if match is not None)
+
+
 def needed_only_by(graph: Graph, root: int, kept: Collection[int], *more: int) -> tuple[int, ...]:
     """The ops that are dead once the results of `root`, and `more`, are replaced, but for what makes `kept`."""
     sources = producers_of(graph)
@@ -206,13 +209,12 @@ def needed_only_by(graph: Graph, root: int, kept: Collection[int], *more: int) -
     return tuple(sorted(dead))
 
 
-def block_paths(graph: Graph, path: Path = ()) -> Iterator[Path]:
+@remembered
+def block_paths(graph: Graph) -> tuple[Path, ...]:
     """The paths of a block and of the bodies of the loops and branches in it; reducers and comparators are none."""
-    yield path
-    for op in graph.ops:
-        if CLASSES.get(op.name) is Class.CONTROL:
-            for i, block in enumerate(op.blocks):
-                yield from block_paths(block, (*path, (op.index, i)))
+    controls = (op for op in graph.ops if CLASSES.get(op.name) is Class.CONTROL)
+    inner = ((op.index, i, path) for op in controls for i, block in enumerate(op.blocks) for path in block_paths(block))
+    return ((), *(((op, i), *path) for op, i, path in inner))
 
 
 @dataclasses.dataclass(frozen=True)
