@@ -138,8 +138,8 @@ def _altered(data, **changes):
 
 
 def _other_step(data, **changes):
-    first, *rest = data["plan"]["steps"]
-    return _altered(data, steps=[{**first, **changes}, *rest])
+    *others, split = data["plan"]["steps"]
+    return _altered(data, steps=[*others, {**split, **changes}])
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def _other_step(data, **changes):
         lambda data: _other_step(data, input_fingerprint="0"),
         lambda data: _other_step(data, pass_name="none"),
         lambda data: _other_step(data, params={}),
-        lambda data: _other_step(data, params={**data["plan"]["steps"][0]["params"], "chunk": 3}),
+        lambda data: _other_step(data, params={**data["plan"]["steps"][-1]["params"], "chunk": 3}),
     ],
     ids=["empty", "cut", "list", "steps", "after", "no steps", "fingerprint", "pass", "parameters", "chunk"],
 )
