@@ -91,14 +91,12 @@ def round_chunk(n: int, largest: int) -> int:
 
 def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> LoopCost:
     """The cost of a region's loops; `spared_bytes` of intermediates are no longer kept whole."""
-    runs = dict.fromkeys(sorted(region.owned), 0)
-    for node, loops in region.loops_of(graph).items():
-        runs[node.op] = runs.get(node.op, 0) + loops.bit_count()
-    again = {op: count - (op in region.owned) for op, count in runs.items()}
-    recomputed = sum(count * op_seconds(graph, op, chip) for op, count in again.items() if count)
+    runs = [node.op for phase in range(region.phases) for node in region.needed(graph, phase)]
+    seconds = {op: op_seconds(graph, op, chip) for op in set(runs) | region.owned}
+    recomputed = sum(seconds[op] for op in runs) - sum(seconds[op] for op in region.owned)
     moved = _whole_bytes(graph, region) + 3 * _accumulated_bytes(graph, region)
     bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
-    steps_inside = sum(count * overhead_seconds(graph, graph.ops[op], chip) for op, count in runs.items())
+    steps_inside = sum(overhead_seconds(graph, graph.ops[op], chip) for op in runs)
     step = chip.step_seconds * region.phases + steps_inside + moved / bandwidth
     traffic = _PASSES_OVER_MEMORY * spared_bytes / chip.bytes_per_second
     return LoopCost(region.axis.n, recomputed, step, traffic, spared_bytes / region.axis.n, chip.cache_bytes)
