@@ -149,22 +149,32 @@ def replay(module: ir.Module, kept: Kept) -> ir.Module | None:
 
 def _plan(data: dict[str, Any]) -> Plan:
     """A plan from its JSON, but for its programs."""
-    values = {
+    values: dict[str, Any] = {
         **data,
         "target": tuple(data["target"]),
         "before": _profile(data["before"]),
         "after": _profile(data["after"]),
         "steps": tuple(Step(**step) for step in data["steps"]),
         "summaries": tuple(data["summaries"]),
-        "refusals": tuple(Refusal(**{**item, "op": OpId(**item["op"])}) for item in data["refusals"]),
+        "refusals": tuple(_refusal(item) for item in data["refusals"]),
     }
     return Plan(**values, result=None, exported=None, bytecode=b"")
 
 
+def _refusal(data: dict[str, Any]) -> Refusal:
+    values: dict[str, Any] = {**data, "op": OpId(**data["op"])}
+    return Refusal(**values)
+
+
 def _profile(data: dict[str, Any]) -> MemoryProfile:
     values = {name: value for name, value in data.items() if name != "peak_bytes"}
-    values["live"] = tuple(LiveValue(**{**live, "shape": tuple(live["shape"])}) for live in data["live"])
+    values["live"] = tuple(_live_value(item) for item in data["live"])
     measured = data["measured"]
     if measured is not None:
         values["measured"] = (Refused if "message" in measured else Measured)(**measured)
     return MemoryProfile(**values)
+
+
+def _live_value(data: dict[str, Any]) -> LiveValue:
+    values: dict[str, Any] = {**data, "shape": tuple(data["shape"])}
+    return LiveValue(**values)
