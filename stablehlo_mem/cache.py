@@ -19,7 +19,6 @@ from importlib import metadata
 from typing import Any
 
 import jax
-import jaxlib
 
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ingest import Program
@@ -76,7 +75,7 @@ def entry_path(
         "budget": budget,
         "targets": [_facts(target, program) for target in targets],
         "options": repr(options),
-        "versions": [_sources(), jax.__version__, jaxlib.__version__, *_plugins()],
+        "versions": [_sources(), jax.__version__, metadata.version("jaxlib"), *_plugins()],
         "flags": [os.environ.get(name, "") for name in _FLAGS],
     }
     return directory / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.json"
