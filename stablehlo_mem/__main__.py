@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console, RenderableType
 
 import stablehlo_mem as shm
-from stablehlo_mem import demo, report
+from stablehlo_mem import demo, report, wording
 from stablehlo_mem.errors import BudgetError, InputError, StableHLOMemError, TargetError
 
 EXIT_BUDGET = 1
@@ -88,7 +88,7 @@ def _optimize(arguments: argparse.Namespace) -> int:
     options = shm.Options(numerics=arguments.numerics, max_compiles=arguments.max_compiles)
     plan = shm.plan(program, _budget(arguments.budget), target=_targets(arguments.target), options=options)
     if not plan.fits:
-        print(f"stablehlo_mem: {report.budget_error_text(plan)}", file=sys.stderr)
+        print(f"stablehlo_mem: {wording.budget_error_text(plan)}", file=sys.stderr)
         return EXIT_BUDGET
     if arguments.output:
         result: str | bytes = plan.result

@@ -16,15 +16,16 @@ from stablehlo_mem.errors import BudgetError, InputError, PassError
 from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, module_bytes
 from stablehlo_mem.ir.graph import main_function
-from stablehlo_mem.memory import Measured, MemoryProfile, Refused
+from stablehlo_mem.memory import Measured, MemoryProfile, Origin, Refused
 from stablehlo_mem.module_profile import profile_module
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.normalise import normalise, remove_rules
-from stablehlo_mem.plan import Goal, Numerics, Options, Plan, Refusal, Step
-from stablehlo_mem.report import budget_error_text, format_bytes
+from stablehlo_mem.plan import Cost, Figures, Goal, Numerics, Options, Plan, Refusal, Step
+from stablehlo_mem.progress import tell
 from stablehlo_mem.search import State, cheapen, propose, search, start, unproven
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
+from stablehlo_mem.wording import budget_error_text, format_bytes
 
 Budget = int | Literal["min"] | None
 Form = Literal["quick", "small", "written"]
@@ -55,7 +56,7 @@ def keep_budget(program: Program, budget: Budget, targets: tuple[Target, ...], o
         BudgetError: the budget is below arguments + outputs − aliased: no plan gets there, nothing was compiled.
         InputError: an option has no meaning.
     """
-    _check(options)
+    check_options(options)
     if isinstance(budget, int) and budget < program.floor_bytes:
         raise _below_floor(program, budget)
     return _Planning(program, budget, targets, options).run()
@@ -88,6 +89,7 @@ class _Attempt:
     refusals: tuple[Refusal, ...]
     target: Target
     measured: Measured | Refused
+    everywhere: tuple[tuple[Target, Measured | Refused], ...]
 
     @property
     def peak_bytes(self) -> float:
@@ -261,6 +263,7 @@ class _Planning:
         begun = self.begin(goal.chip)
         key = self.form, goal, not_first
         if key not in self.searched:
+            tell(f"search for {format_bytes(goal.temp_bytes)} of temporaries on {goal.chip.name}")
             with self.timed():
                 self.searched[key] = search(begun, goal, not_first)
         return self.searched[key]
@@ -281,9 +284,12 @@ class _Planning:
 
     def compiled(self, state: State, module: ir.Module, refusals: tuple[Refusal, ...]) -> _Attempt:
         """Compiles for every target; the one with the highest peak speaks for all."""
-        measured = [(target, target.measure(self.program, module)) for target in self.targets]
-        self.compiles += len(measured)
-        attempts = [_Attempt(state, module, refusals, target, m) for target, m in measured]
+        measured: list[tuple[Target, Measured | Refused]] = []
+        for target in self.targets:
+            tell(f"compile {self.compiles + 1}, for {target.name}")
+            measured.append((target, target.measure(self.program, module)))
+            self.compiles += 1
+        attempts = [_Attempt(state, module, refusals, target, m, tuple(measured)) for target, m in measured]
         return max(attempts, key=lambda a: a.peak_bytes)
 
     def timed(self) -> _Timer:
@@ -298,10 +304,17 @@ class _Planning:
         return Plan(
             budget_bytes=self.budget if isinstance(self.budget, int) else None,
             target=tuple(t.name for t in self.targets),
-            before=_profile(self.program.module, original),
+            before=dataclasses.replace(
+                _profile(self.program.module, original), origin=Origin(self.program.lasting, original.target)
+            ),
             after=_profile(best.module, best),
             steps=best.state.steps,
-            summaries=best.state.summaries,
+            summaries=tuple(decision.summary for decision in best.state.decisions),
+            decisions=best.state.decisions,
+            cost_before=_cost(original.state, self.targets[0]),
+            cost_after=_cost(best.state, self.targets[0]),
+            figures=_figures(original, best),
+            options=self.options,
             refusals=best.refusals if best.refusals or self.fits(best) else self.refusals_of(best),
             compiles=self.compiles,
             fits=self.fits(best) or self.budget is None or self.budget == "min",
@@ -334,8 +347,12 @@ class _Timer:
         self.planning.seconds += time.perf_counter() - self.begun
 
 
-def _check(options: Options) -> None:
-    """Raises an InputError for options that cannot be followed."""
+def check_options(options: Options) -> None:
+    """Looks at options before anything is done with them.
+
+    Raises:
+        InputError: they cannot be followed.
+    """
     known = [one.name for one in PASSES]
     unknown = [name for name in options.passes or () if name not in known]
     if unknown:
@@ -359,6 +376,15 @@ def _verify(program: Program, module: ir.Module, steps: tuple[Step, ...]) -> Non
 
 def _profile(module: ir.Module, attempt: _Attempt) -> MemoryProfile:
     return dataclasses.replace(profile_module(module, attempt.target.chip), measured=attempt.measured)
+
+
+def _cost(state: State, target: Target) -> Cost:
+    return Cost(graph_seconds(state.graph, target.chip), state.flops)
+
+
+def _figures(original: _Attempt, best: _Attempt) -> tuple[Figures, ...]:
+    pairs = zip(original.everywhere, best.everywhere, strict=True)
+    return tuple(Figures(target.name, before, after) for (target, before), (_, after) in pairs)
 
 
 def _below_floor(program: Program, budget: int) -> BudgetError:

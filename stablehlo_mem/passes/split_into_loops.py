@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stablehlo_mem.axes import Axis, Obstacle, RuleBook, grow_axis
+from stablehlo_mem.axis_names import origin_of
 from stablehlo_mem.chunks import LoopCost, loop_cost, round_chunk
 from stablehlo_mem.cost import trip_count
 from stablehlo_mem.ir.bindings import ir
@@ -190,7 +191,7 @@ class _Proposals:
             saved_bytes=int(spared * (1 - chunk / axis.n)) - self.kept_bytes(region),
             added_seconds=self.runs * cost.seconds(chunk),
             numerics=numerics,
-            summary=self.summary(axis, numerics),
+            summary=self.summary(axis),
             otherwise=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),
         )
 
@@ -207,12 +208,9 @@ class _Proposals:
         largest = int(room / cost.element_bytes)
         return cost.best_chunk(max(1, min(largest, (axis.n + 1) // 2)))
 
-    def summary(self, axis: Axis, numerics: Numerics) -> str:
+    def summary(self, axis: Axis) -> str:
         value, dimension = axis.seed
-        source = self.source(value)
-        return f"split {self.describe(value)} along dimension {dimension} ({numerics}" + (
-            f"; {source})" if source else ")"
-        )
+        return f"split {self.describe(value)} along dimension {dimension}{origin_of(self.graph, value, dimension)}"
 
     def describe(self, value: int) -> str:
         data = self.graph.values[value]
