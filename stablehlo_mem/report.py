@@ -15,6 +15,7 @@ from stablehlo_mem.curves import CurvePoint
 from stablehlo_mem.explanation import Explanation
 from stablehlo_mem.memory import MemoryProfile
 from stablehlo_mem.plan import Candidate, Decision, Figures, Plan, Refusal, plain_data
+from stablehlo_mem.targets.known import KnownTarget
 from stablehlo_mem.wording import (
     PARTS,
     SHOWN,
@@ -26,6 +27,7 @@ from stablehlo_mem.wording import (
     format_seconds,
     format_source,
     format_value,
+    grouped,
     headline,
     how_text,
     measured_part,
@@ -95,6 +97,21 @@ def explanation_report(explanation: Explanation) -> RenderableType:
     return Group(*parts)
 
 
+def targets_report(targets: Sequence[KnownTarget]) -> RenderableType:
+    """A rich table of the targets there are, whether they are here, and what the analyses know about them."""
+    table = _table()
+    for name in ("target", "here"):
+        table.add_column(name, no_wrap=True)
+    for name in ("memory", "FLOP/s", "bytes/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in targets:
+        chip = one.chip
+        here = f"{one.attached} attached" if one.attached else "compiles" if one.compiles else one.missing
+        memory = format_bytes(chip.memory_bytes) if chip.memory_bytes else "the host's"
+        table.add_row(chip.name, Text(here), memory, f"{chip.flops_per_second:.2g}", f"{chip.bytes_per_second:.2g}")
+    return table
+
+
 def curve_report(points: Sequence[CurvePoint]) -> RenderableType:
     """A rich table of the budgets that are reachable, the highest peak first."""
     table = _table()
@@ -105,7 +122,7 @@ def curve_report(points: Sequence[CurvePoint]) -> RenderableType:
         steps = "\n".join(d.what + how_text(d) for d in point.decisions) or "as it is"
         worth = (format_bytes(point.peak_bytes), format_seconds(point.seconds), f"×{point.slowdown:.2f}")
         table.add_row(*worth, Text(steps))
-    return Group(_title("Memory against time, both estimated"), table)
+    return Group(_title("Memory against time, both estimated; ×1 is the program as it is"), table)
 
 
 def render_text(renderable: RenderableType, width: int = _TEXT_WIDTH) -> str:
@@ -192,10 +209,11 @@ def _live_section(profile: MemoryProfile, title: str) -> Iterable[RenderableType
     table.add_column("bytes", justify="right", no_wrap=True)
     table.add_column("value", overflow="fold")
     table.add_column("source", overflow="fold")
-    for live in profile.live[:SHOWN]:
-        table.add_row(format_bytes(live.nbytes), Text(format_value(live)), Text(format_source(live.source)))
+    rows = grouped(profile.live)
+    for size, live in rows[:SHOWN]:
+        table.add_row(size, Text(format_value(live)), Text(format_source(live.source)))
     yield table
-    yield from _more(len(profile.live))
+    yield from _more(len(rows))
 
 
 def _offers_section(offers: Sequence[Candidate], title: str) -> Iterable[RenderableType]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import get_args
 
@@ -43,14 +44,21 @@ def format_seconds(seconds: float) -> str:
     return f"{_digits(seconds / scale)} {unit}" if round(seconds / scale, 2) else "0 s"
 
 
+def byte_unit(nbytes: int) -> tuple[int, str]:
+    """The binary unit to give a size in, in bytes, and its name."""
+    power = _power(nbytes, 1024, _BYTES)
+    return 1024**power, _BYTES[power]
+
+
 def _scaled(number: float, base: int, units: Sequence[str]) -> str:
-    size = abs(number)
-    unit = 0
+    size, power = abs(number), _power(number, base, units)
+    text = _digits(size / base**power) if power else f"{size:.0f}"
+    return f"{'-' if number < 0 else ''}{text} {units[power]}"
+
+
+def _power(number: float, base: int, units: Sequence[str]) -> int:
     # Rounding must not print "1024 MiB" for a byte less than a GiB.
-    while unit < len(units) - 1 and size >= (base - 0.5) * base**unit:
-        unit += 1
-    text = _digits(size / base**unit) if unit else f"{size:.0f}"
-    return f"{'-' if number < 0 else ''}{text} {units[unit]}"
+    return next((p for p in range(len(units)) if abs(number) < (base - 0.5) * base**p), len(units) - 1)
 
 
 def _digits(number: float) -> str:
@@ -63,6 +71,12 @@ def _digits(number: float) -> str:
 def format_value(live: LiveValue) -> str:
     """A live value as one reads it: "dot_general f32[8,16384,16384]"."""
     return f"{live.op_name} {live.dtype}[{','.join(map(str, live.shape))}]" if live.dtype else live.op_name
+
+
+def grouped(live: Sequence[LiveValue]) -> list[tuple[str, LiveValue]]:
+    """Live values that read alike once, with the bytes they take: "96 MiB", "5 × 48 MiB"."""
+    counts = Counter(live)
+    return [(f"{n} × " * (n > 1) + format_bytes(value.nbytes), value) for value, n in counts.items()]
 
 
 def format_source(source: str) -> str:
@@ -175,7 +189,7 @@ def budget_error_text(plan: Plan) -> str:
     ]
     if after.live:
         lines.append("largest values live there:")
-        lines += [f"  {_live_line(live)}" for live in after.live[:SHOWN]]
+        lines += [f"  {size}  {format_value(v)}{_at(v.source)}" for size, v in grouped(after.live)[:SHOWN]]
     if plan.refusals:
         lines.append("what stands in the way:")
         lines += [f"  {_refusal_line(refusal)}" for refusal in distinct(plan.refusals)[:SHOWN]]
@@ -195,10 +209,6 @@ def _apart(*sizes: int) -> list[str]:
 def _parts_text(profile: MemoryProfile) -> str:
     source = profile.measured if isinstance(profile.measured, Measured) else profile
     return ", ".join(f"{label} {format_bytes(getattr(source, attribute))}" for label, attribute in PARTS)
-
-
-def _live_line(live: LiveValue) -> str:
-    return f"{format_bytes(live.nbytes)}  {format_value(live)}{_at(live.source)}"
 
 
 def _refusal_line(refusal: Refusal) -> str:
