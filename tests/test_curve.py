@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import jax
@@ -35,7 +36,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_less_memory_takes_more_time_and_no_compiler(target: str) -> None:
     points = shm.curve(attention, *SPECS, target=target)
     assert len(points) >= 3
-    for larger, smaller in zip(points, points[1:], strict=False):
+    for larger, smaller in itertools.pairwise(points):
         assert smaller.peak_bytes < larger.peak_bytes
         assert smaller.seconds > larger.seconds
     assert points[0].peak_bytes > 16 * MIB
