@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterator
 
 from stablehlo_mem.budget import check_options
-from stablehlo_mem.cost import graph_seconds
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ingest import Program, ingest
 from stablehlo_mem.ir.bindings import clone_module
@@ -54,10 +53,9 @@ def curve_of_program(program: Program, target: Target, options: Options) -> tupl
     points: list[CurvePoint] = []
     original = 0.0
     for state in _states(program, Goal(target.chip, options, 0), int(_NOTHING * fixed)):
-        seconds = graph_seconds(state.graph, target.chip)
-        original = original or seconds
-        slowdown = seconds / original if original else 1.0
-        points.append(CurvePoint(fixed + state.peak.temp_bytes, seconds, slowdown, state.decisions))
+        original = original or state.seconds
+        slowdown = state.seconds / original if original else 1.0
+        points.append(CurvePoint(fixed + state.peak.temp_bytes, state.seconds, slowdown, state.decisions))
     return _worth_having(points)
 
 

@@ -61,7 +61,8 @@ class Goal:
     """What the passes are asked for: at most `temp_bytes` of temporaries, by the static profile of a chip.
 
     `far` asks for steps that take smaller values along too: they reach further from the values at the peak.
-    `bytes_first` asks for what saves time only in forms that take the least memory.
+    `bytes_first` asks for what saves time only in forms that take the least memory. `share` of the temporaries is what
+    a step may take where the others alone are over the goal: later steps make those smaller.
     """
 
     chip: Chip
@@ -69,6 +70,7 @@ class Goal:
     temp_bytes: int
     far: bool = False
     bytes_first: bool = False
+    share: float = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +83,19 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True)
+class Size:
+    """A step in another size: the parameters that differ, and what it is then thought to be worth.
+
+    `moved_seconds` is the part of the time that `cost.graph_seconds` does not see, as it knows no caches.
+    """
+
+    params: Mapping[str, Any]
+    saved_bytes: int
+    added_seconds: float
+    moved_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Candidate:
     """A step somebody could take and what it is thought to be worth.
 
@@ -90,6 +105,8 @@ class Candidate:
         numerics: the weakest `Options.numerics` that allows it.
         summary: what it does, in a few words for people: "split exponential f32[64,128] along dimension 0".
         otherwise: the refusal to report if the step turns out not to lower the peak; its location is the step's.
+        sizes: all the sizes the step could have, its own among them, fastest first; () if it has one only.
+        moved_seconds: see `Size`.
     """
 
     step: Step
@@ -98,6 +115,18 @@ class Candidate:
     numerics: Numerics
     summary: str
     otherwise: Refusal
+    sizes: tuple[Size, ...] = ()
+    moved_seconds: float = 0.0
+
+    def resized(self, size: Size) -> Candidate:
+        """The candidate in another size."""
+        return dataclasses.replace(
+            self,
+            step=dataclasses.replace(self.step, params={**self.step.params, **size.params}),
+            saved_bytes=size.saved_bytes,
+            added_seconds=size.added_seconds,
+            moved_seconds=size.moved_seconds,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +209,7 @@ class Plan:
         before, after: memory on the first target; on several, `measured` is the worst of them.
         steps: the decisions in order, each with its one-line summary in `summaries`.
         decisions: the same for reports, with what each was estimated to be worth.
-        cost_before, cost_after: estimates for the first target, None in a plan without them.
+        cost_before, cost_after: estimates for the target that the steps were chosen for, None in a plan without them.
         figures: the compilers' own, one for each target.
         options: what was allowed.
         refusals: what stands in the way at the final peak, largest value first.

@@ -30,6 +30,7 @@ Execution = Callable[[], Any]
 
 def jax_execution(function: Callable[..., Any], *arguments: Any) -> Execution:
     """Compiles a function for arguments; the execution waits for its results."""
+    jax.block_until_ready(arguments)  # copies that are still being made would count for the first execution
     compiled = jax.jit(function).lower(*arguments).compile()
     return lambda: jax.block_until_ready(compiled(*arguments))
 
