@@ -223,7 +223,7 @@ def test_the_same_scale_is_a_choice(browser: Browser, page: pathlib.Path) -> Non
     height = "document.querySelector('#chart-1 path.total').getBoundingClientRect().height"
     own = browser.value(height)
     browser.value("document.getElementById('same-scale').click()")
-    assert browser.value(height) < own / 2
+    assert browser.value(height) < 0.7 * own
 
 
 @needs_browser
