@@ -23,7 +23,7 @@ import record
 
 import stablehlo_mem as shm
 from stablehlo_mem.fresh import run_fresh
-from stablehlo_mem.report import format_bytes
+from stablehlo_mem.wording import format_bytes
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ import record
 
 import stablehlo_mem as shm
 from stablehlo_mem.fresh import FreshRunError, run_fresh
-from stablehlo_mem.report import format_bytes
+from stablehlo_mem.wording import format_bytes
 
 
 def main() -> None:

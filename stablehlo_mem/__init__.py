@@ -5,8 +5,10 @@
 >>> smaller = shm.optimize(exported, "512MiB", target="tpu:v5e")
 """
 
-from stablehlo_mem.api import export, optimize, plan, profile
+from stablehlo_mem.api import curve, explain, export, optimize, plan, profile
+from stablehlo_mem.curves import CurvePoint
 from stablehlo_mem.errors import BudgetError, InputError, PassError, StableHLOMemError, TargetError
+from stablehlo_mem.explanation import Explanation
 from stablehlo_mem.jit import jit
 from stablehlo_mem.memory import MemoryProfile
 from stablehlo_mem.plan import Options, Plan
@@ -14,6 +16,8 @@ from stablehlo_mem.targets.target import Target
 
 __all__ = [
     "BudgetError",
+    "CurvePoint",
+    "Explanation",
     "InputError",
     "MemoryProfile",
     "Options",
@@ -22,6 +26,8 @@ __all__ = [
     "StableHLOMemError",
     "Target",
     "TargetError",
+    "curve",
+    "explain",
     "export",
     "jit",
     "optimize",

@@ -1,25 +1,34 @@
-"""The command line: python -m stablehlo_mem {optimize,profile,demo}.
+"""The command line: python -m stablehlo_mem {optimize,profile,explain,curve,targets,demo}.
 
-Exit codes: 0 done, 1 the budget cannot be kept, 2 bad input or usage, 3 an error that is not the user's.
+Exit codes: 0 done, 1 the budget cannot be kept, 2 bad input or usage, 3 an error that is not the user's; 130 where it
+was interrupted, 141 where nobody read on.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.metadata
+import json
+import logging
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from rich.console import Console, RenderableType
 
 import stablehlo_mem as shm
-from stablehlo_mem import demo, report
+from stablehlo_mem import demo, html_report, report, wording
 from stablehlo_mem.errors import BudgetError, InputError, StableHLOMemError, TargetError
+from stablehlo_mem.plan import plain_data
+from stablehlo_mem.progress import listening
+from stablehlo_mem.targets.known import known_targets
 
 EXIT_BUDGET = 1
 EXIT_USAGE = 2
 EXIT_INTERNAL = 3
+EXIT_PIPE = 141
 _PIPE_WIDTH = 120
 
 
@@ -31,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if _needs_no_accelerator(arguments):
             demo.use_cpu_only()
         return command(arguments)
+    except BrokenPipeError:
+        # Else the interpreter complains once more when it flushes on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE
     except Exception as error:
         if arguments.debug:
             raise
@@ -84,11 +97,18 @@ def write_output(path: str, data: bytes) -> None:
 
 def _optimize(arguments: argparse.Namespace) -> int:
     _check_output(arguments.output)
+    _check_output(arguments.html)
     program = read_program(arguments.file)
-    options = shm.Options(numerics=arguments.numerics, max_compiles=arguments.max_compiles)
-    plan = shm.plan(program, _budget(arguments.budget), target=_targets(arguments.target), options=options)
+    with _progress():
+        plan = shm.plan(
+            program, _budget(arguments.budget), target=_targets(arguments.target), options=_options(arguments)
+        )
+    if arguments.html:
+        write_output(arguments.html, html_report.plan_page(plan).encode())
     if not plan.fits:
-        print(f"stablehlo_mem: {report.budget_error_text(plan)}", file=sys.stderr)
+        if arguments.json:
+            print(plan.to_json())
+        print(f"stablehlo_mem: {wording.budget_error_text(plan)}", file=sys.stderr)
         return EXIT_BUDGET
     if arguments.output:
         result: str | bytes = plan.result
@@ -100,8 +120,42 @@ def _optimize(arguments: argparse.Namespace) -> int:
 
 
 def _profile(arguments: argparse.Namespace) -> int:
-    profile = shm.profile(read_program(arguments.file), target=_targets(arguments.target))
+    program = read_program(arguments.file)
+    with _progress("compile"):
+        profile = shm.profile(program, target=_targets(arguments.target))
     _show(report.profile_report(profile), report.profile_json(profile) if arguments.json else None, aside=False)
+    return 0
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    _check_output(arguments.html)
+    program = read_program(arguments.file)
+    budget = _budget(arguments.budget) if arguments.budget else None
+    with _progress("look for steps"):
+        explanation = shm.explain(
+            program, budget=budget, target=_targets(arguments.target), options=_options(arguments)
+        )
+    if arguments.html:
+        write_output(arguments.html, html_report.explanation_page(explanation).encode())
+    json_text = explanation.to_json() if arguments.json else None
+    _show(report.explanation_report(explanation), json_text, aside=arguments.html == "-")
+    return 0
+
+
+def _curve(arguments: argparse.Namespace) -> int:
+    program = read_program(arguments.file)
+    with _progress():
+        points = shm.curve(program, target=_targets(arguments.target), options=_options(arguments))
+    json_text = json.dumps(plain_data(points), indent=2) if arguments.json else None
+    _show(report.curve_report(points), json_text, aside=False)
+    return 0
+
+
+def _targets_here(arguments: argparse.Namespace) -> int:
+    # JAX logs at length what devices it does not find: that is what the table says.
+    logging.getLogger("jax").setLevel(logging.CRITICAL)
+    targets = known_targets()
+    _show(report.targets_report(targets), json.dumps(plain_data(targets), indent=2) if arguments.json else None)
     return 0
 
 
@@ -109,7 +163,17 @@ def _demo(arguments: argparse.Namespace) -> int:
     return demo.run_demo(tokens=arguments.tokens, long_tokens=arguments.long_tokens, report_tokens=arguments.report)
 
 
-def _show(renderable: RenderableType, json_text: str | None, *, aside: bool) -> None:
+@contextlib.contextmanager
+def _progress(first: str = "read") -> Generator[None]:
+    """Shows what planning is at while it lasts, to those who watch a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status(first) as status, listening(status.update):
+        yield
+
+
+def _show(renderable: RenderableType, json_text: str | None, *, aside: bool = False) -> None:
     """Prints a report, or JSON in its place: to standard error where standard output carries the program."""
     stream = sys.stderr if aside else sys.stdout
     if json_text is not None:
@@ -121,9 +185,13 @@ def _show(renderable: RenderableType, json_text: str | None, *, aside: bool) -> 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m stablehlo_mem", description="Make JAX programs fit in memory.")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    commands = parser.add_subparsers(required=True, metavar="{optimize,profile,demo}")
+    parser.add_argument("--version", action="version", version=importlib.metadata.version("stablehlo-mem"))
+    commands = parser.add_subparsers(required=True, metavar="{optimize,profile,explain,curve,targets,demo}")
     _add_optimize(commands.add_parser("optimize", help="rewrite a program to keep a budget"))
     _add_profile(commands.add_parser("profile", help="say where a program's memory goes"))
+    _add_explain(commands.add_parser("explain", help="say what could be done at the peak, what not and why"))
+    _add_curve(commands.add_parser("curve", help="say which budgets are reachable, at what estimated time"))
+    _add_targets(commands.add_parser("targets", help="list the targets, and which can be compiled for here"))
     _add_demo(commands.add_parser("demo", help="attention, before and after, measured here"))
     return parser
 
@@ -132,14 +200,42 @@ def _add_optimize(parser: argparse.ArgumentParser) -> None:
     _add_file(parser)
     parser.add_argument("--budget", required=True, help='bytes, "512MiB", "1.5GB", "min" or "none"')
     parser.add_argument("-o", "--output", metavar="FILE", help='where to write the result, "-" for standard output')
-    parser.add_argument("--numerics", choices=("exact", "reassociate", "relaxed"), default="reassociate")
+    _add_numerics(parser)
     parser.add_argument("--max-compiles", type=int, default=shm.Options().max_compiles, metavar="N")
+    _add_html(parser)
     parser.set_defaults(command=_optimize)
 
 
 def _add_profile(parser: argparse.ArgumentParser) -> None:
     _add_file(parser)
     parser.set_defaults(command=_profile)
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    _add_file(parser)
+    parser.add_argument("--budget", help="as for optimize; a quarter of the temporaries if it is not given")
+    _add_numerics(parser)
+    _add_html(parser)
+    parser.set_defaults(command=_explain)
+
+
+def _add_curve(parser: argparse.ArgumentParser) -> None:
+    _add_file(parser)
+    _add_numerics(parser)
+    parser.set_defaults(command=_curve)
+
+
+def _add_targets(parser: argparse.ArgumentParser) -> None:
+    _add_common(parser)
+    parser.set_defaults(command=_targets_here)
+
+
+def _add_numerics(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--numerics", choices=("exact", "reassociate", "relaxed"), default="reassociate")
+
+
+def _add_html(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--html", metavar="FILE", help="where to write the report as a page for a browser")
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
@@ -155,6 +251,10 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
         "file", help='.mlir, .mlirbc, portable artifact or serialised Exported; "-" reads standard input'
     )
     parser.add_argument("--target", action="append", help='e.g. "cpu", "tpu:v5e", "cuda:h200"; repeat for several')
+    _add_common(parser)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON in place of tables")
     parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
 
@@ -163,6 +263,11 @@ def _budget(text: str) -> int | str | None:
     if text == "none":
         return None
     return int(text) if text.removeprefix("-").isdecimal() else text
+
+
+def _options(arguments: argparse.Namespace) -> shm.Options:
+    most = getattr(arguments, "max_compiles", shm.Options().max_compiles)
+    return shm.Options(numerics=arguments.numerics, max_compiles=most)
 
 
 def _targets(names: list[str] | None) -> str | tuple[str, ...] | None:
@@ -178,7 +283,7 @@ def _needs_no_accelerator(arguments: argparse.Namespace) -> bool:
 
 
 def _check_output(path: str | None) -> None:
-    """Tells before minutes of compiling that the result could not be written."""
+    """Tells before minutes of compiling that something could not be written."""
     if path in (None, "-"):
         return
     folder = pathlib.Path(os.path.realpath(path)).parent

@@ -12,10 +12,12 @@ from jax.export import Exported
 
 from stablehlo_mem import budget as budget_loop
 from stablehlo_mem.bytesize import parse_budget
+from stablehlo_mem.curves import CurvePoint, curve_of_program
 from stablehlo_mem.errors import InputError
+from stablehlo_mem.explanation import Explanation, explain_program
 from stablehlo_mem.ingest import ingest
-from stablehlo_mem.ir.bindings import clone_module, ir
-from stablehlo_mem.memory import MemoryProfile
+from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.memory import MemoryProfile, Origin
 from stablehlo_mem.module_profile import profile_module
 from stablehlo_mem.plan import Options, Plan
 from stablehlo_mem.targets.target import Target, named_targets, resolve_targets
@@ -117,8 +119,57 @@ def profile(fun_or_module: Any, *args: Any, target: TargetLike = None) -> Memory
     """
     program = ingest(_as_module(fun_or_module, args, target))
     first = resolve_targets(target, program)[0]
-    static = profile_module(clone_module(program.module), first.chip)
-    return dataclasses.replace(static, measured=first.measure(program, program.module))
+    static = profile_module(program.module, first.chip)
+    measured = first.measure(program, program.module)
+    return dataclasses.replace(static, measured=measured, origin=Origin(program.lasting, first))
+
+
+def explain(
+    fun_or_module: Any,
+    *args: Any,
+    budget: int | str | None = None,
+    target: TargetLike = None,
+    options: Options = Options(),
+) -> Explanation:
+    """What needs the memory and what could be done: the steps offered at the peak, their worth, refusals with reasons.
+
+    Nothing is compiled: a quick look before `plan` asks a compiler.
+
+    Args:
+        fun_or_module: as in `profile`.
+        *args: as in `profile`.
+        budget: as in `optimize`; None for a quarter of the temporaries.
+        target: as in `optimize`; of several the first is looked at.
+        options: as in `optimize`.
+
+    Raises:
+        InputError, TargetError: as in `optimize`.
+    """
+    limit = parse_budget(budget)
+    program = ingest(_as_module(fun_or_module, args, target))
+    return explain_program(program, resolve_targets(target, program)[0], limit, options)
+
+
+def curve(
+    fun_or_module: Any, *args: Any, target: TargetLike = None, options: Options = Options()
+) -> tuple[CurvePoint, ...]:
+    """Which budgets a program can be brought to, at what estimated time; by the static analyses, no compiler is asked.
+
+    Args:
+        fun_or_module: as in `profile`.
+        *args: as in `profile`.
+        target: as in `optimize`; of several the first is looked at.
+        options: as in `optimize`.
+
+    Returns:
+        Points from the highest peak, of the program as it is or as what saves time leaves it, to the lowest; each
+        takes longer than the one before.
+
+    Raises:
+        InputError, TargetError: as in `optimize`.
+    """
+    program = ingest(_as_module(fun_or_module, args, target))
+    return curve_of_program(program, resolve_targets(target, program)[0], options)
 
 
 def platforms_of(targets: tuple[Target, ...]) -> tuple[str, ...]:
@@ -146,4 +197,4 @@ def _as_module(fun_or_module: Any, args: tuple[Any, ...], target: TargetLike) ->
     return export_function(jitted, args, {}, platforms=platforms_of(named_targets(target)))
 
 
-__all__ = ["TargetLike", "export", "optimize", "plan", "profile"]
+__all__ = ["TargetLike", "curve", "explain", "export", "optimize", "plan", "profile"]

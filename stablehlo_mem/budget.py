@@ -17,15 +17,16 @@ from stablehlo_mem.errors import BudgetError, InputError, PassError
 from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, module_bytes
 from stablehlo_mem.ir.graph import main_function
-from stablehlo_mem.memory import Measured, MemoryProfile, Refused
+from stablehlo_mem.memory import Measured, MemoryProfile, Origin, Refused
 from stablehlo_mem.module_profile import profile_graph
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.normalise import normalise, remove_rules
-from stablehlo_mem.plan import Goal, Numerics, Options, Plan, Refusal, Step
-from stablehlo_mem.report import budget_error_text, format_bytes
+from stablehlo_mem.plan import Cost, Figures, Goal, Numerics, Options, Plan, Refusal, Step
+from stablehlo_mem.progress import tell
 from stablehlo_mem.search import State, cheapen, propose, search, start, unproven
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
+from stablehlo_mem.wording import budget_error_text, format_bytes
 
 Budget = int | Literal["min"] | None
 Form = Literal["quick", "small", "written"]
@@ -58,7 +59,7 @@ def keep_budget(program: Program, budget: Budget, targets: tuple[Target, ...], o
         BudgetError: the budget is below arguments + outputs − aliased: no plan gets there, nothing was compiled.
         InputError: an option has no meaning.
     """
-    _check(options)
+    check_options(options)
     if isinstance(budget, int) and budget < program.floor_bytes:
         raise _below_floor(program, budget)
     planning = _Planning(program, budget, targets, options)
@@ -99,6 +100,7 @@ class _Attempt:
     refusals: tuple[Refusal, ...]
     target: Target
     measured: Measured | Refused
+    everywhere: tuple[tuple[Target, Measured | Refused], ...]
 
     @property
     def peak_bytes(self) -> float:
@@ -139,7 +141,9 @@ class _Planning:
             module = cache.replay(self.program.module, kept)
         if module is None:
             return None
-        return self.finished(dataclasses.replace(kept.plan, compiles=0, planning_seconds=self.seconds), module)
+        before = dataclasses.replace(kept.plan.before, origin=Origin(self.program.lasting, self.targets[0]))
+        plan = dataclasses.replace(kept.plan, before=before, compiles=0, planning_seconds=self.seconds)
+        return self.finished(plan, module)
 
     def fastest(self, original: _Attempt) -> _Attempt:
         """What saves time worth a change, if a target's compiler takes it."""
@@ -279,6 +283,7 @@ class _Planning:
         begun = self.begin(goal.chip, form)
         key = form, goal, not_first
         if key not in self.searched:
+            tell(f"search for {format_bytes(goal.temp_bytes)} of temporaries on {goal.chip.name}")
             with self.timed():
                 self.searched[key] = search(begun, goal, not_first)
         return self.searched[key]
@@ -299,9 +304,12 @@ class _Planning:
 
     def compiled(self, state: State, module: ir.Module, refusals: tuple[Refusal, ...]) -> _Attempt:
         """Compiles for every target; the one with the highest peak speaks for all."""
-        measured = [(target, target.measure(self.program, module)) for target in self.targets]
-        self.compiles += len(measured)
-        attempts = [_Attempt(state, module, refusals, target, m) for target, m in measured]
+        measured: list[tuple[Target, Measured | Refused]] = []
+        for target in self.targets:
+            tell(f"compile {self.compiles + 1}, for {target.name}")
+            measured.append((target, target.measure(self.program, module)))
+            self.compiles += 1
+        attempts = [_Attempt(state, module, refusals, target, m, tuple(measured)) for target, m in measured]
         return max(attempts, key=lambda a: a.peak_bytes)
 
     def timed(self) -> _Timer:
@@ -311,10 +319,15 @@ class _Planning:
         plan = Plan(
             budget_bytes=self.budget if isinstance(self.budget, int) else None,
             target=tuple(t.name for t in self.targets),
-            before=_profile(original),
+            before=dataclasses.replace(_profile(original), origin=Origin(self.program.lasting, original.target)),
             after=_profile(best),
             steps=best.state.steps,
-            summaries=best.state.summaries,
+            summaries=tuple(decision.summary for decision in best.state.decisions),
+            decisions=best.state.decisions,
+            cost_before=_cost(self.start(best.state.chip)),
+            cost_after=_cost(best.state),
+            figures=_figures(original, best),
+            options=self.options,
             refusals=best.refusals if best.refusals or self.fits(best) else self.refusals_of(best),
             compiles=self.compiles,
             fits=self.fits(best) or self.budget is None or self.budget == "min",
@@ -357,8 +370,12 @@ class _Timer:
         self.planning.seconds += time.perf_counter() - self.begun
 
 
-def _check(options: Options) -> None:
-    """Raises an InputError for options that cannot be followed."""
+def check_options(options: Options) -> None:
+    """Looks at options before anything is done with them.
+
+    Raises:
+        InputError: they cannot be followed.
+    """
     known = [one.name for one in PASSES]
     unknown = [name for name in options.passes or () if name not in known]
     if unknown:
@@ -383,6 +400,15 @@ def _verify(program: Program, module: ir.Module, steps: tuple[Step, ...]) -> Non
 def _profile(attempt: _Attempt) -> MemoryProfile:
     static = profile_graph(attempt.state.graph, attempt.target.chip)
     return dataclasses.replace(static, measured=attempt.measured)
+
+
+def _cost(state: State) -> Cost:
+    return Cost(state.seconds, state.flops)
+
+
+def _figures(original: _Attempt, best: _Attempt) -> tuple[Figures, ...]:
+    pairs = zip(original.everywhere, best.everywhere, strict=True)
+    return tuple(Figures(target.name, before, after) for (target, before), (_, after) in pairs)
 
 
 def _below_floor(program: Program, budget: int) -> BudgetError:

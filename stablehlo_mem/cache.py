@@ -16,17 +16,16 @@ import os
 import pathlib
 import tempfile
 from importlib import metadata
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 import jax
 
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ingest import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
-from stablehlo_mem.ir.graph import OpId
-from stablehlo_mem.memory import LiveValue, Measured, MemoryProfile, Refused
 from stablehlo_mem.passes.normalise import normalise, remove_rules
-from stablehlo_mem.plan import Options, Plan, Refusal, Step
+from stablehlo_mem.plan import Options, Plan
 from stablehlo_mem.search import take
 from stablehlo_mem.targets.target import Target
 
@@ -107,10 +106,11 @@ def read(path: pathlib.Path) -> Kept | None:
     """The plan in a file, None if there is none or the file is damaged."""
     try:
         data = json.loads(path.read_bytes())
-        return Kept(_plan(data["plan"]), data["fingerprint"])
+        plan = {**data["plan"], "result": None, "exported": None, "bytecode": b""}
+        return Kept(_restored(Plan, plan), data["fingerprint"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         _log.warning("the plan in %s is left aside: %r", path, error)
         return None
 
@@ -146,34 +146,23 @@ def replay(module: ir.Module, kept: Kept) -> ir.Module | None:
     return clone if fingerprint(clone) == kept.fingerprint else None
 
 
-def _plan(data: dict[str, Any]) -> Plan:
-    """A plan from its JSON, but for its programs."""
-    values: dict[str, Any] = {
-        **data,
-        "target": tuple(data["target"]),
-        "before": _profile(data["before"]),
-        "after": _profile(data["after"]),
-        "steps": tuple(Step(**step) for step in data["steps"]),
-        "summaries": tuple(data["summaries"]),
-        "refusals": tuple(_refusal(item) for item in data["refusals"]),
-    }
-    return Plan(**values, result=None, exported=None, bytecode=b"")
+def _restored(kind: Any, data: Any) -> Any:
+    """What `plan.plain_data` made of a value of a type: dataclasses, tuples, unions and mappings of plain values."""
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        shown = (field.name for field in dataclasses.fields(kind) if field.name in data)
+        return cast("Any", kind)(**{name: _restored(hints[name], data[name]) for name in shown})
+    arguments = get_args(kind)
+    if get_origin(kind) is tuple:
+        kinds = [arguments[0]] * len(data) if arguments[-1] is Ellipsis else arguments
+        return tuple(_restored(one, item) for one, item in zip(kinds, data, strict=True))
+    if get_origin(kind) in (Union, UnionType) and data is not None:
+        return _restored(next(one for one in arguments if _may_be(one, data)), data)
+    return data
 
 
-def _refusal(data: dict[str, Any]) -> Refusal:
-    values: dict[str, Any] = {**data, "op": OpId(**data["op"])}
-    return Refusal(**values)
-
-
-def _profile(data: dict[str, Any]) -> MemoryProfile:
-    values = {name: value for name, value in data.items() if name != "peak_bytes"}
-    values["live"] = tuple(_live_value(item) for item in data["live"])
-    measured = data["measured"]
-    if measured is not None:
-        values["measured"] = (Refused if "message" in measured else Measured)(**measured)
-    return MemoryProfile(**values)
-
-
-def _live_value(data: dict[str, Any]) -> LiveValue:
-    values: dict[str, Any] = {**data, "shape": tuple(data["shape"])}
-    return LiveValue(**values)
+def _may_be(kind: Any, data: Any) -> bool:
+    """Whether data may be of a member of a union: dataclasses are told apart by their fields."""
+    if dataclasses.is_dataclass(kind):
+        return isinstance(data, dict) and {field.name for field in dataclasses.fields(kind) if field.repr} == set(data)
+    return kind is not NoneType and isinstance(data, list if get_origin(kind) is tuple else get_origin(kind) or kind)

@@ -68,6 +68,19 @@ def graph_seconds(graph: Graph, chip: Chip) -> float:
     return sum(fused_seconds(graph, chip))
 
 
+def graph_flops(graph: Graph) -> float:
+    """Floating-point operations of a block, loops' bodies times their trip counts."""
+    return sum(_total_flops(graph, op) for op in graph.ops)
+
+
+def _total_flops(graph: Graph, op: Op) -> float:
+    if CLASSES.get(op.name) is not Class.CONTROL or not op.blocks:
+        return op_flops(graph, op)
+    if op.name == "stablehlo.while":
+        return trip_count(graph, op) * graph_flops(op.blocks[1])
+    return max(graph_flops(block) for block in op.blocks)
+
+
 @remembered
 def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
     """For each op of a block its share of `graph_seconds`."""

@@ -15,7 +15,7 @@ from rich.table import Table
 import stablehlo_mem as shm
 from stablehlo_mem.errors import TargetError
 from stablehlo_mem.fresh import FreshRun, FreshRunError, run_fresh
-from stablehlo_mem.report import format_bytes
+from stablehlo_mem.wording import format_bytes
 
 HEADS, WIDTH = 8, 64
 TOKENS, LONG_TOKENS, REPORT_TOKENS = 8192, 32768, 16384

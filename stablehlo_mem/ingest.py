@@ -56,6 +56,11 @@ class Program:
         return main_function(self.module)
 
     @property
+    def lasting(self) -> Any:
+        """What was given, or its bytecode where somebody could still change it."""
+        return module_bytes(self.module) if self.kind == "module" else self.original
+
+    @property
     def argument_bytes(self) -> int:
         """Bytes of the arguments of `main`, dense: a target may pad them. The platform index is a constant."""
         attributes = _argument_attributes(self.main)

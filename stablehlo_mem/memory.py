@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from stablehlo_mem.fusion import plan_buffers
+from stablehlo_mem.history import History, LiveValue
 from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
 from stablehlo_mem.op_classes import ELEMENTWISE, Class, buffer_bytes, classify, donated_types, owner
 from stablehlo_mem.schedule import order_kernels
 from stablehlo_mem.scratch import hoisted_bytes, is_reduction, transposed_operands
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.timeline import SCRATCH, Peak, Slot, Timeline
+
+if TYPE_CHECKING:
+    from stablehlo_mem.curves import CurvePoint
+    from stablehlo_mem.plan import Options
+    from stablehlo_mem.targets.target import Target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,14 +46,11 @@ class Refused:
 
 
 @dataclasses.dataclass(frozen=True)
-class LiveValue:
-    """A value live at the peak, for people: e.g. ("dot_general", "f32", (8, 16384, 16384), bytes, "attn.py:12 (…)")."""
+class Origin:
+    """A program as `optimize` takes it, none that anybody can change, and the target it was profiled for."""
 
-    op_name: str
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
-    source: str
+    program: Any
+    target: Target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,8 @@ class MemoryProfile:
         live: the values live at the peak, largest first.
         point: the op at the peak and the user's source line.
         measured: the compiler's figures, `Refused`, or None if it was not asked.
+        history: the memory over the program, by the static profile; None where nobody kept it.
+        origin: the program and what it was profiled for, None where it is not known.
     """
 
     argument_bytes: int
@@ -67,6 +73,13 @@ class MemoryProfile:
     live: tuple[LiveValue, ...]
     point: str
     measured: Measured | Refused | None = None
+    history: History | None = None
+    origin: Origin | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @property
+    def static_peak_bytes(self) -> int:
+        """Arguments + outputs + temporaries + constants − aliased, by the static profile."""
+        return self.argument_bytes + self.output_bytes + self.temp_bytes + self.constant_bytes - self.alias_bytes
 
     @property
     def peak_bytes(self) -> int:
@@ -75,7 +88,25 @@ class MemoryProfile:
             return self.measured.peak_bytes
         if isinstance(self.measured, Refused) and self.measured.needed_bytes is not None:
             return self.measured.needed_bytes
-        return self.argument_bytes + self.output_bytes + self.temp_bytes + self.constant_bytes - self.alias_bytes
+        return self.static_peak_bytes
+
+    def __str__(self) -> str:
+        from stablehlo_mem.report import profile_text  # reports know profiles, never the other way at import time
+
+        return profile_text(self)
+
+    def curve(self, options: Options | None = None) -> tuple[CurvePoint, ...]:
+        """Which budgets are reachable, at what estimated time: `stablehlo_mem.curve` of the program profiled.
+
+        Args:
+            options: what may be done, by default what `optimize` does.
+
+        Raises:
+            InputError: the profile does not know its program: it is an optimised one's, or read from a file.
+        """
+        from stablehlo_mem.curves import curve_of_profile  # plans are made from profiles, not the other way
+
+        return curve_of_profile(self, options)
 
 
 def materialised(graph: Graph, chip: Chip) -> tuple[bool, ...]:
@@ -86,10 +117,16 @@ def materialised(graph: Graph, chip: Chip) -> tuple[bool, ...]:
 @remembered
 def find_peak(graph: Graph, chip: Chip) -> Peak:
     """The peak of a function's block on a chip. Calls are expected to be inlined; one that is left is opaque."""
+    timeline, temporaries = lay_out(graph, chip)
+    return timeline.peak(temporaries)
+
+
+def lay_out(graph: Graph, chip: Chip) -> tuple[Timeline, list[Slot]]:
+    """The buffers of a function's block over time, and those of them that are temporaries."""
     timeline = Timeline()
     walk = _Walk(graph, chip, timeline)
     walk.run()
-    return timeline.peak(walk.outputs() if chip.kind != "tpu" else [])
+    return timeline, timeline.temporaries(walk.outputs() if chip.kind != "tpu" else [])
 
 
 class _Walk:

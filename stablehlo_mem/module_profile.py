@@ -1,4 +1,4 @@
-"""The memory profile of a whole module, for people and for the budget: what `memory.find_peak` finds, with sizes."""
+"""The memory profile of a whole module, for people and for the budget: what `memory.lay_out` finds, with sizes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from stablehlo_mem.history import describe, draw_history
 from stablehlo_mem.ir.bindings import clone_module, ir, is_splat_constant
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
-from stablehlo_mem.memory import LiveValue, MemoryProfile, Peak, find_peak
+from stablehlo_mem.memory import MemoryProfile, Peak, lay_out
 from stablehlo_mem.op_classes import buffer_bytes
 from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.targets.chips import Chip
-from stablehlo_mem.timeline import Live
 
 
 def profile_module(module: ir.Module, chip: Chip) -> MemoryProfile:
@@ -24,17 +24,22 @@ def profile_module(module: ir.Module, chip: Chip) -> MemoryProfile:
 
 def profile_graph(graph: Graph, chip: Chip) -> MemoryProfile:
     """The static profile of the graph of a main function in normal form on a chip."""
-    peak = find_peak(graph, chip)
+    timeline, temporaries = lay_out(graph, chip)
+    peak = timeline.peak(temporaries)
     main = graph.handles[-1].operation.parent
     sizes = [buffer_bytes(v, chip) for v in graph.values]
+    arguments = sum(sizes[v] for v in graph.arguments)
+    outputs = sum(sizes[v] for v in graph.returned)
+    aliased, constants = _alias_bytes(graph, main, sizes), _constant_bytes(graph)
     return MemoryProfile(
-        argument_bytes=sum(sizes[v] for v in graph.arguments),
-        output_bytes=sum(sizes[v] for v in graph.returned),
+        argument_bytes=arguments,
+        output_bytes=outputs,
         temp_bytes=peak.temp_bytes,
-        alias_bytes=_alias_bytes(graph, main, sizes),
-        constant_bytes=_constant_bytes(graph),
-        live=tuple(_describe(graph, live) for live in peak.live),
+        alias_bytes=aliased,
+        constant_bytes=constants,
+        live=tuple(describe(graph, live) for live in peak.live),
         point=_point(graph, peak),
+        history=draw_history(graph, timeline, temporaries, arguments + outputs + constants - aliased),
     )
 
 
@@ -75,15 +80,6 @@ def _blocks(graph: Graph) -> Iterator[Graph]:
     for op in graph.ops:
         for block in op.blocks:
             yield from _blocks(block)
-
-
-def _describe(graph: Graph, live: Live) -> LiveValue:
-    block = nested_graph(graph, live.path)
-    value = block.values[live.value]
-    producer = block.producer(live.value)
-    name = producer.name.partition(".")[2] if producer else "argument"
-    source = block.source(producer.index) if producer else ""
-    return LiveValue(name, value.dtype, value.shape, live.nbytes, source)
 
 
 def _point(graph: Graph, peak: Peak) -> str:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from jax.export import Exported
 
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import OpId
-from stablehlo_mem.memory import MemoryProfile
+from stablehlo_mem.memory import Measured, MemoryProfile, Refused
 from stablehlo_mem.targets.chips import Chip
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from stablehlo_mem.curves import CurvePoint
 
 Numerics = Literal["exact", "reassociate", "relaxed"]
 """exact: no float sum is regrouped; reassociate: sums may be; relaxed: also cheaper, less precise forms."""
@@ -97,8 +104,8 @@ class Candidate:
         saved_bytes: static estimate of the bytes freed at the peak.
         added_seconds: static estimate of the time added (negative: saved).
         numerics: the weakest `Options.numerics` that allows it.
-        summary: one line for people.
-        otherwise: the refusal to report if the step turns out not to lower the peak.
+        summary: what it does, in a few words for people: "split exponential f32[64,128] along dimension 0".
+        otherwise: the refusal to report if the step turns out not to lower the peak; its location is the step's.
         sizes: all the sizes the step could have, its own among them, fastest first; () if it has one only.
         moved_seconds: see `Size`.
     """
@@ -147,6 +154,53 @@ class Refusal:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Decision:
+    """A step that was taken, for people; its worth by the static estimates at the moment it was taken.
+
+    Attributes:
+        pass_name: the pass that took it.
+        what: what was done: "split dot_general f32[8,8192,8192] along dimension 1".
+        how: "1 loop of 128 steps, 64 of 8192 at a time".
+        location: the user's source line, "" if unknown.
+        numerics: the weakest `Options.numerics` that allows it: "exact" steps regroup no sum.
+        saved_bytes: by which the static peak fell; negative where it rose, to save time or to make room for another.
+        added_seconds: the estimate of the time added, negative where some is saved.
+        added_flops: the arithmetic added, negative where some is saved.
+    """
+
+    pass_name: str
+    what: str
+    how: str
+    location: str
+    numerics: Numerics
+    saved_bytes: int
+    added_seconds: float
+    added_flops: float
+
+    @property
+    def summary(self) -> str:
+        """One line: what, how exact, where and how."""
+        return f"{self.what} ({'; '.join(filter(None, (self.numerics, self.location)))}): {self.how}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """The time and the arithmetic of one execution, estimated: for comparing programs, not for predicting a clock."""
+
+    seconds: float
+    flops: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """What one target's compiler reported of the program as it was given and as it came out."""
+
+    target: str
+    before: Measured | Refused
+    after: Measured | Refused
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """What `optimize` decided, what it is worth, and the program that came out.
 
@@ -155,6 +209,10 @@ class Plan:
         target: names of the targets the plan was made for.
         before, after: memory on the first target; on several, `measured` is the worst of them.
         steps: the decisions in order, each with its one-line summary in `summaries`.
+        decisions: the same for reports, with what each was estimated to be worth.
+        cost_before, cost_after: estimates for the target that the steps were chosen for, None in a plan without them.
+        figures: the compilers' own, one for each target.
+        options: what was allowed.
         refusals: what stands in the way at the final peak, largest value first.
         compiles: how often a compiler was asked.
         fits: whether the measured peak is within the budget on every target.
@@ -177,6 +235,11 @@ class Plan:
     result: Any = dataclasses.field(repr=False)
     exported: Exported | None = dataclasses.field(repr=False)
     bytecode: bytes = dataclasses.field(repr=False)
+    options: Options = Options()
+    decisions: tuple[Decision, ...] = ()
+    cost_before: Cost | None = None
+    cost_after: Cost | None = None
+    figures: tuple[Figures, ...] = ()
 
     @property
     def module(self) -> ir.Module:
@@ -184,24 +247,61 @@ class Plan:
         return parse_module(self.bytecode)
 
     def __str__(self) -> str:
-        from stablehlo_mem.report import plan_text  # the report knows plans, never the other way at import time
+        from stablehlo_mem.report import plan_text  # reports know plans, never the other way at import time
 
         return plan_text(self)
 
+    def _repr_html_(self) -> str:
+        """The page of `to_html`, in a frame of its own: what notebooks show."""
+        from stablehlo_mem.html_report import frame, plan_page
+
+        return frame(plan_page(self))
+
     def to_json(self) -> str:
         """The decisions and figures as JSON text; the programs (`result`, `exported`, `bytecode`) are left out."""
-        data = {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self) if field.repr}
+        data = plain_data(self)
         data["before"]["peak_bytes"] = self.before.peak_bytes
         data["after"]["peak_bytes"] = self.after.peak_bytes
         return json.dumps(data, indent=2)
 
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan as one page for a browser, nothing else needed: memory over the program, before and after.
 
-def _plain(value: Any) -> Any:
-    """Dataclasses and mappings as dicts, tuples as lists, all the way down."""
+        Args:
+            path: the file; one that is there is written over.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        from stablehlo_mem.html_report import plan_page
+
+        pathlib.Path(path).write_text(plan_page(self), encoding="utf-8")
+
+    def plot(self) -> Figure:
+        """Memory over the program, before and after, as a matplotlib figure.
+
+        Raises:
+            InputError: matplotlib is not installed: `pip install stablehlo-mem[plot]`.
+        """
+        from stablehlo_mem.plot import plot_plan
+
+        return plot_plan(self)
+
+    def curve(self) -> tuple[CurvePoint, ...]:
+        """Which budgets are reachable, at what estimated time: `stablehlo_mem.curve` of the original program.
+
+        Raises:
+            InputError: the plan does not know its program, being read from a file, say.
+        """
+        return self.before.curve(self.options)
+
+
+def plain_data(value: Any) -> Any:
+    """Dataclasses and mappings as dicts, tuples as lists, all the way down; fields that are not shown are left out."""
     if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: plain_data(getattr(value, field.name)) for field in dataclasses.fields(value) if field.repr}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+        return {str(key): plain_data(item) for key, item in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in cast("list[Any]", value)]
+        return [plain_data(item) for item in cast("list[Any]", value)]
     return value

@@ -135,7 +135,6 @@ class RewritingPass(abc.ABC):
         """One step for all the places, called after the first of them."""
         block, first = places[0].block, places[0].match
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        source = block.graph.source(first.root)
         numerics = weakest(place.match.numerics for place in places)
         blocks = dict.fromkeys(place.block for place in places)
         sites = [[place.block.path, place.match.root] for place in places]
@@ -144,7 +143,7 @@ class RewritingPass(abc.ABC):
             saved_bytes=saved_bytes,
             added_seconds=sum(b.added_seconds([p.match for p in places if p.block is b]) for b in blocks),
             numerics=numerics,
-            summary=f"{first.what}{more} ({numerics}" + (f"; {source})" if source else ")"),
+            summary=f"{first.what}{more}",
             otherwise=block.refusal(first.root, "no-gain", f"to {first.what} does not lower the peak"),
         )
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import logging
 import math
 from collections.abc import Iterable, Iterator
 
-from stablehlo_mem.cost import graph_seconds
+from stablehlo_mem.cost import graph_flops, graph_seconds
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.memory import Peak, find_peak
 from stablehlo_mem.passes import PASSES, Pass
 from stablehlo_mem.passes.normalise import attach_rules
-from stablehlo_mem.plan import Candidate, Goal, Refusal, Step, allows
+from stablehlo_mem.plan import Candidate, Decision, Goal, Refusal, Step, allows
+from stablehlo_mem.targets.chips import Chip
 
 _log = logging.getLogger(__name__)
 
@@ -47,14 +49,17 @@ class State:
     """A module on the way, its graph and static peak, and the steps that led to it.
 
     `first` names the first of the candidates taken, by the refusal it would have been; `added_seconds` and
-    `moved_seconds` are the estimates of all of them.
+    `moved_seconds` are the estimates of all of them. `tried` is the candidate that led here, of which `_taken` makes a
+    decision.
     """
 
     module: ir.Module
     graph: Graph
     peak: Peak
+    chip: Chip
     steps: tuple[Step, ...] = ()
-    summaries: tuple[str, ...] = ()
+    tried: Candidate | None = None
+    decisions: tuple[Decision, ...] = ()
     first: Refusal | None = None
     added_seconds: float = 0.0
     moved_seconds: float = 0.0
@@ -64,11 +69,21 @@ class State:
         """Of the module: printed once, however many candidates are tried on it."""
         return fingerprint(self.module)
 
+    @functools.cached_property
+    def flops(self) -> float:
+        """Arithmetic of one execution."""
+        return graph_flops(self.graph)
+
+    @functools.cached_property
+    def seconds(self) -> float:
+        """The time a whole program is thought to take."""
+        return graph_seconds(self.graph, self.chip) + self.moved_seconds
+
 
 def start(module: ir.Module, goal: Goal) -> State:
     """The state before any step; `module` is in normal form and is not edited."""
     graph = entry_graph(module)
-    return State(module, graph, find_peak(graph, goal.chip))
+    return State(module, graph, find_peak(graph, goal.chip), goal.chip)
 
 
 def cheapen(state: State, goal: Goal, *, any_peak: bool) -> State:
@@ -96,7 +111,7 @@ def _cheaper(state: State, one: Pass, goal: Goal, limit: float) -> State:
             _log.exception("left alone: %s", candidate.summary)
             continue
         if new.peak.temp_bytes <= limit:
-            return new
+            return _taken(state, new)
     return state
 
 
@@ -114,7 +129,7 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
     found, refusals = _descend(state, goal, not_first)
     taken = len(found.steps) - len(state.steps)
     if taken and not refusals and taken * len(found.graph.ops) <= _SMALL:
-        found = min((found, *_others(state, goal, not_first, found.first)), key=lambda s: _seconds(s, goal))
+        found = min((found, *_others(state, goal, not_first, found.first)), key=lambda s: s.seconds)
     return found, refusals
 
 
@@ -127,11 +142,6 @@ def _others(state: State, goal: Goal, not_first: frozenset[Refusal], first: Refu
         other, refusals = _descend(state, one, begun_with)
         if other.steps != state.steps and not refusals:
             yield other
-
-
-def _seconds(state: State, goal: Goal) -> float:
-    """The time a whole program is thought to take."""
-    return graph_seconds(state.graph, goal.chip) + state.moved_seconds
 
 
 def _descend(state: State, goal: Goal, not_first: frozenset[Refusal]) -> tuple[State, tuple[Refusal, ...]]:
@@ -152,7 +162,7 @@ def _descend(state: State, goal: Goal, not_first: frozenset[Refusal]) -> tuple[S
         creeps += 0 < brought < missing / _CREEP
         if creeps > _MAX_CREEPS:
             return state, _largest_first([*refusals, *(c.otherwise for c in candidates)])
-        state = following
+        state = _taken(state, following)
     return state, propose(state, goal)[1]
 
 
@@ -160,7 +170,7 @@ def unproven(state: State, goal: Goal) -> Iterator[State]:
     """The states after each of the first few candidates, whatever the profile says of them."""
     for candidate in propose(state, goal)[0][:_TRIED]:
         try:
-            yield apply(state, candidate, goal)
+            yield _taken(state, apply(state, candidate, goal))
         except PassError:
             _log.exception("left alone: %s", candidate.summary)
 
@@ -178,6 +188,12 @@ def propose(state: State, goal: Goal) -> tuple[list[Candidate], tuple[Refusal, .
     over = state.peak.temp_bytes - goal.temp_bytes
     candidates.sort(key=lambda c: _rank(c, over))
     return candidates, _largest_first(refusals)
+
+
+def anywhere(state: State, goal: Goal) -> Iterator[Candidate]:
+    """The first step of each pass that saves time wherever it is."""
+    for one in _enabled(goal):
+        yield from itertools.islice(one.cheapen(state.graph, goal), 1)
 
 
 def _largest_first(refusals: Iterable[Refusal]) -> tuple[Refusal, ...]:
@@ -286,7 +302,8 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
     return dataclasses.replace(
         start(module, goal),
         steps=(*state.steps, step),
-        summaries=(*state.summaries, f"{candidate.summary}: {_pass_of(step).describe(step)}"),
+        tried=dataclasses.replace(candidate, step=step),
+        decisions=state.decisions,
         first=state.first or candidate.otherwise,
         added_seconds=state.added_seconds + candidate.added_seconds,
         moved_seconds=state.moved_seconds + candidate.moved_seconds,
@@ -305,6 +322,22 @@ def take(module: ir.Module, step: Step, before: Iterable[Step]) -> None:
     except Exception as error:
         raise PassError(step.pass_name, str(error), tuple(s.pass_name for s in before)) from error
     attach_rules(module)
+
+
+def _taken(before: State, after: State) -> State:
+    """The state after a step that is taken and not only tried: with the decision, and what it brought."""
+    assert after.tried is not None
+    decision = Decision(
+        pass_name=after.tried.step.pass_name,
+        what=after.tried.summary,
+        how=_pass_of(after.tried.step).describe(after.tried.step),
+        location=after.tried.otherwise.location,
+        numerics=after.tried.numerics,
+        saved_bytes=before.peak.temp_bytes - after.peak.temp_bytes,
+        added_seconds=after.seconds - before.seconds,
+        added_flops=after.flops - before.flops,
+    )
+    return dataclasses.replace(after, decisions=(*before.decisions, decision))
 
 
 def _pass_of(step: Step) -> Pass:

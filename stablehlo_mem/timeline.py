@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect
+from collections.abc import Sequence
 from itertools import accumulate
 
 from stablehlo_mem.ir.graph import Path
@@ -75,14 +76,21 @@ class Timeline:
         self.slots.append(slot)
         return slot
 
-    def peak(self, outputs: list[tuple[int, int]]) -> Peak:
-        """The peak of what does not fit the buffers of `outputs`: (bytes, the tick from which it is in use) each."""
-        slots = _outside(self.slots, outputs)
+    def temporaries(self, outputs: list[tuple[int, int]]) -> list[Slot]:
+        """The slots that do not fit the buffers of `outputs`: (bytes, the tick from which it is in use) each."""
+        return _outside(self.slots, outputs)
+
+    def totals(self, slots: Sequence[Slot]) -> list[int]:
+        """The bytes of slots at each tick."""
         change = [0] * (len(self.moments) + 1)
         for slot in slots:
             change[slot.first] += slot.nbytes
             change[slot.last + 1] -= slot.nbytes
-        totals = list(accumulate(change))
+        return list(accumulate(change))
+
+    def peak(self, slots: list[Slot]) -> Peak:
+        """The peak of the temporaries."""
+        totals = self.totals(slots)
         tick = max(range(len(totals)), key=totals.__getitem__)
         if not totals[tick]:
             return Peak(0, (), max((op for path, op in self.moments if not path), default=0), ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import io
 import json
 import pathlib
@@ -17,6 +18,7 @@ import pytest
 import stablehlo_mem as shm
 from stablehlo_mem import __main__ as cli
 from stablehlo_mem.ir.bindings import module_bytes, parse_module
+from stablehlo_mem.progress import listening
 
 MIB = 2**20
 BUDGET = "2MiB"
@@ -223,3 +225,120 @@ def test_a_plan_over_budget_is_not_written(
     monkeypatch.setattr(shm, "plan", lambda *_, **__: dataclasses.replace(best, fits=False))
     assert cli.main(["optimize", str(source), "--budget", "1MiB", "-o", str(result)]) == 1
     assert not result.exists()
+
+
+def test_explain_offers_steps_as_text_data_and_page(
+    exported: jax.export.Exported, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, page = tmp_path / "program.mlir", tmp_path / "page.html"
+    source.write_bytes(encoded(exported, "text"))
+    assert cli.main(["explain", str(source), "--target", "cpu"]) == 0
+    text = capsys.readouterr().out
+    assert "Steps offered at this peak" in text
+    assert "[split-into-loops]" in text
+    command = ["explain", str(source), "--target", "cpu", "--budget", BUDGET, "--json", "--html", str(page)]
+    assert cli.main(command) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["goal_bytes"] < 2 * MIB
+    assert data["offers"]
+    assert "Steps offered at this peak" in page.read_text()
+
+
+def test_curve_lists_budgets_and_their_cost(
+    exported: jax.export.Exported, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "program.mlir"
+    source.write_bytes(encoded(exported, "text"))
+    assert cli.main(["curve", str(source), "--target", "tpu"]) == 0
+    assert "Memory against time" in capsys.readouterr().out
+    assert cli.main(["curve", str(source), "--target", "tpu", "--json"]) == 0
+    peaks = [point["peak_bytes"] for point in json.loads(capsys.readouterr().out)]
+    assert peaks == sorted(peaks, reverse=True)
+    assert len(peaks) > 1
+
+
+def test_targets_lists_what_is_known_and_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["targets"]) == 0
+    text = capsys.readouterr().out
+    assert {"cpu", "tpu:v5e", "cuda:h200"} <= set(text.split())
+    assert cli.main(["targets", "--json"]) == 0
+    listed = {one["chip"]["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert listed["cpu"]["attached"] >= 1
+    assert listed["cpu"]["compiles"]
+    assert listed["tpu:v5e"]["chip"]["tile"] == [8, 128]
+
+
+def test_a_target_whose_compiler_is_missing_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("stablehlo_mem.targets.known.is_installed", lambda _: False)
+    assert cli.main(["targets"]) == 0
+    assert "pip install stablehlo-mem[cuda]" in capsys.readouterr().out
+
+
+def test_optimize_writes_the_page_also_of_a_plan_over_budget(
+    exported: jax.export.Exported, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, page = tmp_path / "program.mlir", tmp_path / "page.html"
+    source.write_bytes(encoded(exported, "text"))
+    common = ["optimize", str(source), "--target", "cpu", "--html", str(page)]
+    assert cli.main([*common, "--budget", BUDGET]) == 0
+    assert "within the budget of 2 MiB" in page.read_text()
+    capsys.readouterr()
+    assert cli.main([*common, "--budget", FLOOR, "--json", "--max-compiles", "3"]) == 1
+    assert "OVER the budget" in page.read_text()
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["fits"] is False
+    assert "cannot be kept" in captured.err
+
+
+def test_planning_says_what_it_is_at(exported: jax.export.Exported) -> None:
+    said: list[str] = []
+    with listening(said.append):
+        assert shm.plan(exported, BUDGET, target="cpu").steps
+    assert said[0] == "compile 1, for cpu"
+    assert any(message.startswith("search for ") for message in said)
+    shm.plan(exported, 8 * MIB, target="cpu")
+    assert said.count("compile 1, for cpu") == 1
+
+
+def test_progress_is_for_terminals(
+    exported: jax.export.Exported,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = tmp_path / "program.mlir"
+    source.write_bytes(encoded(exported, "text"))
+    command = ["curve", str(source), "--target", "cpu", "--json"]
+    assert cli.main(command) == 0
+    quiet = capsys.readouterr()
+    assert quiet.err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert cli.main(command) == 0
+    watched = capsys.readouterr()
+    assert "search for" in watched.err
+    assert watched.out == quiet.out
+
+
+def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out.strip() == importlib.metadata.version("stablehlo-mem")
+
+
+def test_a_reader_who_stops_is_no_error(
+    exported: jax.export.Exported, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "program.mlir"
+    source.write_bytes(encoded(exported, "text"))
+    command = [sys.executable, "-m", "stablehlo_mem", "explain", str(source), "--target", "cpu", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        complaints = running.stderr.read()
+    assert b"Traceback" not in complaints
+    assert b"BrokenPipe" not in complaints
+    assert running.returncode == cli.EXIT_PIPE

@@ -9,12 +9,23 @@ import pytest
 
 from stablehlo_mem.ir.graph import OpId
 from stablehlo_mem.memory import LiveValue, Measured, MemoryProfile, Refused
-from stablehlo_mem.plan import Plan, Refusal, Step
-from stablehlo_mem.report import budget_error_text, format_bytes, plan_text, profile_text
+from stablehlo_mem.plan import Cost, Decision, Figures, Plan, Refusal, Step
+from stablehlo_mem.report import plan_text, profile_text
+from stablehlo_mem.wording import budget_error_text, format_bytes, format_flops, format_seconds
 
 MIB = 2**20
 SCORES = LiveValue("dot_general", "f32", (8, 8192, 8192), 2048 * MIB, "attention.py:12 (dot_general)")
 CHUNK = LiveValue("dot_general", "f32", (8, 64, 8192), 16 * MIB, "attention.py:12 (dot_general)")
+DECISION = Decision(
+    pass_name="split-into-loops",
+    what="split dot_general f32[8,8192,8192] along dimension 1",
+    how="1 loop of 128 steps, 64 of 8192 at a time",
+    location="attention.py:12 (dot_general)",
+    numerics="reassociate",
+    saved_bytes=4064 * MIB,
+    added_seconds=0.25,
+    added_flops=-1e9,
+)
 REFUSAL = Refusal(
     OpId("main", 7), "sort f32[8192,8192]", 256 * MIB, 1, "needs-whole-dimension", "sort needs all of it", "knn.py:3"
 )
@@ -46,7 +57,10 @@ def plan(**changes: object) -> Plan:
         before=profile(4096 * MIB, (SCORES, SCORES), measured(4100 * MIB)),
         after=profile(32 * MIB, (CHUNK, CHUNK), measured(33 * MIB)),
         steps=(Step("split-into-loops", "0123456789abcdef", {"chunk": 64, "sizes": (1, 2)}),),
-        summaries=("split 8192 queries into 128 steps of 64",),
+        summaries=(DECISION.summary,),
+        decisions=(DECISION,),
+        cost_before=Cost(1.0, 2e12),
+        cost_after=Cost(1.25, 1.999e12),
         refusals=(REFUSAL,),
         compiles=2,
         fits=True,
@@ -87,12 +101,57 @@ def test_plan_text_holds_peak_parts_decisions_values_and_effort() -> None:
     assert "before static" in text
     assert "before measured" in text
     assert "after measured" in text
-    assert "split 8192 queries into 128 steps of 64" in text
-    assert "dot_general f32[8,8192,8192]" in text
+    assert "2 × 2 GiB  dot_general f32[8,8192,8192]" in text
     assert "attention.py:12 (dot_general)" in text
     assert "sort needs all of it [needs-whole-dimension]" in text
     assert "knn.py:3" in text
     assert "2 compiles, 0.41 s of planning" in text
+
+
+def test_decisions_say_what_where_how_and_what_it_is_worth() -> None:
+    lines = [line.strip() for line in str(plan()).splitlines()]
+    first = lines.index("1. split dot_general f32[8,8192,8192] along dimension 1")
+    assert lines[first + 1 : first + 5] == [
+        "split-into-loops, reassociated: 1 loop of 128 steps, 64 of 8192 at a time",
+        "at attention.py:12 (dot_general)",
+        "estimated: peak -3.97 GiB, time +250 ms, arithmetic -1 GFLOP",
+        "Estimated time 1 s → 1.25 s (×1.25), arithmetic 2 TFLOP → 2 TFLOP (×1.00)",
+    ]
+
+
+def test_a_plan_without_decisions_shows_its_summaries() -> None:
+    assert DECISION.summary in " ".join(str(plan(decisions=())).split())
+
+
+def test_several_targets_have_a_table_of_their_own() -> None:
+    one = Figures("cpu", measured(4096 * MIB), measured(32 * MIB))
+    other = Figures("tpu:v5e", Refused("RESOURCE_EXHAUSTED", 19 * 2**30), measured(64 * MIB))
+    text = str(plan(figures=(one, other)))
+    assert "tpu:v5e  19 GiB (refused)  124 MiB" in text
+    assert "by each target's compiler" not in str(plan(figures=(one,)))
+
+
+def test_advice_is_given_where_the_budget_is_not_kept() -> None:
+    relaxed = dataclasses.replace(REFUSAL, code="needs-relaxed")
+    donated = profile(1 * MIB, (), dataclasses.replace(measured(1 * MIB), alias_bytes=0))
+    text = str(plan(fits=False, refusals=(relaxed, REFUSAL), after=donated))
+    assert 'Options(numerics="relaxed")' in text
+    assert "donate arguments: they and the outputs are 64 MiB" in text
+    assert "need a whole dimension" in text
+    assert "What may help" not in str(plan(refusals=(relaxed, REFUSAL)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (1.5, "1.5 s"), (0.0204, "20.4 ms"), (-3.1e-4, "-310 µs"), (0.9999, "1 s"), (125.4, "125 s")],
+)
+def test_format_seconds_reads_in_three_digits(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(("flops", "text"), [(12, "12 FLOP"), (1.1e12, "1.1 TFLOP"), (-2.5e6, "-2.5 MFLOP")])
+def test_format_flops_reads_in_three_digits(flops: float, text: str) -> None:
+    assert format_flops(flops) == text
 
 
 def test_plan_text_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +179,9 @@ def test_a_plan_with_nothing_to_do_says_so() -> None:
 
 
 def test_only_the_largest_rows_are_shown_and_the_rest_counted() -> None:
-    assert "… and 4 more" in plan_text(plan(refusals=(REFUSAL,) * 10))
+    different = tuple(dataclasses.replace(REFUSAL, dimension=i) for i in range(10))
+    assert "… and 4 more" in plan_text(plan(refusals=different))
+    assert plan_text(plan(refusals=(REFUSAL,) * 10)).count("sort needs all of it") == 1
 
 
 def test_profile_text_without_a_compiler_shows_the_estimate_alone() -> None:
@@ -146,3 +207,4 @@ def test_to_json_is_plain_data_without_the_programs() -> None:
     assert data["steps"][0]["params"] == {"chunk": 64, "sizes": [1, 2]}
     assert data["refusals"][0]["op"] == {"function": "main", "index": 7}
     assert not {"result", "exported", "bytecode"} & data.keys()
+    assert data["decisions"][0]["added_seconds"] == 0.25

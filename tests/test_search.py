@@ -45,7 +45,7 @@ def test_reaches_its_goal(module, chip, goal_bytes):
     assert state.peak.temp_bytes <= goal_bytes or refusals
     assert state.peak.temp_bytes < first.peak.temp_bytes
     assert state.peak == find_peak(entry_graph(state.module), goal.chip)
-    assert len(state.steps) == len(state.summaries)
+    assert len(state.steps) == len(state.decisions)
 
 
 def test_is_deterministic(module):

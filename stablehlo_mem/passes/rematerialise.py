@@ -206,7 +206,7 @@ def _proposed(
         saved_bytes=saved,
         added_seconds=seconds,
         numerics="exact",
-        summary=f"compute stack {what}{more} again where rows are read (exact" + (f"; {source})" if source else ")"),
+        summary=f"compute stack {what}{more} again where rows are read",
         otherwise=Refusal(
             found.name, f"stack {what}", sizes[largest], -1, "no-gain", "computing it again frees nothing", source
         ),

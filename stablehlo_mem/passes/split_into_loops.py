@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stablehlo_mem.axes import Axis, Obstacle, grow_axis
+from stablehlo_mem.axis_names import origin_of
 from stablehlo_mem.chunks import loop_cost
 from stablehlo_mem.cost import block_runs
 from stablehlo_mem.ir.bindings import ir
@@ -191,7 +192,7 @@ class _Proposals:
             added_seconds=size.added_seconds,
             moved_seconds=size.moved_seconds,
             numerics=numerics,
-            summary=self.summary(axis, numerics),
+            summary=self.summary(axis),
             otherwise=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),
             sizes=sizes,
         )
@@ -208,12 +209,9 @@ class _Proposals:
         wanted = min(self.peak.temp_bytes - self.goal.temp_bytes, spared - int(self.goal.share * self.goal.temp_bytes))
         return next((s for s in sizes if s.saved_bytes >= wanted), max(sizes, key=lambda s: s.saved_bytes))
 
-    def summary(self, axis: Axis, numerics: Numerics) -> str:
+    def summary(self, axis: Axis) -> str:
         value, dimension = axis.seed
-        source = self.source(value)
-        return f"split {self.describe(value)} along dimension {dimension} ({numerics}" + (
-            f"; {source})" if source else ")"
-        )
+        return f"split {self.describe(value)} along dimension {dimension}{origin_of(self.graph, value, dimension)}"
 
     def describe(self, value: int) -> str:
         data = self.graph.values[value]

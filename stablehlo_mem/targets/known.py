@@ -1,0 +1,51 @@
+"""The targets there are by name, and which of them can be compiled for here."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+
+from stablehlo_mem.targets.chips import CHIPS, Chip
+from stablehlo_mem.targets.devices import CUDA_PLUGINS, is_installed, local_devices
+from stablehlo_mem.targets.target import named_targets
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownTarget:
+    """A target by its name.
+
+    Attributes:
+        chip: what the static analyses know about it; its name is the target's.
+        attached: how many devices of this chip this machine has.
+        compiles: whether this machine can compile for it, attached or not.
+        missing: what to install where it cannot, "" where it can.
+    """
+
+    chip: Chip
+    attached: int
+    compiles: bool
+    missing: str
+
+
+def known_targets() -> tuple[KnownTarget, ...]:
+    """All of them, in the order of `CHIPS`; starts the devices that this machine has."""
+    compilers = {
+        "cpu": True,
+        "cuda": any(is_installed(plugin) for plugin in CUDA_PLUGINS),
+        "tpu": importlib.util.find_spec("libtpu") is not None,
+    }
+    attached: dict[str, int] = {}
+    for kind in compilers:
+        count = len(local_devices(kind))
+        if count:
+            chip = named_targets(kind)[0].chip
+            attached[chip.name] = count
+    return tuple(
+        KnownTarget(
+            chip=chip,
+            attached=attached.get(chip.name, 0),
+            compiles=compilers[chip.kind],
+            missing="" if compilers[chip.kind] else f"pip install stablehlo-mem[{chip.kind}]",
+        )
+        for chip in CHIPS.values()
+    )

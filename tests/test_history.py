@@ -1,0 +1,92 @@
+"""Memory over the program: the drawing agrees with the profile."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import stablehlo_mem as shm
+from stablehlo_mem.history import History
+from stablehlo_mem.module_profile import profile_module
+from stablehlo_mem.targets.chips import CHIPS
+from tests.support import program_of, spec
+
+
+def layers(x, w):
+    for _ in range(3):
+        x = jax.nn.softmax(x @ w, -1) @ w.T
+    return jax.lax.scan(lambda c, row: (jnp.tanh(c @ w[:64, :64] + row), c.sum()), x[:, :64], jnp.ones((5, 64)))
+
+
+def history_of(fun, *args, chip: str = "cpu") -> tuple[shm.MemoryProfile, History]:
+    profile = profile_module(program_of(fun, *args).module, CHIPS[chip])
+    assert profile.history is not None
+    return profile, profile.history
+
+
+ARGS = (jnp.ones((256, 128)), jnp.ones((128, 512)))
+
+
+@pytest.mark.parametrize("chip", ["cpu", "cuda:h200", "tpu:v5e"])
+def test_its_highest_point_is_the_peak(chip: str) -> None:
+    profile, history = history_of(layers, *ARGS, chip=chip)
+    assert max(history.temp_bytes) == profile.temp_bytes
+    assert history.fixed_bytes + profile.temp_bytes == profile.static_peak_bytes
+    point = history.temp_bytes.index(profile.temp_bytes)
+    alive = sorted(b.value.nbytes for b in history.buffers if b.begin <= point <= b.end)
+    named = sorted(live.nbytes for live in profile.live)
+    assert alive[-1] == named[-1]
+    assert history.ops[point] == profile.point.split(" ")[0]
+
+
+def test_buffers_never_add_up_to_more_than_is_alive() -> None:
+    _, history = history_of(layers, *ARGS)
+    for point, nbytes in enumerate(history.temp_bytes):
+        assert sum(b.value.nbytes for b in history.buffers if b.begin <= point <= b.end) <= nbytes
+
+
+def test_loops_have_their_steps_and_lines() -> None:
+    _, history = history_of(layers, *ARGS)
+    (loop,) = history.loops
+    assert (loop.steps, loop.depth) == (5, 0)
+    assert 0 < loop.begin < loop.end < len(history.ops)
+    assert "test_history.py" in loop.source
+
+
+def test_loops_in_loops_are_deeper() -> None:
+    def nested(x):
+        return jax.lax.fori_loop(0, 4, lambda _, a: jax.lax.fori_loop(0, 3, lambda _, b: jnp.sin(b) @ b, a), x)
+
+    _, history = history_of(nested, jnp.ones((64, 64)))
+    assert [loop.depth for loop in history.loops] == [0, 1]
+    outer, inner = history.loops
+    assert outer.begin <= inner.begin <= inner.end <= outer.end
+
+
+def test_a_long_program_keeps_its_peak_in_a_thousand_points() -> None:
+    def long(x):
+        y = x
+        for i in range(1500):
+            x = jnp.sort(x * i)
+        return x @ y
+
+    profile, history = history_of(long, jnp.ones((32, 32)))
+    assert len(history.ops) == len(history.temp_bytes) <= 1000
+    assert max(history.temp_bytes) == profile.temp_bytes
+    assert all(0 <= b.begin <= b.end < len(history.ops) for b in history.buffers)
+    for point, nbytes in enumerate(history.temp_bytes):
+        assert sum(b.value.nbytes for b in history.buffers if b.begin <= point <= b.end) <= nbytes
+
+
+def test_a_program_that_keeps_nothing_has_a_flat_history() -> None:
+    profile, history = history_of(lambda x: x + 1, jnp.ones(8))
+    assert profile.temp_bytes == 0
+    assert set(history.temp_bytes) == {0}
+    assert history.buffers == ()
+
+
+def test_a_profile_is_printed_as_a_page() -> None:
+    made = shm.profile(lambda x: jnp.sin(x) @ x, spec(64, 64), target="cpu")
+    assert "Memory of one execution" in str(made)
+    assert "measured" in str(made)
