@@ -12,16 +12,15 @@ from typing import Literal, get_args
 from jax.export import Exported
 
 from stablehlo_mem import cache
+from stablehlo_mem.checks import below_floor, check_options, verify
 from stablehlo_mem.cost import graph_seconds
-from stablehlo_mem.errors import BudgetError, InputError, PassError
+from stablehlo_mem.errors import BudgetError
 from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, module_bytes
-from stablehlo_mem.ir.graph import main_function
 from stablehlo_mem.memory import Measured, MemoryProfile, Origin, Refused
 from stablehlo_mem.module_profile import profile_graph
-from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.normalise import normalise, remove_rules
-from stablehlo_mem.plan import Cost, Figures, Goal, Numerics, Options, Plan, Refusal, Step
+from stablehlo_mem.plan import Cost, Figures, Goal, Options, Plan, Refusal, Step
 from stablehlo_mem.progress import tell
 from stablehlo_mem.search import State, cheapen, propose, search, start, unproven
 from stablehlo_mem.targets.chips import Chip
@@ -61,7 +60,7 @@ def keep_budget(program: Program, budget: Budget, targets: tuple[Target, ...], o
     """
     check_options(options)
     if isinstance(budget, int) and budget < program.floor_bytes:
-        raise _below_floor(program, budget)
+        raise below_floor(program, budget)
     planning = _Planning(program, budget, targets, options)
     path = cache.entry_path(program, budget, targets, options)
     kept = cache.read(path) if path is not None else None
@@ -341,7 +340,7 @@ class _Planning:
     def finished(self, plan: Plan, module: ir.Module) -> Plan:
         """A plan with its programs; where no step is taken, the very object that was given."""
         if self.options.verify:
-            _verify(self.program, module, plan.steps)
+            verify(self.program, module, plan.steps)
         unchanged = not plan.steps
         result = self.program.original if unchanged else emit(self.program, module, self.optimise_vjp)
         exported = self.program.exported if unchanged else (result if isinstance(result, Exported) else None)
@@ -370,33 +369,6 @@ class _Timer:
         self.planning.seconds += time.perf_counter() - self.begun
 
 
-def check_options(options: Options) -> None:
-    """Looks at options before anything is done with them.
-
-    Raises:
-        InputError: they cannot be followed.
-    """
-    known = [one.name for one in PASSES]
-    unknown = [name for name in options.passes or () if name not in known]
-    if unknown:
-        raise InputError(f"there is no pass named {', '.join(unknown)}: the passes are {', '.join(known)}")
-    if options.numerics not in get_args(Numerics):
-        raise InputError(f"numerics is one of {', '.join(get_args(Numerics))}, not {options.numerics!r}")
-    if options.max_compiles < 1:
-        raise InputError(f"max_compiles is at least 1, not {options.max_compiles}")
-    if options.tune:
-        raise InputError("tune=True is not supported yet: plans are not timed on the device")
-
-
-def _verify(program: Program, module: ir.Module, steps: tuple[Step, ...]) -> None:
-    """Raises a PassError unless a module is valid and has the program's signature."""
-    names = tuple(step.pass_name for step in steps)
-    if not module.operation.verify():
-        raise PassError("verify", "the optimised module is not valid", names)
-    if str(main_function(module).type) != str(program.main.type):
-        raise PassError("verify", "the signature of main changed", names)
-
-
 def _profile(attempt: _Attempt) -> MemoryProfile:
     static = profile_graph(attempt.state.graph, attempt.target.chip)
     return dataclasses.replace(static, measured=attempt.measured)
@@ -409,15 +381,3 @@ def _cost(state: State) -> Cost:
 def _figures(original: _Attempt, best: _Attempt) -> tuple[Figures, ...]:
     pairs = zip(original.everywhere, best.everywhere, strict=True)
     return tuple(Figures(target.name, before, after) for (target, before), (_, after) in pairs)
-
-
-def _below_floor(program: Program, budget: int) -> BudgetError:
-    floor = program.floor_bytes
-    return BudgetError(
-        f"the budget of {format_bytes(budget)} is below the arguments and outputs alone "
-        f"({format_bytes(floor)} with donation counted once); no plan can change that",
-        budget_bytes=budget,
-        needed_bytes=floor,
-        reached_bytes=floor,
-        best=None,
-    )

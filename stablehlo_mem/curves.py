@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from stablehlo_mem.budget import check_options
+from stablehlo_mem.checks import check_options
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ingest import Program, ingest
 from stablehlo_mem.ir.bindings import clone_module

@@ -8,7 +8,7 @@ import os
 import pathlib
 from typing import Literal
 
-from stablehlo_mem.budget import check_options
+from stablehlo_mem.checks import check_options
 from stablehlo_mem.ingest import Program
 from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.memory import MemoryProfile, Origin
