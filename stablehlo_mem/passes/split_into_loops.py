@@ -22,7 +22,7 @@ from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, op_ids
 from stablehlo_mem.loops import emit_loops
 from stablehlo_mem.memory import Path, Peak
-from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step
+from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step, allows
 from stablehlo_mem.regions import Region, form_region
 from stablehlo_mem.rules import ROWS
 
@@ -49,6 +49,7 @@ class Split:
         chunk: elements of the axis in one step.
         elements: of the axis, for people.
         loops: number of them, for people.
+        streaming: reductions run in the loop of those they depend on, where they can.
     """
 
     path: Path
@@ -58,6 +59,7 @@ class Split:
     chunk: int
     elements: int = 0
     loops: int = 0
+    streaming: bool = False
 
 
 class SplitIntoLoops:
@@ -83,6 +85,7 @@ class SplitIntoLoops:
         """What a step's loops look like."""
         one = decode(step)
         loops = "1 loop" if one.loops == 1 else f"{one.loops} loops"
+        loops += ", streaming," if one.streaming else ""
         return f"{loops} of {-(-one.elements // one.chunk)} steps, {one.chunk} of {one.elements} at a time"
 
     def tighten(self, step: Step, factor: float) -> Step | None:
@@ -102,7 +105,7 @@ def split(module: ir.Module, decision: Split) -> None:
     """
     graph = nested_graph(entry_graph(module), decision.path)
     axis = grow_axis(graph, RuleBook(graph), (decision.value, decision.dimension), decision.big_bytes)
-    region = form_region(graph, axis)
+    region = form_region(graph, axis, streaming=decision.streaming)
     if region is None:
         raise ValueError(f"nothing to split: {decision}")
     with module.context:
@@ -149,7 +152,7 @@ class _Proposals:
         key = (region.owned, axis.n, axis.nodes)
         if key not in self.seen:
             self.seen.add(key)
-            yield from self.candidate(axis, region)
+            yield from self.candidates(axis, region)
 
     def too_long(self, axis: Axis) -> bool:
         """Loops count and index in i32."""
@@ -168,14 +171,23 @@ class _Proposals:
             spared += self.peak.temp_bytes - sum(live.nbytes for live in self.peak.live)
         return spared
 
-    def candidate(self, axis: Axis, region: Region) -> Iterator[Candidate]:
+    def candidates(self, axis: Axis, region: Region) -> Iterator[Candidate]:
+        """One loop a phase, or fewer that stream: the faster of those allowed."""
+        forms = [region]
+        if region.phases > 1 and allows(self.goal.options, "reassociate"):
+            streaming = form_region(self.graph, axis, streaming=True)
+            forms += [streaming] if streaming and streaming.streams.terms else []
+        found = [c for c in (self.candidate(axis, form) for form in forms) if c is not None]
+        if found:
+            yield min(found, key=lambda c: c.added_seconds)
+
+    def candidate(self, axis: Axis, region: Region) -> Candidate | None:
         spared = self.spared_bytes(region)
         if not spared:
-            return
+            return None
         cost = loop_cost(self.graph, region, self.goal.chip, spared)
         chunk = self.chunk(axis, region, cost)
-        regroups = any(item.accumulated and _regroups(self.graph, item.node.op) for item in region.leaving)
-        numerics: Numerics = "reassociate" if regroups else "exact"
+        numerics: Numerics = "reassociate" if regroups(self.graph, region) else "exact"
         params = Split(
             path=self.path,
             value=axis.seed[0],
@@ -184,8 +196,9 @@ class _Proposals:
             chunk=chunk,
             elements=axis.n,
             loops=region.phases,
+            streaming=bool(region.streams.terms),
         )
-        yield Candidate(
+        return Candidate(
             step=Step(SplitIntoLoops.name, "", dataclasses.asdict(params)),
             saved_bytes=int(spared * (1 - chunk / axis.n)) - self.kept_bytes(region),
             added_seconds=self.runs * cost.seconds(chunk),
@@ -258,6 +271,8 @@ def _runs(graph: Graph, path: Path) -> int:
     return runs
 
 
-def _regroups(graph: Graph, op: int) -> bool:
-    reduction = ROWS[graph.ops[op].name].reduction
-    return reduction is not None and reduction.regroups(graph.handles[op])
+def regroups(graph: Graph, region: Region) -> bool:
+    """Whether the loops make float sums in another grouping."""
+    reducing = (item.node.op for item in region.leaving if item.accumulated)
+    rows = ((ROWS[graph.ops[op].name].reduction, graph.handles[op]) for op in reducing)
+    return bool(region.streams.terms) or any(row is not None and row.regroups(op) for row, op in rows)
