@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
 from stablehlo_mem.maxima import Dims, Levels, Maxima, Running, converts_floats
 from stablehlo_mem.recognise import filling
 from stablehlo_mem.rules import rule_of
@@ -152,7 +152,10 @@ class Forms:
         return None if moved is None else Form(spread=(whole, moved))
 
     def shifted(self, op: Op, operands: list[Form]) -> Form | None:
-        """What keeps sums with a whole value: views, conversions and picking elements; more may be added to them."""
+        """What keeps sums with a whole value: views, widening and picking elements; more may be added to them.
+
+        Narrowed first and summed then they would lose what cancels.
+        """
         if op.name in ("stablehlo.add", "stablehlo.subtract"):
             first, second = operands
             if second.terms and (first.terms or op.name == "stablehlo.subtract"):
@@ -160,9 +163,13 @@ class Forms:
             return Form(terms=tuple(dataclasses.replace(t, running=None) for t in first.terms or second.terms))
         if not operands[0].terms or any(form.terms for form in operands[1:]):
             return None
-        if op.name not in (*_VIEWS, "stablehlo.gather") and not converts_floats(self.graph, op):
+        if op.name not in (*_VIEWS, "stablehlo.gather") and not self._widens(op):
             return None
         return self._moved_terms(op, 0, operands[0].terms)
+
+    def _widens(self, op: Op) -> bool:
+        before, after = (dtype_bytes(self.graph.values[v].dtype) for v in (op.inputs[0], op.results[0]))
+        return converts_floats(self.graph, op) and before <= after
 
     def scaled(self, op: Op, operands: list[Form]) -> Form | None:
         """What is linear in operands of the same terms has these terms; of several such groups it has all."""
