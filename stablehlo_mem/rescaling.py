@@ -29,10 +29,10 @@ def rescaled(value: Any, term: Term, factor: Any) -> Any:
 
 def finished(value: Any, term: Term, whole: Any) -> Any:
     """An accumulated value after the last step, with a term done to it; one that ran is done but where it is -∞."""
-    whole = build.convert(whole, value.type.element_type)
     if term.scales_down:
         assert term.running is not None
         return value if term.running.finite else _without_lowest(value, term, whole)
+    whole = build.convert(whole, value.type.element_type)
     if term.exponential:
         signed = stablehlo.negate(whole) if term.op == "subtract" else whole
         return stablehlo.multiply(value, spread(stablehlo.exponential(signed), term.dims, value.type))
