@@ -11,6 +11,7 @@ import pytest
 import stablehlo_mem as shm
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.memory import find_peak
+from stablehlo_mem.passes.normalise import attach_rules
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops, decode, split
 from stablehlo_mem.plan import Candidate, Goal, Options
 from stablehlo_mem.targets.chips import CHIPS
@@ -313,3 +314,19 @@ def test_steps_that_stream_apply_again():
     assert dataclasses.replace(decision, streaming=False) != decision
     split(module, decision)
     assert text(module).count("stablehlo.while") == 1
+
+
+def test_streaming_in_the_body_of_a_loop():
+    """A few queries a step, and in each step a few keys at a time."""
+    args = qkv()
+    program = program_of(attention, *args)
+    module = normal(program)
+    rows = next(p for p in possible_splits(module, (11 * 13 * 2,)) if p.axis.n == 11)
+    module = apply_split(module, rows, 4)
+    attach_rules(module)
+    found = possible_splits(module, (4 * 13 * 2,), streaming=True)
+    (columns,) = [p for p in found if p.path and p.streams and p.axis.n == 13]
+    module = apply_split(module, columns, 5)
+    assert text(module).count("stablehlo.while") == 2
+    (new,), (old,), (exact,) = run(program, module, *args), run(program, None, *args), in_f64(attention, *args)
+    assert yardstick(new, old, exact) is None
