@@ -125,7 +125,7 @@ def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> Lo
     runs = [node.op for phase in range(region.phases) for node in region.needed(graph, phase)]
     seconds = {op: op_seconds(graph, op, chip) for op in set(runs) | region.owned}
     recomputed = sum(seconds[op] for op in runs) - sum(seconds[op] for op in region.owned)
-    moved = _whole_bytes(graph, region) + 3 * _accumulated_bytes(graph, region)
+    moved = _whole_bytes(graph, region) + 3 * _accumulated_bytes(graph, region) + _rescaled_bytes(graph, region)
     bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
     steps_inside = sum(overhead_seconds(graph, graph.ops[op], chip) for op in runs)
     step = chip.step_seconds * region.phases + steps_inside + moved / bandwidth
@@ -172,3 +172,8 @@ def _whole_bytes(graph: Graph, region: Region) -> int:
 
 def _accumulated_bytes(graph: Graph, region: Region) -> int:
     return sum(graph.values[item.value].nbytes for item in region.leaving if item.accumulated)
+
+
+def _rescaled_bytes(graph: Graph, region: Region) -> int:
+    """Bytes of accumulators that are scaled down as a maximum grows: one more time read and written in part."""
+    return sum(graph.values[v].nbytes for v, terms in region.streams.terms.items() if any(t.scales_down for t in terms))

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from stablehlo_mem.forms import Term
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.maxima import Running
 from stablehlo_mem.regions import Leaving, Region
+from stablehlo_mem.rescaling import at_least_finite, finished, rescaled, rescaling
 from stablehlo_mem.rules import ROWS
 from stablehlo_mem.rules.on_chunk import OnChunk
 from stablehlo_mem.rules.row import Chunk, Reduction
@@ -40,6 +43,7 @@ class _Rewrite:
         self.graph, self.region, self.chunk = graph, region, chunk
         self.values = list(graph.mlir_values)
         self.shown: set[int] = set()
+        self.moved: set[int] = set()
         self.outside: dict[int, list[int]] = {}
         for op in sorted(region.placement):
             self.outside.setdefault(region.placement[op], []).append(op)
@@ -51,7 +55,7 @@ class _Rewrite:
         for phase in range(self.region.phases):
             self.move_outside_ops(phase, anchor)
             with build.building(anchor, location):
-                self.emit_loop(phase)
+                self.emit_loop(phase, anchor)
         self.move_outside_ops(self.region.phases, anchor)
         for op in reversed(owned):
             self.erase(self.graph.handles[op])
@@ -67,9 +71,20 @@ class _Rewrite:
 
     def move_outside_ops(self, before_loop: int, anchor: Any) -> None:
         for op in self.outside.get(before_loop, ()):
-            self.graph.handles[op].move_before(anchor)
+            if op not in self.moved:
+                self.graph.handles[op].move_before(anchor)
 
-    def emit_loop(self, phase: int) -> None:
+    def bring(self, value: int, phase: int, anchor: Any) -> None:
+        """Moves the ops outside that a value is made of, after a loop, before the anchor."""
+        op = self.graph.values[value].producer
+        if self.region.placement.get(op, -1) <= phase or op in self.moved:
+            return
+        for operand in self.graph.ops[op].inputs:
+            self.bring(operand, phase, anchor)
+        self.moved.add(op)
+        self.graph.handles[op].move_before(anchor)
+
+    def emit_loop(self, phase: int, anchor: Any) -> None:
         leaving = [item for item in self.region.leaving if item.phase == phase]
         carries = [_Carry(self, node, items) for node, items in _by_carry(leaving)]
         initial = [value for carry in carries for value in carry.initial()]
@@ -77,6 +92,8 @@ class _Rewrite:
         body = lambda step, values: _Body(self, phase, step).run(carries, values)  # noqa: E731
         results = iter(build.while_loop(steps, initial, body))
         for carry in carries:
+            for term in carry.terms:
+                self.bring(term.whole, phase, anchor)
             carry.finish([next(results) for _ in range(carry.count)])
 
 
@@ -99,6 +116,7 @@ class _Carry:
         self.partial = node.partial if items[0].accumulated else ()
         self.mixed = 0 < len(self.partial) < len(self.op.results)
         self.count = len(self.partial) or 1
+        self.terms = rewrite.region.streams.terms.get(items[0].value, ())
 
     def initial(self) -> list[Any]:
         if not self.partial:
@@ -110,10 +128,11 @@ class _Carry:
         return _reduction(self.op).initial(self.op, operands)
 
     def next(self, body: _Body, carries: Sequence[Any]) -> list[Any]:
-        results, position = body.results[self.node], self.position
+        results, position = body.results[self.node, False], self.position
         if self.partial:
             # What a row emits need not be its op's results (a scatter's updates): all of it, but for mixed results.
             partials = [results[i] for i in self.partial] if self.mixed else results
+            carries = [body.scaled_down(carry, self.terms) for carry in carries]
             return _reduction(self.op).combine(self.op, carries, partials)
         dimension = self.node.result_dims[position]
         if dimension is None:
@@ -126,35 +145,89 @@ class _Carry:
         for item in self.items:
             old = self.rewrite.graph.mlir_values[item.value]
             final = finals[self.partial.index(self.rewrite.graph.values[item.value].result) if self.partial else 0]
+            for term in self.terms:
+                final = finished(final, term, self.rewrite.values[term.whole])
             new = build.convert(final, old.type.element_type)
             old.replace_all_uses_with(new)
             self.rewrite.values[item.value] = new
 
 
 class _Body(OnChunk):
-    """One step of a loop: the region's nodes on one chunk, each once, in program order."""
+    """One step of a loop: the region's nodes on one chunk, each once in each version, in program order."""
 
     def __init__(self, rewrite: _Rewrite, phase: int, step: Any):
         n = rewrite.region.axis.n
         super().__init__(ROWS, rewrite.graph, n, _chunk(step, n, rewrite.chunk))
         self.rewrite, self.phase = rewrite, phase
-        self.results: dict[Node, list[Any]] = {}
+        self.results: dict[tuple[Node, bool], list[Any]] = {}
         self.slices: dict[tuple[int, int], Any] = {}
         self.made: dict[int, Any] = {}
+        self.running = False
+        self.maxima: dict[int, tuple[Any, Any]] = {}
+        self.followed: dict[int, tuple[Any, Any]] = {}
+        self.factors: dict[int, Any] = {}
 
     def run(self, carries: Sequence[_Carry], values: list[Any]) -> list[Any]:
         """The next values of the carries."""
-        for node in self.rewrite.region.needed(self.graph, self.phase):
+        streams = self.rewrite.region.streams
+        pivots = {running.pivot for (loop, _), running in streams.running.items() if loop == self.phase}
+        old = dict(zip(carries, _parts(values, [carry.count for carry in carries]), strict=True))
+        new: dict[_Carry, list[Any]] = {}
+        early = {carry.node: carry for carry in carries if carry.items[0].value in pivots}
+        for node, running in self.rewrite.region.runs(self.graph, self.phase):
             with self.graph.handles[node.op].location:
-                self.results[node] = self.emit(node)
-        following: list[Any] = []
+                self.results[node, running] = self.emit_version(node, running)
+                if node in early:
+                    carry = early[node]
+                    new[carry] = carry.next(self, old[carry])
+                    self.maxima[carry.items[0].value] = old[carry][0], new[carry][0]
         for carry in carries:
-            with carry.op.location:
-                following += carry.next(self, values[len(following) : len(following) + carry.count])
-        return following
+            if carry not in new:
+                with carry.op.location:
+                    new[carry] = carry.next(self, old[carry])
+        return [value for carry in carries for value in new[carry]]
+
+    def emit_version(self, node: Node, running: bool) -> list[Any]:
+        """The results of a node, those of its operand where it brings in a term that is left out."""
+        op = self.graph.ops[node.op]
+        positions, self.running = self.rewrite.region.streams.reads(op, self.phase, node, running)
+        if len(positions) == len(op.inputs):
+            return self.emit(node)
+        return [self.input(node, position, op.inputs[position]) for position in positions]
+
+    def scaled_down(self, carry: Any, terms: Sequence[Term]) -> Any:
+        """What was accumulated with the maxima before, as if with those of now."""
+        for term in terms:
+            if term.running is not None and term.scales_down:
+                if term.whole not in self.factors:
+                    self.factors[term.whole] = rescaling(*self.follow(term.whole, term.running))
+                carry = rescaled(carry, term, self.factors[term.whole])
+        return carry
+
+    def follow(self, whole: int, running: Running) -> tuple[Any, Any]:
+        """A whole value as the maximum before this chunk makes it, and as the maximum so far does."""
+        if whole not in self.followed:
+            before, after = (self.followed_by(whole, running, m) for m in self.maxima[running.pivot])
+            self.followed[whole] = before, after
+        return self.followed[whole]
+
+    def followed_by(self, whole: int, running: Running, maximum: Any) -> Any:
+        """A whole value made of a maximum, never -∞: exp(-∞ - (-∞)) is no number."""
+        values = {running.pivot: maximum}
+        for index in running.chain:
+            op = self.graph.ops[index]
+            self.rewrite.shown.add(index)
+            operands = [values[v] if v in values else self.whole(v) for v in op.operands]
+            shapes = [self.graph.values[v].shape for v in op.results]
+            results = build.clone_with(self.graph.handles[index], operands, shapes)
+            values.update(zip(op.results, results, strict=True))
+        return values[whole] if running.finite else at_least_finite(values[whole])
 
     def whole(self, value: int) -> Any:
         """A whole value; what only shows another one is made in the step: before the loop it would be a copy."""
+        running = self.rewrite.region.streams.running.get((self.phase, value))
+        if running is not None:
+            return self.follow(value, running)[1]
         op = self.graph.producer(value)
         if op is None or op.index in self.rewrite.region.owned or not self.shows(op):
             return self.rewrite.values[value]
@@ -174,10 +247,17 @@ class _Body(OnChunk):
         """What a node of the loop made, or a slice of the value."""
         source = self.rewrite.region.source((value, dimension), self.phase)
         if source is not None:
-            return self.results[source][self.graph.values[value].result]
+            version = self.rewrite.region.streams.version(self.phase, source, self.running)
+            return self.results[source, version][self.graph.values[value].result]
         if (value, dimension) not in self.slices:
             self.slices[value, dimension] = self.slice(self.rewrite.values[value], dimension)
         return self.slices[value, dimension]
+
+
+def _parts(values: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
+    """Values in groups of so many each."""
+    rest = iter(values)
+    return [[next(rest) for _ in range(count)] for count in counts]
 
 
 def _chunk(step: Any, n: int, size: int) -> Chunk:

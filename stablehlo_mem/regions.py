@@ -8,8 +8,10 @@ from collections.abc import Mapping
 
 from stablehlo_mem.axes import Axis, Use
 from stablehlo_mem.ir.graph import Graph, Op, has_effect, producers_of
+from stablehlo_mem.maxima import Levels
 from stablehlo_mem.rules import ROWS
 from stablehlo_mem.rules.rule import Node
+from stablehlo_mem.streaming import NO_STREAMS, StreamFinder, Streams
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Region:
         producers: as in `Axis`, without the producers that stay outside.
         owned: ops that only run inside the loops.
         placement: for each op outside in the window of owned ops, before which loop it must run.
+        streams: which reductions run in a loop before what they depend on is finished.
     """
 
     axis: Axis
@@ -42,6 +45,7 @@ class Region:
     producers: Mapping[Use, Node | None]
     owned: frozenset[int]
     placement: Mapping[int, int]
+    streams: Streams = NO_STREAMS
 
     def needed(self, graph: Graph, phase: int) -> tuple[Node, ...]:
         """The nodes loop `phase` runs, in program order."""
@@ -58,8 +62,18 @@ class Region:
     def _needed(self) -> list[tuple[Node, ...]]:
         return []
 
+    def runs(self, graph: Graph, phase: int) -> tuple[tuple[Node, bool], ...]:
+        """The same, and of what depends on maxima over the axis whether the version with those so far is meant."""
+        if not self.streams.terms:
+            return tuple((node, False) for node in self.needed(graph, phase))
+        return _runs(graph, self, phase)
+
     def loops_of(self, graph: Graph) -> Mapping[Node, int]:
         """The nodes that run, each with the loops that run it: bit p is set for loop p."""
+        if not self._loops and self.streams.terms:
+            for phase in range(self.phases):
+                for node, _ in self.runs(graph, phase):
+                    self._loops[node] = self._loops.get(node, 0) | 1 << phase
         if not self._loops:
             for item in self.leaving:
                 self._loops[item.node] = self._loops.get(item.node, 0) | 1 << item.phase
@@ -88,14 +102,36 @@ class Region:
         return frozenset(item.value for item in self.leaving)
 
 
+def _runs(graph: Graph, region: Region, phase: int) -> tuple[tuple[Node, bool], ...]:
+    found: set[tuple[Node, bool]] = set()
+    pending = [(leaving.node, False) for leaving in region.leaving if leaving.phase == phase]
+    while pending:
+        run = node, running = pending.pop()
+        if run in found:
+            continue
+        found.add(run)
+        op = graph.ops[node.op]
+        positions, running = region.streams.reads(op, phase, node, running)
+        for position in positions:
+            dimension = node.operand_dims[position]
+            source = None if dimension is None else region.source((op.inputs[position], dimension), phase)
+            if source is not None:
+                pending.append((source, region.streams.version(phase, source, running)))
+    return tuple(sorted(found, key=lambda run: (run[0].op, run[0].factor, run[1])))
+
+
 def operand_uses(graph: Graph, node: Node) -> list[Use]:
     """The uses along the axis that a node makes of its operands."""
     inputs = graph.ops[node.op].inputs
     return [(v, d) for v, d in zip(inputs, node.operand_dims, strict=True) if d is not None]
 
 
-def form_region(graph: Graph, axis: Axis) -> Region | None:
-    """The loops of an axis, None if no value would be spared."""
+def form_region(graph: Graph, axis: Axis, *, streaming: bool = False) -> Region | None:
+    """The loops of an axis, None if no value would be spared.
+
+    Args:
+        streaming: reductions run in the loop of earlier ones they depend on, where they can.
+    """
     primary: dict[int, Node] = {}
     for node in axis.nodes:
         primary.setdefault(node.op, node)
@@ -104,22 +140,12 @@ def form_region(graph: Graph, axis: Axis) -> Region | None:
     leaving = {v: primary[op] for op in sorted(owned) for v in graph.ops[op].results if v in whole}
     if axis.seed[0] in leaving or graph.values[axis.seed[0]].producer not in owned:
         return None
-    phases = _Phases(graph, producers, owned, leaving)
+    phases = _Phases(graph, producers, owned, leaving, streaming=streaming)
     phases.run()
-    _store_small(graph, axis, phases, primary)
-    left = [
-        Leaving(v, n, phases.phase_of[n], graph.values[v].result in n.partial)
-        for v, n in phases.leaving.items()
-        if n in phases.phase_of
-    ]
-    count = max((item.phase for item in left), default=-1) + 1
-    if not count:
-        return None
-    left.sort(key=lambda item: (item.phase, item.value))
-    placement = _placement(graph, owned, phases, count)
-    if placement is None:
-        return None
-    return Region(axis, tuple(left), count, phases.phase_of, producers, frozenset(owned), placement)
+    phases.leaving |= _small_to_store(graph, phases.region(axis), primary)
+    region = phases.region(axis)
+    placement = _placement(graph, phases, region) if region.phases else None
+    return None if placement is None else dataclasses.replace(region, placement=placement)
 
 
 def _settle(graph: Graph, axis: Axis, primary: Mapping[int, Node]) -> tuple[set[int], set[int]]:
@@ -184,11 +210,21 @@ class _Phases:
     The level of a value is the number of loops that must have finished before it is there; `above` has those over 0.
     """
 
-    def __init__(self, graph: Graph, producers: Mapping[Use, Node | None], owned: set[int], leaving: dict[int, Node]):
+    def __init__(
+        self,
+        graph: Graph,
+        producers: Mapping[Use, Node | None],
+        owned: set[int],
+        leaving: dict[int, Node],
+        *,
+        streaming: bool,
+    ):
         self.graph, self.producers, self.owned, self.leaving = graph, producers, owned, leaving
         self.phase_of: dict[Node, int] = {}
         self.level: dict[int, int] = {}
         self.above: dict[int, int] = {}
+        levels = Levels(self.level_of, lambda *use: producers.get(use), leaving.get, self.phase_of)
+        self.finder = StreamFinder(graph, levels) if streaming else None
         self.nodes: dict[int, list[Node]] = {}
         for node in dict.fromkeys(n for n in (*producers.values(), *leaving.values()) if n):
             self.nodes.setdefault(node.op, []).append(node)
@@ -196,13 +232,31 @@ class _Phases:
     def run(self) -> None:
         for op in self.graph.ops:
             for node in self.nodes.get(op.index, ()):
-                self.phase_of[node] = self.phase(node)
+                self.phase_of[node] = self.first_phase(node)
             level = self.level[op.index] = max([self.above.get(v, 0) for v in op.inputs], default=0)
             for value in op.results:
                 if value in self.leaving:
                     self.above[value] = self.phase_of[self.leaving[value]] + 1
                 elif level:
                     self.above[value] = level
+
+    def region(self, axis: Axis) -> Region:
+        """The loops so far, nothing placed yet."""
+        left = [
+            Leaving(v, n, self.phase_of[n], self.graph.values[v].result in n.partial)
+            for v, n in self.leaving.items()
+            if n in self.phase_of
+        ]
+        left.sort(key=lambda item: (item.phase, item.value))
+        count = max((item.phase for item in left), default=-1) + 1
+        streams = self.finder.streams() if self.finder else NO_STREAMS
+        return Region(axis, tuple(left), count, self.phase_of, self.producers, frozenset(self.owned), {}, streams)
+
+    def first_phase(self, node: Node) -> int:
+        """The loop in which a node runs first, an earlier one than what it depends on where that streams."""
+        phase = self.phase(node)
+        earlier = self.finder.earlier(node, phase) if self.finder else None
+        return phase if earlier is None else earlier
 
     def phase(self, node: Node) -> int:
         op = self.graph.ops[node.op]
@@ -212,31 +266,37 @@ class _Phases:
             phase = max(phase, self.phase_of[source] if source else self.above.get(value, 0))
         return phase
 
+    def level_of(self, value: int) -> int:
+        return self.phase_of[self.leaving[value]] + 1 if value in self.leaving else self.above.get(value, 0)
 
-def _store_small(graph: Graph, axis: Axis, phases: _Phases, primary: Mapping[int, Node]) -> None:
+
+def _small_to_store(graph: Graph, region: Region, primary: Mapping[int, Node]) -> dict[int, Node]:
     """Small values that a later phase needs are kept, not recomputed: they join what leaves the loops."""
-    for node in list(phases.phase_of):
+    runs = ((node, phase) for phase in range(region.phases) for node in region.needed(graph, phase))
+    # A loop that does not wait for what a node depends on needs nothing kept for it.
+    waiting = {node for node, phase in runs if phase >= region.phase_of[node]}
+    found: dict[int, Node] = {}
+    left = {item.value for item in region.leaving}
+    for node in (node for node in region.phase_of if node in waiting):
         for use in operand_uses(graph, node):
-            source = phases.producers.get(use)
-            if source is None or phases.phase_of[source] >= phases.phase_of[node]:
+            source = region.producers.get(use)
+            if source is None or region.phase_of[source] >= region.phase_of[node] or use[0] in left:
                 continue
-            small = graph.values[use[0]].nbytes < axis.big_bytes
+            small = graph.values[use[0]].nbytes < region.axis.big_bytes
             if small and not _is_free(graph, graph.ops[source.op]) and source == primary[source.op]:
-                phases.leaving.setdefault(use[0], source)
+                found.setdefault(use[0], source)
+    return found
 
 
-def _placement(graph: Graph, owned: set[int], phases: _Phases, count: int) -> dict[int, int] | None:
+def _placement(graph: Graph, phases: _Phases, region: Region) -> dict[int, int] | None:
     """For each op outside, between the first and the last owned one: the loop before which it runs, as late as can be.
 
     Ops with side effects keep their order; None if they cannot.
     """
-    first_use: dict[int, int] = {}
-    for node, phase in phases.phase_of.items():
-        op = graph.ops[node.op]
-        for value in op.inputs:
-            first_use[value] = min(first_use.get(value, count), phase)
+    first_use = _first_uses(graph, phases, region)
     placement: dict[int, int] = {}
-    next_effect = count
+    next_effect = count = region.phases
+    owned = region.owned
     for index in range(max(owned), min(owned) - 1, -1):
         if index in owned:
             continue
@@ -249,3 +309,24 @@ def _placement(graph: Graph, owned: set[int], phases: _Phases, count: int) -> di
         if placement[index] < phases.level[index]:
             return None
     return placement
+
+
+def _first_uses(graph: Graph, phases: _Phases, region: Region) -> dict[int, int]:
+    """The first loop that needs each value.
+
+    What is not finished when a loop begins is made in it or after it, of what the loop leaves and of other values.
+    """
+    first_use: dict[int, int] = {}
+    for phase in range(region.phases):
+        pending = [v for node in region.needed(graph, phase) for v in graph.ops[node.op].inputs]
+        seen: set[int] = set()
+        while pending:
+            value = pending.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if phases.level_of(value) <= phase:
+                first_use.setdefault(value, phase)
+            elif value not in phases.leaving:
+                pending += graph.ops[graph.values[value].producer].inputs
+    return first_use

@@ -16,11 +16,10 @@ from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.passes.normalise import attach_rules, normalise, remove_rules
 from stablehlo_mem.passes.rematerialise import Rematerialise
-from stablehlo_mem.passes.split_into_loops import Split, split
+from stablehlo_mem.passes.split_into_loops import Split, regroups, split
 from stablehlo_mem.plan import Step
 from stablehlo_mem.regions import Region, form_region
 from stablehlo_mem.rewriting import Match, RewritingPass, block_paths
-from stablehlo_mem.rules import ROWS
 from stablehlo_mem.rules.rule import Blocked
 from stablehlo_mem.segments import Backward, find_backward
 from stablehlo_mem.stacks import Scan, find_readers, find_scan, stored
@@ -144,7 +143,8 @@ class Possible:
 
     def decision(self, chunk: int) -> Split:
         value, dimension = self.axis.seed
-        return Split(path=self.path, value=value, dimension=dimension, big_bytes=self.axis.big_bytes, chunk=chunk)
+        seed = Split(path=self.path, value=value, dimension=dimension, big_bytes=self.axis.big_bytes, chunk=chunk)
+        return dataclasses.replace(seed, streaming=self.streams)
 
     @property
     def reducing(self) -> bool:
@@ -153,9 +153,11 @@ class Possible:
     @property
     def regroups(self) -> bool:
         """Whether float sums come out of the loops in another grouping."""
-        reducing = (item.node.op for item in self.region.leaving if item.accumulated)
-        rows = ((ROWS[self.graph.ops[op].name].reduction, self.graph.handles[op]) for op in reducing)
-        return any(reduction is not None and reduction.regroups(op) for reduction, op in rows)
+        return regroups(self.graph, self.region)
+
+    @property
+    def streams(self) -> bool:
+        return bool(self.region.streams.terms)
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -168,7 +170,8 @@ class Possible:
         shape = self.graph.values[value].shape
         producer = self.graph.producer(value)
         name = producer.name if producer else "argument"
-        return f"{self.path}{name}{list(shape)} along {dimension} ({self.axis.n}), {self.region.phases} loops"
+        loops = f"{self.region.phases} loops" + ", streaming" * self.streams
+        return f"{self.path}{name}{list(shape)} along {dimension} ({self.axis.n}), {loops}"
 
 
 def blocks(graph: Graph, path: Path = ()) -> Iterator[Path]:
@@ -180,8 +183,8 @@ def blocks(graph: Graph, path: Path = ()) -> Iterator[Path]:
                 yield from blocks(block, (*path, (op.index, i)))
 
 
-def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,)) -> list[Possible]:
-    """Every different split, from every value and dimension, of a module in normal form."""
+def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,), *, streaming: bool = False) -> list[Possible]:
+    """Every different split, from every value and dimension, of a module in normal form; those that stream too."""
     main = entry_graph(module)
     found: dict[Any, Possible] = {}
     for path in blocks(main):
@@ -193,10 +196,11 @@ def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,)) -> list[
                     continue
                 for least in big_bytes:
                     axis = grow_axis(graph, rules, (value.index, dimension), least)
-                    region = form_region(graph, axis)
-                    if region is not None:
-                        key = (path, region.owned, axis.n, axis.nodes)
-                        found.setdefault(key, Possible(path, graph, axis, region))
+                    for streams in (False, True) if streaming else (False,):
+                        region = form_region(graph, axis, streaming=streams)
+                        if region is not None and bool(region.streams.terms) is streams:
+                            key = (path, region.owned, axis.n, axis.nodes, streams)
+                            found.setdefault(key, Possible(path, graph, axis, region))
     return list(found.values())
 
 

@@ -97,7 +97,7 @@ def check(fun, *args, chunks=None, exact=None, bitwise=True, splits=None):
     module = normal(program)
     original = run(program, module, *args)
     exact = in_f64(fun, *args) if exact is None else exact
-    wrong, possibles = [], possible_splits(module)[:splits]
+    wrong, possibles = [], possible_splits(module, streaming=True)[:splits]
     for number, possible in enumerate(possibles):
         for chunk in chunks or (possible.chunks[number % len(possible.chunks)],):
             results = run(program, apply_split(module, possible, min(chunk, possible.axis.n)), *args)

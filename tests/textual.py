@@ -2,12 +2,13 @@
 
 The first line says what is done: `// normalise`; `// rematerialise`, all stacks of the first scan that has any to
 drop; `// rewrite PASS [bytes first]`, everywhere the pass matches; or
-`// split OP along DIMENSION by CHUNK [from BYTES]`, where OP names the first op whose result is the seed, in normal
-form, nested blocks included, and BYTES is the least size of the values that are split, 1 if not given.
+`// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names the first op whose result is the seed,
+in normal form, nested blocks included, and BYTES is the least size of the values that are split, 1 if not given.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import re
 
@@ -23,7 +24,7 @@ DIRECTORY = pathlib.Path(__file__).with_name("ir")
 CASES = sorted(path.stem for path in DIRECTORY.glob("*.mlir"))
 SEPARATOR = "\n// -----\n"
 _REWRITE = re.compile(r"// rewrite ([\w-]+)( bytes first)?\n")
-_SPLIT = re.compile(r"// split (\w+) along (\d+) by (\d+)(?: from (\d+))?\n")
+_SPLIT = re.compile(r"// split (\w+) along (\d+) by (\d+)(?: from (\d+))?( streaming)?\n")
 
 
 def source_and_expected(name: str) -> tuple[str, str]:
@@ -55,7 +56,8 @@ def rewritten(source: str) -> str:
     elif match := _SPLIT.match(source):
         path, value = _find(module, f"stablehlo.{match[1]}")
         least = int(match[4] or 1)
-        split(module, Split(path=path, value=value, dimension=int(match[2]), big_bytes=least, chunk=int(match[3])))
+        seed = Split(path=path, value=value, dimension=int(match[2]), big_bytes=least, chunk=int(match[3]))
+        split(module, dataclasses.replace(seed, streaming=bool(match[5])))
     elif source.startswith("// rematerialise\n"):
         assert without_stacks(module)
     else:

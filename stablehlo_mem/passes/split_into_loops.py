@@ -23,7 +23,7 @@ from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, op_id
 from stablehlo_mem.loops import emit_loops
 from stablehlo_mem.memory import Path, Peak
-from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Size, Step
+from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Size, Step, allows
 from stablehlo_mem.regions import Region, form_region
 from stablehlo_mem.rules import ROWS, rule_book
 
@@ -48,6 +48,7 @@ class Split:
         chunk: elements of the axis in one step.
         elements: of the axis, for people.
         loops: number of them, for people.
+        streaming: reductions run in the loop of those they depend on, where they can.
     """
 
     path: Path
@@ -57,6 +58,7 @@ class Split:
     chunk: int
     elements: int = 0
     loops: int = 0
+    streaming: bool = False
 
 
 class SplitIntoLoops:
@@ -82,6 +84,7 @@ class SplitIntoLoops:
         """What a step's loops look like."""
         one = decode(step)
         loops = "1 loop" if one.loops == 1 else f"{one.loops} loops"
+        loops += ", streaming," if one.streaming else ""
         return f"{loops} of {-(-one.elements // one.chunk)} steps, {one.chunk} of {one.elements} at a time"
 
 
@@ -93,7 +96,7 @@ def split(module: ir.Module, decision: Split) -> None:
     """
     graph = nested_graph(entry_graph(module), decision.path)
     axis = grow_axis(graph, rule_book(graph), (decision.value, decision.dimension), decision.big_bytes)
-    region = form_region(graph, axis)
+    region = form_region(graph, axis, streaming=decision.streaming)
     if region is None:
         raise ValueError(f"nothing to split: {decision}")
     with module.context:
@@ -140,7 +143,7 @@ class _Proposals:
         key = (region.owned, axis.n, axis.nodes)
         if key not in self.seen:
             self.seen.add(key)
-            yield from self.candidate(axis, region)
+            yield from self.candidates(axis, region)
 
     def too_long(self, axis: Axis) -> bool:
         """Loops count and index in i32."""
@@ -159,10 +162,20 @@ class _Proposals:
             spared += self.peak.temp_bytes - sum(live.nbytes for live in self.peak.live)
         return spared
 
-    def candidate(self, axis: Axis, region: Region) -> Iterator[Candidate]:
+    def candidates(self, axis: Axis, region: Region) -> Iterator[Candidate]:
+        """One loop a phase, or fewer that stream: the faster of those allowed."""
+        forms = [region]
+        if region.phases > 1 and allows(self.goal.options, "reassociate"):
+            streaming = form_region(self.graph, axis, streaming=True)
+            forms += [streaming] if streaming and streaming.streams.terms else []
+        found = [c for c in (self.candidate(axis, form) for form in forms) if c is not None]
+        if found:
+            yield min(found, key=lambda c: c.added_seconds)
+
+    def candidate(self, axis: Axis, region: Region) -> Candidate | None:
         spared = self.spared_bytes(region)
         if not spared:
-            return
+            return None
         cost = loop_cost(self.graph, region, self.goal.chip, spared)
         kept = self.kept_bytes(region)
         sizes = tuple(
@@ -175,8 +188,7 @@ class _Proposals:
             for c in cost.chunks()
         )
         size = self.fitting(sizes, spared - kept)
-        regroups = any(item.accumulated and _regroups(self.graph, item.node.op) for item in region.leaving)
-        numerics: Numerics = "reassociate" if regroups else "exact"
+        numerics: Numerics = "reassociate" if regroups(self.graph, region) else "exact"
         params = Split(
             path=self.path,
             value=axis.seed[0],
@@ -185,8 +197,9 @@ class _Proposals:
             chunk=size.params["chunk"],
             elements=axis.n,
             loops=region.phases,
+            streaming=bool(region.streams.terms),
         )
-        yield Candidate(
+        return Candidate(
             step=Step(SplitIntoLoops.name, "", dataclasses.asdict(params)),
             saved_bytes=size.saved_bytes,
             added_seconds=size.added_seconds,
@@ -248,6 +261,8 @@ class _Proposals:
         )
 
 
-def _regroups(graph: Graph, op: int) -> bool:
-    reduction = ROWS[graph.ops[op].name].reduction
-    return reduction is not None and reduction.regroups(graph.handles[op])
+def regroups(graph: Graph, region: Region) -> bool:
+    """Whether the loops make float sums in another grouping."""
+    reducing = (item.node.op for item in region.leaving if item.accumulated)
+    rows = ((ROWS[graph.ops[op].name].reduction, graph.handles[op]) for op in reducing)
+    return bool(region.streams.terms) or any(row is not None and row.regroups(op) for row, op in rows)

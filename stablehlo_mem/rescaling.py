@@ -1,0 +1,66 @@
+"""What streaming builds: accumulated values scaled down to a new maximum, and finished when their loop is done."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from stablehlo_mem.forms import Term
+from stablehlo_mem.ir import build
+from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.maxima import Dims
+
+
+def rescaling(before: Any, after: Any) -> Any:
+    """By what sums of x · exp(-before) are multiplied to be sums of x · exp(-after), in f32 at least.
+
+    A maximum only grows. Where what follows it does not (it was infinite and something finite stood for it) the factor
+    is 1: what was summed up is zero then, or infinite.
+    """
+    element = max((before.type.element_type, ir.F32Type.get()), key=lambda t: t.width)
+    difference = stablehlo.subtract(build.convert(before, element), build.convert(after, element))
+    return stablehlo.exponential(stablehlo.minimum(difference, build.zeros(difference.type)))
+
+
+def rescaled(value: Any, term: Term, factor: Any) -> Any:
+    """An accumulated value multiplied with the factor of one of its terms."""
+    return stablehlo.multiply(value, spread(build.convert(factor, value.type.element_type), term.dims, value.type))
+
+
+def finished(value: Any, term: Term, whole: Any) -> Any:
+    """An accumulated value after the last step, with a term done to it; one that ran is done but where it is -∞."""
+    if term.scales_down:
+        assert term.running is not None
+        return value if term.running.finite else _without_lowest(value, term, whole)
+    whole = build.convert(whole, value.type.element_type)
+    if term.exponential:
+        signed = stablehlo.negate(whole) if term.op == "subtract" else whole
+        return stablehlo.multiply(value, spread(stablehlo.exponential(signed), term.dims, value.type))
+    return getattr(stablehlo, term.op)(value, spread(whole, term.dims, value.type))
+
+
+def at_least_finite(value: Any) -> Any:
+    """A value with 0 for -∞."""
+    return stablehlo.select(_is_lowest(value), build.zeros(value.type), value)
+
+
+def spread(value: Any, dims: Dims, mlir_type: Any) -> Any:
+    """A value broadcast to a type of the same elements, its dimensions laid along `dims` of it."""
+    kept = [(d, size) for d, size in zip(dims, value.type.shape, strict=True) if d is not None]
+    if len(kept) < len(dims):
+        value = stablehlo.reshape(build.retype(value.type, [size for _, size in kept]), value)
+    order = sorted(range(len(kept)), key=lambda i: kept[i][0])
+    value = build.transposed(value, order)
+    laid = sorted(d for d, _ in kept)
+    return value if laid == list(range(len(mlir_type.shape))) else build.broadcast(value, mlir_type, laid)
+
+
+def _without_lowest(value: Any, term: Term, whole: Any) -> Any:
+    """Where the maximum is -∞, exp(-∞ - (-∞)) went into the sum: it is no number."""
+    lowest = spread(_is_lowest(whole), term.dims, build.tensor(value.type.shape, ir.IntegerType.get_signless(1)))
+    return stablehlo.select(lowest, build.splat(value.type, math.nan), value)
+
+
+def _is_lowest(value: Any) -> Any:
+    lowest = build.splat(value.type, -math.inf)
+    return stablehlo.compare(value, lowest, stablehlo.ComparisonDirectionAttr.get("EQ"))
