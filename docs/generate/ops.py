@@ -71,7 +71,9 @@ def table() -> str:
         if name not in ROWS:
             lines.append(f"| {name} | | | | all: {REASONS.get(name, 'no rule yet')} |\n")
             continue
-        cases = {k: v for k, v in explicit.items() if k == name or k.startswith(f"{name}.")} or {name: elementwise(name)}
+        cases = {k: v for k, v in explicit.items() if k == name or k.startswith(f"{name}.")} or {
+            name: elementwise(name)
+        }
         lines += [f"| {_titled(name, case)} | {_Answers(name, text).cells()} |\n" for case, text in cases.items()]
     return "".join(lines)
 
@@ -160,7 +162,7 @@ class _Answers:
     def _exactly(self, summed: dict[str, None]) -> Iterator[str]:
         reduction = ROWS[self.op.name].reduction
         regroups = reduction is not None and reduction.regroups(self.graph.handles[self.op.index])
-        yield from (f"{name} (not with numerics=\"exact\")" if regroups else name for name in summed)
+        yield from (f'{name} (not with numerics="exact")' if regroups else name for name in summed)
 
     def _shape(self, side: Side, position: int) -> tuple[int, ...]:
         values = self.op.inputs if side == "operands" else self.op.results
