@@ -1,7 +1,6 @@
 """The ten nearest neighbours of every point. The matrix of all distances would be 400 MiB, and is needed twice."""
 
 import jax
-import jax.numpy as jnp
 from showing import show
 
 import stablehlo_mem as shm

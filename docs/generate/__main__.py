@@ -1,7 +1,8 @@
 """Writes the generated parts of docs/: `python docs/generate`. `--check` writes nothing and names what is stale.
 
 What is generated: the IR of the pass pages from tests/ir, the table of ops from the rules, what the programs of the
-tutorial and of the errors page print, quoted source, and the pictures. Tables of measurements are benchmarks/tables.py's.
+tutorial and of the errors page print, the names on the API page, quoted source, and the pictures. Tables of
+measurements are those of benchmarks/tables.py.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ import sys
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-DOCS = pathlib.Path(__file__).parents[1]
-sys.path.insert(0, str(DOCS.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
 import api
 import ir_cases
@@ -21,6 +21,8 @@ import ops
 import pictures
 import programs
 import sources
+
+DOCS = pathlib.Path(__file__).parents[1]
 
 
 def generated() -> dict[pathlib.Path, str]:

@@ -50,7 +50,7 @@ def fill(text: str) -> str:
 
 
 def registered() -> list[str]:
-    """Every op of the StableHLO dialect, and of CHLO but for the forms with implicit broadcasts, which JAX never uses."""
+    """Every op of StableHLO, and of CHLO but for the forms with implicit broadcasts, which JAX never uses."""
     found = {
         value.OPERATION_NAME
         for dialect in (stablehlo, chlo)
@@ -103,7 +103,8 @@ def elementwise(name: str) -> str:
         arguments = ", ".join(f"%a{i}: {operand}" for i in range(count))
         names = ", ".join(f"%a{i}" for i in range(count))
         signature = f"({', '.join([operand] * count)}) -> {result}"
-        text = f'func.func public @main({arguments}) -> {result} {{ %0 = "{name}"({names}) : {signature} return %0 : {result} }}'
+        body = f'%0 = "{name}"({names}) : {signature} return %0 : {result}'
+        text = f"func.func public @main({arguments}) -> {result} {{ {body} }}"
         try:
             parse_module(text)
         except ir.MLIRError:
