@@ -16,12 +16,12 @@ def fill(text: str) -> str:
 
 
 def names() -> str:
-    """A heading a kind, a directive a name."""
+    """A heading a kind, a directive a name: by where it is defined, as modules have the names `jit` and `plan` too."""
     kinds: dict[str, list[str]] = {"Functions": [], "Classes": [], "Errors": []}
     for name in shm.__all__:
         value = getattr(shm, name)
         is_error = inspect.isclass(value) and issubclass(value, BaseException)
-        kinds["Errors" if is_error else "Classes" if inspect.isclass(value) else "Functions"].append(name)
-    return "\n".join(
-        f"## {kind}\n\n" + "".join(f"::: stablehlo_mem.{name}\n" for name in found) for kind, found in kinds.items()
-    )
+        kinds["Errors" if is_error else "Classes" if inspect.isclass(value) else "Functions"].append(
+            f"{value.__module__}.{name}"
+        )
+    return "\n".join(f"## {kind}\n\n" + "".join(f"::: {name}\n" for name in found) for kind, found in kinds.items())
