@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
+from collections.abc import Iterator
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -25,23 +26,30 @@ import sources
 DOCS = pathlib.Path(__file__).parents[1]
 
 
-def generated() -> dict[pathlib.Path, str]:
-    """Every file with generated parts and what it should hold."""
-    texts = {path: path.read_text() for path in sorted(DOCS.rglob("*.md"))}
-    for fill in (ir_cases.fill, ops.fill, api.fill, sources.fill, programs.fill):
-        texts = {path: fill(text) for path, text in texts.items()}
-    return texts | {DOCS / "images" / name: svg for name, svg in pictures.draw().items()}
+def generated() -> Iterator[tuple[pathlib.Path, str]]:
+    """Every file with generated parts and what it should hold, one after the other: some take a while."""
+    for path in sorted(DOCS.rglob("*.md")):
+        text = path.read_text()
+        for fill in (ir_cases.fill, ops.fill, api.fill, sources.fill, programs.fill):
+            text = fill(text)
+        yield path, text
+    for name, svg in pictures.draw().items():
+        yield DOCS / "images" / name, svg
 
 
 def main() -> int:
     """Writes, or with --check tells, what is not as it should be: exit code 1 then."""
-    stale = {path: text for path, text in generated().items() if not path.exists() or path.read_text() != text}
-    for path, text in stale.items():
-        if "--check" not in sys.argv:
+    check = "--check" in sys.argv
+    stale = False
+    for path, text in generated():
+        if path.exists() and path.read_text() == text:
+            continue
+        stale = True
+        print(f"{'stale' if check else 'written'}: {path.relative_to(DOCS)}", flush=True)
+        if not check:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
-        print(f"{'stale' if '--check' in sys.argv else 'written'}: {path.relative_to(DOCS)}")
-    return int(bool(stale) and "--check" in sys.argv)
+    return int(stale and check)
 
 
 if __name__ == "__main__":
