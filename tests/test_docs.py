@@ -44,13 +44,31 @@ def test_links_of_the_documents_lead_somewhere() -> None:
             assert (document.parent / link).exists(), f"{document.name}: {link}"
 
 
-def test_what_is_generated_is_up_to_date() -> None:
-    """The IR of the pass pages, the table of ops, the pictures, quoted source, and all that the programs print."""
+PAGES = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+RUN = {
+    "the tutorial runs and prints what it shows": ["tutorial.md"],
+    "errors have the words that are shown": ["errors.md"],
+    "pictures are of the plans that are made": [f"images/{path.name}" for path in (ROOT / "docs").glob("images/*.svg")],
+}
+
+
+@pytest.mark.parametrize("files", RUN.values(), ids=RUN)
+def test_what_is_run_is_up_to_date(files: list[str]) -> None:
     for module in ("libtpu", "jax_plugins.xla_cuda12"):
         if importlib.util.find_spec(module) is None:
-            pytest.skip(f"the tutorial compiles for other chips too, and {module} is not installed")
-    done = run(str(ROOT / "docs" / "generate"), "--check")
-    assert done.returncode == 0, f"run `python docs/generate`\n{done.stdout}{done.stderr}"
+            pytest.skip(f"they compile for other chips too, and {module} is not installed")
+    check(*files)
+
+
+def test_what_is_quoted_is_up_to_date() -> None:
+    """The IR of the pass pages, the table of ops, the names of the API, source."""
+    check(*(page for page in PAGES if [page] not in RUN.values()))
+
+
+def test_ten_mistakes_and_more_are_on_the_page_of_errors() -> None:
+    shown = re.findall(r"^```text\n(\w+): .+?^```", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(shown) >= 10
+    assert set(shown) == {"BudgetError", "InputError", "TargetError"}
 
 
 def test_the_site_builds_without_a_warning(tmp_path: pathlib.Path) -> None:
@@ -93,6 +111,11 @@ def test_every_pass_has_a_page_with_textual_cases() -> None:
         shown = re.findall(r"<!-- ir: (\w+) -->", (ROOT / "docs" / "passes" / f"{page}.md").read_text())
         assert shown, page
         assert set(shown) <= set(CASES), page
+
+
+def check(*files: str) -> None:
+    done = run(str(ROOT / "docs" / "generate"), "--check", *files)
+    assert done.returncode == 0, f"run `python docs/generate`\n{done.stdout}{done.stderr}"
 
 
 def registered(dialect: Any) -> set[str]:

@@ -65,7 +65,7 @@ def _spec(*shape: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
-_PROGRAMS: dict[str, tuple[str, Callable[..., Any], tuple[jax.ShapeDtypeStruct, ...], str]] = {
+PROGRAMS: dict[str, tuple[str, Callable[..., Any], tuple[jax.ShapeDtypeStruct, ...], str]] = {
     "attention.svg": ("Attention, 8 heads, 4,096 tokens", attention, (_spec(8, 4096, 64),) * 3, "128MiB"),
     "attention_gradient.svg": (
         "The gradient of attention, 8 heads, 4,096 tokens",
@@ -80,11 +80,12 @@ _PROGRAMS: dict[str, tuple[str, Callable[..., Any], tuple[jax.ShapeDtypeStruct, 
         "256MiB",
     ),
 }
+"""File name → title, function, its arguments, budget."""
 
 
-def draw() -> dict[str, str]:
-    """File name → SVG of every picture."""
-    return {name: _picture(*entry) for name, entry in _PROGRAMS.items()}
+def draw(name: str) -> str:
+    """The picture of a name as SVG."""
+    return _picture(*PROGRAMS[name])
 
 
 def _picture(title: str, fun: Callable[..., Any], specs: Sequence[jax.ShapeDtypeStruct], budget: str) -> str:
