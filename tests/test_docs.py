@@ -104,6 +104,12 @@ def test_every_public_name_has_a_docstring_and_a_place_on_the_api_page() -> None
     assert [name for name in shm.__all__ if not (getattr(shm, name).__doc__ or "").strip()] == []
 
 
+def test_every_public_name_is_used_in_a_test() -> None:
+    others = [path.read_text() for path in (ROOT / "tests").rglob("*.py") if path.name != "test_docs.py"]
+    uses = {name: sum(bool(re.search(rf"\b{name}\b", text)) for text in others) for name in shm.__all__}
+    assert [name for name, count in uses.items() if not count] == []
+
+
 def test_every_pass_has_a_page_with_textual_cases() -> None:
     pages = {path.stem for path in (ROOT / "docs" / "passes").glob("*.md")}
     assert pages == {path.stem for path in (ROOT / "stablehlo_mem" / "passes").glob("*.py")} - {"__init__"}
