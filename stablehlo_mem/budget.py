@@ -32,6 +32,8 @@ Form = Literal["quick", "small", "written"]
 
 _SHRINK = 0.8
 """How far below what would just fit the next static goal is set: the compilers' peaks are not smooth."""
+_UNSEEN_SHARE = 1 / 16
+"""At most so much of the room is left for what no report shows."""
 _MIN_FACTOR = 4
 """Ratio of the successive static goals when the smallest peak is looked for."""
 _PATIENCE = 3
@@ -105,7 +107,6 @@ class _Planning:
         self.compiles = 0
         self.seconds = 0.0
         self.normal = clone_module(program.module)
-        self.form: Form = "quick"
         self.starts: dict[str, State] = {}
         self.cheapened: dict[tuple[str, Form], State] = {}
         self.searched: dict[tuple[Form, Goal, frozenset[Refusal]], tuple[State, tuple[Refusal, ...]]] = {}
@@ -126,7 +127,7 @@ class _Planning:
     def fastest(self, original: _Attempt) -> _Attempt:
         """What saves time worth a change, if a target's compiler takes it."""
         chip = original.target.chip
-        state = self.begin(chip)
+        state = self.begin(chip, "quick")
         if -state.added_seconds <= _WORTH * graph_seconds(self.start(chip).graph, chip):
             return original
         attempt = self.measure(state, ())
@@ -139,37 +140,34 @@ class _Planning:
     def attempts(self, original: _Attempt) -> Iterator[_Attempt]:
         """From one form of the program, and where that does not fit, from the others."""
         for form in self.forms(original):
-            self.form = form
-            yield from self.towards_min(original) if self.budget == "min" else self.towards_budget(original)
+            yield from self.towards_min(original, form) if self.budget == "min" else self.towards_budget(original, form)
 
     def forms(self, original: _Attempt) -> list[Form]:
         """The forms that differ, in front the first one from which the goal is reached by the static profile."""
         chip = original.target.chip
         found: dict[str, Form] = {}
-        for self.form in get_args(Form):
-            begun = self.begin(chip)
-            found.setdefault(begun.fingerprint if begun.steps else "", self.form)
+        for form in get_args(Form):
+            begun = self.begin(chip, form)
+            found.setdefault(begun.fingerprint if begun.steps else "", form)
         forms = list(found.values())
         if len(forms) == 1 or not isinstance(self.budget, int):
             return forms
         goal = Goal(chip, self.options, int(self.first_goal(original, self.room(original))))
-        for self.form in forms:
-            if self.search(goal)[0].peak.temp_bytes <= goal.temp_bytes:
-                break
-        else:
-            return forms
-        return [self.form, *(form for form in forms if form != self.form)]
+        for form in forms:
+            if self.search(form, goal)[0].peak.temp_bytes <= goal.temp_bytes:
+                return [form, *(other for other in forms if other != form)]
+        return forms
 
-    def begin(self, chip: Chip) -> State:
-        """The state that searches begin from: the program's form."""
+    def begin(self, chip: Chip, form: Form) -> State:
+        """The state that searches begin from: the program in a form."""
         state = self.start(chip)
-        if self.form == "written":
+        if form == "written":
             return state
-        if (chip.name, self.form) not in self.cheapened:
+        if (chip.name, form) not in self.cheapened:
             with self.timed():
-                goal = Goal(chip, self.options, 0, bytes_first=self.form == "small")
-                self.cheapened[chip.name, self.form] = cheapen(state, goal, any_peak=self.budget is None)
-        return self.cheapened[chip.name, self.form]
+                goal = Goal(chip, self.options, 0, bytes_first=form == "small")
+                self.cheapened[chip.name, form] = cheapen(state, goal, any_peak=self.budget is None)
+        return self.cheapened[chip.name, form]
 
     def start(self, chip: Chip) -> State:
         """The program in normal form, as it is written."""
@@ -178,7 +176,7 @@ class _Planning:
                 self.starts[chip.name] = start(self.normal, Goal(chip, self.options, 0))
         return self.starts[chip.name]
 
-    def towards_budget(self, original: _Attempt) -> Iterator[_Attempt]:
+    def towards_budget(self, original: _Attempt, form: Form) -> Iterator[_Attempt]:
         """Static goals below the budget by as much as the compiler was seen to need more than the profile said.
 
         Where the profile sees no way to the goal it may be too careful: the compiler judges other beginnings too.
@@ -190,7 +188,7 @@ class _Planning:
         best, stalled = original.peak_bytes, 0
         seen: list[tuple[Step, ...]] = []
         while self.compiles + len(self.targets) <= self.options.max_compiles and stalled < _PATIENCE:
-            state, refusals = self.search(Goal(worst.target.chip, self.options, int(goal)), frozenset(tried))
+            state, refusals = self.search(form, Goal(worst.target.chip, self.options, int(goal)), frozenset(tried))
             reached = state.peak.temp_bytes <= goal
             if not state.steps or state.steps in seen:
                 break
@@ -204,13 +202,13 @@ class _Planning:
                 goal = state.peak.temp_bytes * max(0.1, min(1.0, room / temp if temp > 0 else 1.0)) * _SHRINK
             elif state.first is not None:
                 tried.add(state.first)
-        if all(steps == self.begin(worst.target.chip).steps for steps in seen):
-            yield from self.unproven(worst, goal)
+        if all(steps == self.begin(worst.target.chip, form).steps for steps in seen):
+            yield from self.unproven(worst, form, goal)
 
-    def unproven(self, original: _Attempt, goal: float) -> Iterator[_Attempt]:
+    def unproven(self, original: _Attempt, form: Form, goal: float) -> Iterator[_Attempt]:
         """Where no candidate helps by the profile, which need not see what the compiler sees: the compiler's word."""
         aim = Goal(original.target.chip, self.options, int(goal))
-        for state in itertools.islice(unproven(self.begin(aim.chip), aim), _PATIENCE):
+        for state in itertools.islice(unproven(self.begin(aim.chip, form), aim), _PATIENCE):
             if self.compiles + len(self.targets) <= self.options.max_compiles:
                 yield self.measure(state, ())
 
@@ -223,11 +221,12 @@ class _Planning:
         """The room there is for temporaries; less where the compiler sees more of them than the profile does."""
         static = original.state.peak.temp_bytes
         temp = original.peak_bytes - self.fixed_bytes(original)
+        room -= min(room * _UNSEEN_SHARE, original.target.chip.unseen_bytes)
         if static > room or math.isinf(temp):
             return room
         return _SHRINK * static * room / max(1, temp)
 
-    def towards_min(self, original: _Attempt) -> Iterator[_Attempt]:
+    def towards_min(self, original: _Attempt, form: Form) -> Iterator[_Attempt]:
         """Static goals ever smaller, until the peak no longer falls.
 
         A goal that would make the program too slow is not measured unless nothing else has helped: the next one lies
@@ -236,13 +235,13 @@ class _Planning:
         chip = original.target.chip
         limit = _MAX_SLOWDOWN * graph_seconds(self.start(chip).graph, chip)
         best, stalled, too_small = original.peak_bytes, 0, 0.0
-        fast = float(self.begin(chip).peak.temp_bytes)
+        fast = float(self.begin(chip, form).peak.temp_bytes)
         seen: list[tuple[Step, ...]] = []
         while self.compiles + len(self.targets) <= self.options.max_compiles and stalled < _PATIENCE:
             goal = max(fast / _MIN_FACTOR, math.sqrt(fast * too_small))
             if fast <= too_small * _CLOSE:
                 return
-            state, refusals = self.search(Goal(chip, self.options, int(goal)))
+            state, refusals = self.search(form, Goal(chip, self.options, int(goal)))
             if not state.steps:
                 return
             if best < original.peak_bytes and graph_seconds(state.graph, chip) > limit:
@@ -257,9 +256,11 @@ class _Planning:
             stalled = stalled + 1 if attempt.peak_bytes >= best else 0
             best, fast = min(best, attempt.peak_bytes), goal
 
-    def search(self, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:
-        begun = self.begin(goal.chip)
-        key = self.form, goal, not_first
+    def search(
+        self, form: Form, goal: Goal, not_first: frozenset[Refusal] = frozenset()
+    ) -> tuple[State, tuple[Refusal, ...]]:
+        begun = self.begin(goal.chip, form)
+        key = form, goal, not_first
         if key not in self.searched:
             with self.timed():
                 self.searched[key] = search(begun, goal, not_first)

@@ -5,14 +5,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Iterator
 
+from stablehlo_mem.axes import Use
 from stablehlo_mem.cost import op_seconds, overhead_seconds
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.regions import Region
+from stablehlo_mem.regions import Region, operand_uses
 from stablehlo_mem.rules import ROWS
 from stablehlo_mem.targets.chips import Chip
 
 _MULTIPLES = (128, 8, 1)
+_TILES = 8
+"""Chunks of at least so many tiles are made of whole ones."""
+_LINE_BYTES = 64
+"""What memory is read in: of shorter runs the rest is read for nothing."""
+_EVEN_STEPS = 16
+"""Up to so many steps every number of them is worth a chunk of its own."""
 _CACHE_SPEEDUP = 4
 """How much faster operands are read again from the shared cache than from memory."""
 _FADES = 8
@@ -34,6 +42,10 @@ class LoopCost:
         element_bytes: of the intermediates, per element of the axis.
         cache_bytes: intermediates up to this size do not go through main memory, 0 where that makes no difference; of
             larger ones ever more do.
+        work_seconds: of all the ops in the loops: a last chunk that is not full repeats a part.
+        masked: the repeated part costs a mask besides: sums are accumulated.
+        strided: of each value that is sliced or written back: the seconds one pass over it takes, and the bytes that
+            lie side by side for each element of the axis.
     """
 
     n: int
@@ -42,35 +54,54 @@ class LoopCost:
     traffic_seconds: float
     element_bytes: float
     cache_bytes: int
+    work_seconds: float
+    masked: bool
+    strided: tuple[tuple[float, int], ...]
 
     def seconds(self, chunk: int) -> float:
         """Time added to the program by loops of this chunk; negative where caches make it faster."""
         steps = -(-self.n // chunk)
-        return self.fixed_seconds + steps * self.step_seconds - self.cached_share(chunk) * self.traffic_seconds
+        repeated = (steps * chunk / self.n - 1) * self.work_seconds
+        return self.fixed_seconds + steps * self.step_seconds + repeated + self.moved_seconds(chunk)
+
+    def moved_seconds(self, chunk: int) -> float:
+        """What `cost.graph_seconds` does not see of it: what caches spare, and what short runs of bytes add."""
+        runs = ((seconds, chunk * side_by_side) for seconds, side_by_side in self.strided)
+        strides = sum(seconds * (_LINE_BYTES / run - 1) for seconds, run in runs if run < _LINE_BYTES)
+        return strides - self.cached_share(chunk) * self.traffic_seconds
 
     def cached_share(self, chunk: int) -> float:
         """The share of the intermediates' traffic that stays in the cache."""
         over = chunk * self.element_bytes / self.cache_bytes - 1 if self.cache_bytes else _FADES
         return min(1.0, max(0.0, 1.0 - over / _FADES))
 
-    def best_chunk(self, largest: int) -> int:
-        """The fastest chunk of at most `largest` elements.
-
-        The choice is among chunks that do not depend on `largest`, so that more memory never means a slower one.
-        """
-        fitting = [c for c in chunk_sizes(self.n) if c <= largest]
-        return min(fitting, key=lambda c: (self.seconds(c), -c), default=1)
+    def chunks(self) -> list[int]:
+        """All chunks to choose from, the fastest first: they do not depend on the memory there is."""
+        return sorted(chunk_sizes(self.n, even=not self.masked), key=lambda c: (self.seconds(c), -c))
 
 
 @functools.lru_cache(maxsize=1024)
-def chunk_sizes(n: int) -> tuple[int, ...]:
-    """The chunks to choose from for an axis of `n` elements, each about 1/√2 of the one before, the last 1."""
-    sizes: dict[int, None] = {}
-    limit = (n + 1) // 2
+def chunk_sizes(n: int, *, even: bool = False) -> tuple[int, ...]:
+    """The chunks to choose from for an axis of `n` elements, each about 1/√2 of the one before, the last 1.
+
+    Args:
+        even: with those of a few steps that are as even as can be, also if they do not divide the axis.
+    """
+    half = (n + 1) // 2
+    sizes = {1}
+    limit = half
     while limit > 1:
-        sizes[round_chunk(n, limit)] = None
+        sizes.add(round_chunk(n, limit))
         limit = min(limit - 1, round(limit / math.sqrt(2)))
-    return (*sizes, 1) if 1 not in sizes else tuple(sizes)
+    if even:
+        sizes |= {c for steps in range(2, _EVEN_STEPS + 1) if (c := _tiled(-(-n // steps))) <= half}
+    return tuple(sorted(sizes, reverse=True))
+
+
+def _tiled(size: int) -> int:
+    """A size rounded up to tiles, where that adds little."""
+    multiple = next(m for m in _MULTIPLES if size >= _TILES * m or m == 1)
+    return -(-size // multiple) * multiple
 
 
 @functools.lru_cache(maxsize=4096)
@@ -99,7 +130,33 @@ def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> Lo
     steps_inside = sum(overhead_seconds(graph, graph.ops[op], chip) for op in runs)
     step = chip.step_seconds * region.phases + steps_inside + moved / bandwidth
     traffic = _PASSES_OVER_MEMORY * spared_bytes / chip.bytes_per_second
-    return LoopCost(region.axis.n, recomputed, step, traffic, spared_bytes / region.axis.n, chip.cache_bytes)
+    return LoopCost(
+        n=region.axis.n,
+        fixed_seconds=recomputed,
+        step_seconds=step,
+        traffic_seconds=traffic,
+        element_bytes=spared_bytes / region.axis.n,
+        cache_bytes=chip.cache_bytes,
+        work_seconds=sum(seconds[op] for op in runs),
+        masked=any(item.accumulated for item in region.leaving),
+        strided=tuple(_strided(graph, region, chip)),
+    )
+
+
+def _strided(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, int]]:
+    """What is sliced in a phase or written back: seconds of a pass over it, bytes side by side for an element."""
+    moved = [(phase, use) for phase in range(region.phases) for use in _sliced(graph, region, phase)]
+    moved += [(-1, (v, d)) for v, d in region.axis.producers if any(v == i.value for i in region.leaving)]
+    for _, (value, dimension) in dict.fromkeys(moved):
+        data = graph.values[value]
+        inner = data.nbytes // max(1, math.prod(data.shape[: dimension + 1]))
+        yield data.nbytes / chip.bytes_per_second, inner
+
+
+def _sliced(graph: Graph, region: Region, phase: int) -> Iterator[Use]:
+    """The uses that a phase slices from whole values."""
+    for node in region.needed(graph, phase):
+        yield from (use for use in operand_uses(graph, node) if region.source(use, phase) is None)
 
 
 def _whole_bytes(graph: Graph, region: Region) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stablehlo_mem.contraction_order import Labels, Network, Tree, factors_of, pairs
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.build import broadcast, convert, tensor, transposed, zeros
+from stablehlo_mem.ir.build import broadcast, convert, reshaped, tensor, transposed, zeros
 from stablehlo_mem.ir.graph import NARROW_FLOATS
 from stablehlo_mem.rewriting import Kernel
 
@@ -68,7 +68,7 @@ class Contraction(abc.ABC):
         if dims == list(range(len(shape))):
             return value
         if list(value.type.shape) == [size for size in shape if size != 1]:
-            return stablehlo.reshape(mlir_type, value)
+            return reshaped(value, shape)
         return broadcast(value, mlir_type, dims)
 
     def _swaps(self, tree: tuple[Tree, Tree], one: list[int], other: list[int]) -> bool:

@@ -11,7 +11,7 @@ from stablehlo_mem.collecting import collect
 from stablehlo_mem.contract_emit import Contraction, Tensor, highest_precision, pair_kernels, sum_over
 from stablehlo_mem.contraction_order import Network, Piece, Tree, best_order, cost, factors_of
 from stablehlo_mem.ir.bindings import stablehlo
-from stablehlo_mem.ir.build import broadcast, convert, index_along, retype, splat, tensor, zeros
+from stablehlo_mem.ir.build import broadcast, convert, index_along, reshaped, retype, splat, tensor, zeros
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
 from stablehlo_mem.op_classes import FUSIBLE, classify
 from stablehlo_mem.products import Factor, Product, Scaling
@@ -236,10 +236,8 @@ def _nodes(tree: Tree) -> Iterable[int]:
 def _number(graph: Graph, value: int) -> Any:
     """The number that every element of a value is, as a scalar."""
     whole = graph.mlir_values[value]
-    scalar, number = retype(whole.type, ()), filling(graph, value)
-    if number is not None:
-        return splat(scalar, number)
-    return stablehlo.reshape(scalar, whole) if whole.type.shape else whole
+    number = filling(graph, value)
+    return reshaped(whole, ()) if number is None else splat(retype(whole.type, ()), number)
 
 
 def _diagonal(value: Any, labels: list[int]) -> Tensor:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
+from stablehlo_mem.counters import find_counter
 from stablehlo_mem.fusion import plan_buffers
-from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import Graph, Op, Path
 from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, Class, buffer_bytes, dot_sizes
 from stablehlo_mem.targets.chips import Chip
 
@@ -100,19 +99,18 @@ def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:
 
 
 def trip_count(graph: Graph, op: Op) -> int:
-    """How often a while runs: exact for a counter that steps by a constant up to a constant, else 1."""
-    condition, body = op.blocks
-    compare = condition.producer(condition.returned[0])
-    if compare is None or compare.name != "stablehlo.compare" or compare.operands[0] not in condition.arguments:
-        return 1
-    carry = condition.arguments.index(compare.operands[0])
-    bound = _outer_constant(graph, op, condition, compare.operands[1])
-    start = _constant(graph, op.operands[carry])
-    step = body.producer(body.returned[carry])
-    stride = _outer_constant(graph, op, body, step.operands[1]) if step and step.name == "stablehlo.add" else None
-    if bound is None or start is None or not stride:
-        return 1
-    return max(0, -(-(bound - start) // stride))
+    """How often a while runs, as far as its counter says, else 1."""
+    counter = find_counter(graph, op)
+    return 1 if counter is None else counter.steps
+
+
+def block_runs(main: Graph, path: Path) -> int:
+    """How often the block that a path from `main` leads to runs: once for each step of the loops around it."""
+    runs, graph = 1, main
+    for op, block in path:
+        runs *= trip_count(graph, graph.ops[op]) if graph.ops[op].name == "stablehlo.while" else 1
+        graph = graph.ops[op].blocks[block]
+    return runs
 
 
 def overhead_seconds(graph: Graph, op: Op, chip: Chip) -> float:
@@ -144,24 +142,3 @@ def _convolution_flops(graph: Graph, op: Op) -> float:
 
 def _sort_flops(shape: tuple[int, ...]) -> float:
     return math.prod(shape) * max(1.0, math.log2(max(2, shape[-1] if shape else 2)))
-
-
-def _outer_constant(graph: Graph, op: Op, block: Graph, value: int) -> int | None:
-    """The integer a block's value is: a constant there, captured, or carried unchanged from outside."""
-    if value in block.captured:
-        return _constant(graph, block.captured_from[block.captured.index(value)])
-    if value in block.arguments:
-        carry = block.arguments.index(value)
-        unchanged = op.blocks[1].returned[carry] == op.blocks[1].arguments[carry]
-        return _constant(graph, op.operands[carry]) if unchanged else None
-    return _constant(block, value)
-
-
-def _constant(graph: Graph, value: int) -> int | None:
-    producer = graph.producer(value)
-    if producer is None or producer.name != "stablehlo.constant" or graph.values[value].shape:
-        return None
-    attribute: Any = graph.handles[producer.index].attributes["value"]
-    if not isinstance(attribute, ir.DenseIntElementsAttr):
-        return None
-    return int(attribute[0])

@@ -11,7 +11,7 @@ from stablehlo_mem.contract_emit import Contraction, Tensor, highest_precision, 
 from stablehlo_mem.contraction_order import Network, Piece, Tree, best_order, label_mask
 from stablehlo_mem.distances import Difference, Factor, Spread, Sum
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.build import convert, index_along, ones, retype, sliced, splat, tensor, zeros
+from stablehlo_mem.ir.build import convert, index_along, ones, reshaped, sliced, splat, tensor, zeros
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
 
 Labels = tuple[int, ...]
@@ -158,7 +158,7 @@ class Emitter:
         labels = tuple(label for label in points.labels if label in shared)
         limits = [1 if d in own else size for d, size in enumerate(counts)]
         first = sliced(sample, [0] * len(shape), limits, [1] * len(shape))
-        first = _finite(stablehlo.reshape(self._type(labels), first))
+        first = _finite(reshaped(first, [self.sizes[label] for label in labels]))
         apart = _finite(stablehlo.subtract(sample, self._spread(_Tensor(first, labels), points.labels, counts)))
         share = self._times(apart, 1 / math.prod(counts[d] for d in own))
         return _Tensor(stablehlo.add(first, sum_over(share, own)), labels)
@@ -220,7 +220,7 @@ class Emitter:
         value = self.graph.mlir_values[spread.value]
         labels = tuple(label for label in spread.labels if label is not None)
         if len(labels) < len(spread.labels):
-            value = stablehlo.reshape(retype(value.type, [self.sizes[label] for label in labels]), value)
+            value = reshaped(value, [self.sizes[label] for label in labels])
         return _Tensor(convert(value, self.element), labels)
 
     def _factor(self, factor: Factor) -> _Tensor:

@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.build import broadcast, convert, splat, tensor, transposed, zeros
+from stablehlo_mem.ir.build import broadcast, convert, reshaped, splat, tensor, transposed, zeros
 from stablehlo_mem.ir.graph import FLOATS, Graph
 from stablehlo_mem.op_classes import dot_numbers
 from stablehlo_mem.recognise import index_dim, is_equality
@@ -110,7 +110,7 @@ def emit_lookup(graph: Graph, match: Match) -> Any:
     inside = _inside(index, table.type.shape[lookup.dimension])
     mask = broadcast(inside, tensor(shape, ir.IntegerType.get_signless(1)), list(range(first, first + kept)))
     value = stablehlo.select(mask, picked, zeros(picked.type))
-    return value if value.type == result else stablehlo.reshape(result, value)
+    return reshaped(value, result.shape)
 
 
 def _in_order(index: Any, dims: list[int]) -> Any:

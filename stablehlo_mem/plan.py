@@ -54,7 +54,8 @@ class Goal:
     """What the passes are asked for: at most `temp_bytes` of temporaries, by the static profile of a chip.
 
     `far` asks for steps that take smaller values along too: they reach further from the values at the peak.
-    `bytes_first` asks for what saves time only in forms that take the least memory.
+    `bytes_first` asks for what saves time only in forms that take the least memory. `share` of the temporaries is what
+    a step may take where the others alone are over the goal: later steps make those smaller.
     """
 
     chip: Chip
@@ -62,6 +63,7 @@ class Goal:
     temp_bytes: int
     far: bool = False
     bytes_first: bool = False
+    share: float = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +76,19 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True)
+class Size:
+    """A step in another size: the parameters that differ, and what it is then thought to be worth.
+
+    `moved_seconds` is the part of the time that `cost.graph_seconds` does not see, as it knows no caches.
+    """
+
+    params: Mapping[str, Any]
+    saved_bytes: int
+    added_seconds: float
+    moved_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Candidate:
     """A step somebody could take and what it is thought to be worth.
 
@@ -83,6 +98,8 @@ class Candidate:
         numerics: the weakest `Options.numerics` that allows it.
         summary: one line for people.
         otherwise: the refusal to report if the step turns out not to lower the peak.
+        sizes: all the sizes the step could have, its own among them, fastest first; () if it has one only.
+        moved_seconds: see `Size`.
     """
 
     step: Step
@@ -91,6 +108,18 @@ class Candidate:
     numerics: Numerics
     summary: str
     otherwise: Refusal
+    sizes: tuple[Size, ...] = ()
+    moved_seconds: float = 0.0
+
+    def resized(self, size: Size) -> Candidate:
+        """The candidate in another size."""
+        return dataclasses.replace(
+            self,
+            step=dataclasses.replace(self.step, params={**self.step.params, **size.params}),
+            saved_bytes=size.saved_bytes,
+            added_seconds=size.added_seconds,
+            moved_seconds=size.moved_seconds,
+        )
 
 
 @dataclasses.dataclass(frozen=True)

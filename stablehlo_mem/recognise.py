@@ -77,10 +77,12 @@ def delta_dims(graph: Graph, mask: int) -> tuple[int, int] | None:
 
 def is_equality(graph: Graph, op: Op) -> bool:
     """Whether an op compares two values for being equal."""
-    if op.name != "stablehlo.compare":
-        return False
-    direction = stablehlo.ComparisonDirectionAttr(graph.handles[op.index].attributes["comparison_direction"])
-    return direction.value == "EQ"
+    return op.name == "stablehlo.compare" and direction(graph, op) == "EQ"
+
+
+def direction(graph: Graph, compare: Op) -> str:
+    """What a compare asks of its operands: EQ, NE, LT, LE, GT or GE."""
+    return stablehlo.ComparisonDirectionAttr(graph.handles[compare.index].attributes["comparison_direction"]).value
 
 
 def index_dim(graph: Graph, value: int) -> int | None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.cost import fused_seconds, matmul_seconds, trip_count, vector_seconds
+from stablehlo_mem.cost import block_runs, fused_seconds, matmul_seconds, trip_count, vector_seconds
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.build import building
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph, op_ids
@@ -147,7 +146,7 @@ class RewritingPass(abc.ABC):
         return Candidate(
             step=Step(self.name, "", {"sites": sites, "bytes_first": bytes_first}),
             saved_bytes=saved_bytes,
-            added_seconds=sum(b.runs * b.added_seconds([p.match for p in places if p.block is b]) for b in blocks),
+            added_seconds=sum(b.added_seconds([p.match for p in places if p.block is b]) for b in blocks),
             numerics=numerics,
             summary=f"{first.what}{more} ({numerics}" + (f"; {source})" if source else ")"),
             otherwise=block.refusal(first.root, "no-gain", f"to {first.what} does not lower the peak"),
@@ -157,10 +156,6 @@ class RewritingPass(abc.ABC):
         """The pass, and in how many places."""
         count = len(step.params["sites"])
         return self.name if count == 1 else f"{self.name} in {count} places"
-
-    def tighten(self, step: Step, factor: float) -> Step | None:
-        """None: a rewrite has no smaller form."""
-        return None
 
     def apply(self, module: ir.Module, step: Step) -> None:
         """Puts the new form in each place and removes what nobody needs any longer, in place.
@@ -222,13 +217,6 @@ class _Block:
         self.graph = nested_graph(main, path)
 
     @functools.cached_property
-    def runs(self) -> int:
-        """How often the block is run: the trip counts of the loops it is in."""
-        owners = (nested_graph(self.main, self.path[:depth]) for depth in range(len(self.path)))
-        loops = ((graph, graph.ops[op]) for graph, (op, _) in zip(owners, self.path, strict=True))
-        return math.prod(trip_count(graph, op) for graph, op in loops if op.name == "stablehlo.while")
-
-    @functools.cached_property
     def seconds(self) -> tuple[float, ...]:
         """What each op costs in one run. Compilers take what no iteration changes out of a loop: it is run once."""
         seconds = fused_seconds(self.graph, self.chip)
@@ -254,8 +242,10 @@ class _Block:
         return (known if known > 1 else _LIKELY_TRIPS), frozenset(ops)
 
     def added_seconds(self, matches: Sequence[Match]) -> float:
+        """What matches add, or save, in all runs of the block."""
         removed = {op for m in matches for op in m.removed}.union(*(g.removed for g in self.groups(matches)))
-        return sum(map(self.new_seconds, matches)) - sum(self.seconds[op] for op in removed)
+        once = sum(map(self.new_seconds, matches)) - sum(self.seconds[op] for op in removed)
+        return block_runs(self.main, self.path) * once
 
     def new_seconds(self, match: Match) -> float:
         return sum(kernel.seconds(self.chip) for kernel in match.kernels)

@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Iterable, Iterator
 
+from stablehlo_mem.cost import graph_seconds
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.ir.graph import Graph, entry_graph
@@ -19,9 +20,16 @@ from stablehlo_mem.plan import Candidate, Goal, Refusal, Step, allows
 _log = logging.getLogger(__name__)
 
 _MAX_STEPS = 64
-_MAX_TIGHTENINGS = 4
+_MAX_SIZES = 4
+"""Sizes of a candidate that are applied and profiled."""
+_SHARES = (0.75, 1 / 16)
+"""Shares of the goal for one of several steps that are tried beside that of `Goal.share` ..."""
+_SMALL = 500
+"""... where ops and steps are so few that their product is at most this: each is a search of its own."""
 _TRIED = 6
 """Candidates that are applied and profiled at one peak."""
+_NEAR = 1.25
+"""Peaks over the goal that are so near to the lowest are as good: later steps bring the rest."""
 _TRIED_FAR = 3
 """Likewise of those that reach far."""
 _MAX_ROUNDS = 4
@@ -38,8 +46,8 @@ _RISE = 1.1
 class State:
     """A module on the way, its graph and static peak, and the steps that led to it.
 
-    `first` names the first of the candidates taken, by the refusal it would have been; `added_seconds` is the estimate
-    of all of them.
+    `first` names the first of the candidates taken, by the refusal it would have been; `added_seconds` and
+    `moved_seconds` are the estimates of all of them.
     """
 
     module: ir.Module
@@ -49,6 +57,7 @@ class State:
     summaries: tuple[str, ...] = ()
     first: Refusal | None = None
     added_seconds: float = 0.0
+    moved_seconds: float = 0.0
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -94,12 +103,39 @@ def _cheaper(state: State, one: Pass, goal: Goal, limit: float) -> State:
 def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:
     """Takes steps until the static temporaries are within the goal or no candidate helps.
 
+    Where several steps are needed, other ways are tried, and the fastest that reaches the goal is taken.
+
     Args:
         not_first: candidates not to begin with, by the `State.first` of earlier searches.
 
     Returns:
         The last state, and the refusals at its peak if the goal was not reached.
     """
+    found, refusals = _descend(state, goal, not_first)
+    taken = len(found.steps) - len(state.steps)
+    if taken > 1 and not refusals and taken * len(found.graph.ops) <= _SMALL:
+        found = min((found, *_others(state, goal, not_first, found.first)), key=lambda s: _seconds(s, goal))
+    return found, refusals
+
+
+def _others(state: State, goal: Goal, not_first: frozenset[Refusal], first: Refusal | None) -> Iterator[State]:
+    """Other ways down that reach the goal: with other shares of it for each step, with another step to begin with."""
+    ways = [(dataclasses.replace(goal, share=share), not_first) for share in _SHARES]
+    if first is not None:
+        ways += [(goal, not_first | {first})]
+    for one, begun_with in ways:
+        other, refusals = _descend(state, one, begun_with)
+        if other.steps != state.steps and not refusals:
+            yield other
+
+
+def _seconds(state: State, goal: Goal) -> float:
+    """The time a whole program is thought to take."""
+    return graph_seconds(state.graph, goal.chip) + state.moved_seconds
+
+
+def _descend(state: State, goal: Goal, not_first: frozenset[Refusal]) -> tuple[State, tuple[Refusal, ...]]:
+    """One way down, always on with the best step there is."""
     begun, creeps = state, 0
     for _ in range(_MAX_STEPS):
         if state.peak.temp_bytes <= goal.temp_bytes:
@@ -172,8 +208,8 @@ def _lower(one: State | None, other: State | None) -> State | None:
 
 
 def _follow(state: State, candidates: list[Candidate], goal: Goal) -> State | None:
-    """The first candidate that reaches the goal; if none does, the one that comes nearest."""
-    best: State | None = None
+    """The first candidate that reaches the goal; if none does, the fastest of those that come nearest."""
+    found: list[State] = []
     for candidate in candidates:
         try:
             new = _take(state, candidate, goal)
@@ -181,29 +217,56 @@ def _follow(state: State, candidates: list[Candidate], goal: Goal) -> State | No
             # The part is left alone; the log has what a bug report needs.
             _log.exception("left alone: %s", candidate.summary)
             continue
-        best = _lower(best, new)
-        if best is not None and best.peak.temp_bytes <= goal.temp_bytes:
-            break
-    return best
+        if new is not None and new.peak.temp_bytes <= goal.temp_bytes:
+            return new
+        found += [new] if new is not None else []
+    lowest = min((s.peak.temp_bytes for s in found), default=0)
+    near = [s for s in found if s.peak.temp_bytes <= _NEAR * lowest]
+    return min(near, key=lambda s: (s.added_seconds, s.peak.temp_bytes), default=None)
 
 
 def _take(state: State, candidate: Candidate, goal: Goal) -> State | None:
-    """The state after a candidate, tightened while its own loops are over the goal; None if it does not help."""
+    """The state after a candidate, in the fastest of its sizes that reaches the goal; None if it does not help."""
     best: State | None = None
-    step: Step | None = candidate.step
-    for _ in range(_MAX_TIGHTENINGS):
-        if step is None:
-            break
-        new = apply(state, dataclasses.replace(candidate, step=step), goal)
-        if best is not None and not _pays(best.peak.temp_bytes, new.peak.temp_bytes, goal.temp_bytes):
+    for _ in range(_MAX_SIZES):
+        new = apply(state, candidate, goal)
+        if best is not None and not _better(new, best, goal):
             break
         best = new
-        if new.peak.temp_bytes <= goal.temp_bytes:
+        resized = _resized(candidate, new.peak.temp_bytes, goal)
+        if resized is None:
             break
-        step = _pass_of(step).tighten(step, goal.temp_bytes / new.peak.temp_bytes)
+        candidate = resized
     if best is None or best.peak.temp_bytes > state.peak.temp_bytes:
         return None
     return best if best.peak.temp_bytes < state.peak.temp_bytes or best.peak.live != state.peak.live else None
+
+
+def _resized(candidate: Candidate, peak_bytes: int, goal: Goal) -> Candidate | None:
+    """The candidate in the size that should be best, now that the peak in one size is known; None if it is that.
+
+    The fastest that reaches the goal if a chunk's bytes are as estimated; if none does, the fastest whose chunk is as
+    much smaller as the peak should be.
+    """
+    if not candidate.sizes:
+        return None
+    needed = candidate.saved_bytes + peak_bytes - goal.temp_bytes
+    size = next((s for s in candidate.sizes if s.saved_bytes >= needed), None)
+    if size is None:
+        all_saved = max(s.saved_bytes for s in candidate.sizes)
+        allowed = (all_saved - candidate.saved_bytes) * goal.temp_bytes / peak_bytes
+        size = next((s for s in candidate.sizes if all_saved - s.saved_bytes <= allowed), None)
+    if size is None or size.saved_bytes == candidate.saved_bytes:
+        return None
+    return candidate.resized(size)
+
+
+def _better(new: State, old: State, goal: Goal) -> bool:
+    """Whether another size brought what it should."""
+    before, after = old.peak.temp_bytes, new.peak.temp_bytes
+    if before <= goal.temp_bytes:
+        return after <= goal.temp_bytes and new.added_seconds < old.added_seconds
+    return after <= goal.temp_bytes or _pays(before, after, goal.temp_bytes)
 
 
 def _pays(before: int, after: int, goal: int) -> bool:
@@ -232,6 +295,7 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
         summaries=(*state.summaries, f"{candidate.summary}: {_pass_of(step).describe(step)}"),
         first=state.first or candidate.otherwise,
         added_seconds=state.added_seconds + candidate.added_seconds,
+        moved_seconds=state.moved_seconds + candidate.moved_seconds,
     )
 
 

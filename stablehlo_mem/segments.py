@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import build
-from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.graph import Graph, nested_graph
 from stablehlo_mem.recognise import filling
 from stablehlo_mem.rules.rule import Blocked
@@ -114,9 +114,11 @@ def _nest(loop: Any, counter: int, count: int, size: int, stacks: Sequence[int])
         zero = build.zeros(operands[counter].type)
         initial = list(operands)
         for i in stacks:
-            initial[i] = _zeros(operands[i].type, [count, size, *operands[i].type.shape[1:]])
+            initial[i] = build.broadcast_zeros(
+                build.retype(operands[i].type, [count, size, *operands[i].type.shape[1:]])
+            )
         initial[counter] = zero
-        outer = _while(initial, counter, count)
+        outer = build.counted_while(initial, counter, count)
         segment = outer.regions[1].blocks.append(*[v.type for v in initial])
     with build.building(segment, loop.location):
         index = segment.arguments[counter]
@@ -124,36 +126,23 @@ def _nest(loop: Any, counter: int, count: int, size: int, stacks: Sequence[int])
         begun = list(segment.arguments)
         begun[counter] = zero
         for i in stacks:
-            begun[i] = _zeros(operands[i].type, [size, *operands[i].type.shape[1:]])
-        inner = _while(begun, counter, size)
+            begun[i] = build.broadcast_zeros(build.retype(operands[i].type, [size, *operands[i].type.shape[1:]]))
+        inner = build.counted_while(begun, counter, size)
         body.append_to(inner.regions[1])
         following = list(inner.results)
         following[counter] = stablehlo.add(index, build.ones(index.type))
         for i in stacks:
-            row = _reshaped(inner.results[i], [1, *inner.results[i].type.shape])
-            places = [index, *[zero] * (len(initial[i].type.shape) - 1)]
-            following[i] = stablehlo.dynamic_update_slice(segment.arguments[i], row, places)
+            row = build.reshaped(inner.results[i], [1, *inner.results[i].type.shape])
+            following[i] = build.update_along(segment.arguments[i], row, 0, index)
         stablehlo.return_(following)
     _renumber(inner, body, counter, base, stacks)
     with build.building(loop, loop.location):
         for i, result in enumerate(loop.results):
             if any(True for _ in result.uses):
                 whole = build.splat(result.type, count * size) if i == counter else outer.results[i]
-                result.replace_all_uses_with(_reshaped(whole, list(result.type.shape)) if i in stacks else whole)
+                result.replace_all_uses_with(build.reshaped(whole, list(result.type.shape)) if i in stacks else whole)
     loop.erase()
     return outer
-
-
-def _while(initial: Sequence[Any], counter: int, count: int) -> Any:
-    """A while without a body that ends when its counter has reached a number."""
-    types = [v.type for v in initial]
-    loop = stablehlo.WhileOp(types, list(initial)).operation
-    condition = loop.regions[0].blocks.append(*types)
-    with ir.InsertionPoint(condition):
-        step = condition.arguments[counter]
-        less = stablehlo.compare(step, build.splat(step.type, count), stablehlo.ComparisonDirectionAttr.get("LT"))
-        stablehlo.return_([less])
-    return loop
 
 
 def _renumber(loop: Any, body: Any, counter: int, base: Any, stacks: Sequence[int]) -> None:
@@ -181,8 +170,8 @@ def _read(reader: Any, stack: Any, outer: Any, counter: int, sizes: tuple[int, i
     segment = outer.regions[1].blocks[0]
     inner = next(op.operation for op in segment.operations if op.operation.name == "stablehlo.while")
     with build.building(inner, inner.location):
-        rows = _row(stack, _place(segment.arguments[counter], count, forward=forward))
-        rows = _reshaped(rows, rows.type.shape[1:])
+        rows = build.slice_along(stack, 0, _place(segment.arguments[counter], count, forward=forward), 1)
+        rows = build.reshaped(rows, rows.type.shape[1:])
     step = inner.regions[1].blocks[0].arguments[counter]
     with build.building(reader, reader.location):
         place = build.convert(_place(step, size, forward=forward), reader.operands[1].type.element_type)
@@ -194,18 +183,3 @@ def _read(reader: Any, stack: Any, outer: Any, counter: int, sizes: tuple[int, i
 
 def _place(index: Any, count: int, *, forward: bool) -> Any:
     return index if forward else stablehlo.subtract(build.splat(index.type, count - 1), index)
-
-
-def _row(stack: Any, index: Any) -> Any:
-    shape = list(stack.type.shape)
-    zero = build.zeros(index.type)
-    sizes = ir.DenseI64ArrayAttr.get([1, *shape[1:]])
-    return stablehlo.dynamic_slice(stack, [index, *[zero] * (len(shape) - 1)], sizes)
-
-
-def _reshaped(value: Any, shape: Sequence[int]) -> Any:
-    return stablehlo.reshape(build.retype(value.type, shape), value)
-
-
-def _zeros(mlir_type: Any, shape: Sequence[int]) -> Any:
-    return build.broadcast(build.zeros(build.retype(mlir_type, ())), build.retype(mlir_type, shape))

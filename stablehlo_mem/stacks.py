@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
-from stablehlo_mem.cost import trip_count
+from stablehlo_mem.counters import Counter, find_counter
 from stablehlo_mem.ir.graph import Graph, Op, Path, has_effect
 from stablehlo_mem.op_classes import Class, classify, integers, invariant_carries
 from stablehlo_mem.recognise import filling
@@ -63,14 +63,6 @@ class Recomputation:
     kept: Mapping[int, int]
 
 
-@dataclasses.dataclass(frozen=True)
-class Counter:
-    """The carry in which a while counts its steps from 0, and how many there are."""
-
-    carry: int
-    steps: int
-
-
 def find_scan(graph: Graph, op: Op) -> Scan | None:
     """The scan that a while is, None if it is none or it stores nothing."""
     counter = counted(graph, op) if op.name == "stablehlo.while" else None
@@ -82,19 +74,9 @@ def find_scan(graph: Graph, op: Op) -> Scan | None:
 
 
 def counted(graph: Graph, op: Op) -> Counter | None:
-    """The counter of a while: it starts at 0, is compared and grows by 1."""
-    condition, body = op.blocks
-    compare = condition.producer(condition.returned[0])
-    if compare is None or not compare.operands or compare.operands[0] not in condition.arguments:
-        return None
-    carry = condition.arguments.index(compare.operands[0])
-    step = body.producer(body.returned[carry])
-    if step is None or step.name != "stablehlo.add" or body.arguments[carry] not in step.operands:
-        return None
-    ones = [v for v in step.operands if v != body.arguments[carry]]
-    starts = filling(graph, op.operands[carry]) == 0
-    by_one = len(ones) == 1 and filling(body, ones[0]) == 1
-    return Counter(carry, trip_count(graph, op)) if starts and by_one else None
+    """The counter of a while that counts its steps from 0, one by one."""
+    counter = find_counter(graph, op)
+    return counter if counter is not None and (counter.start, counter.stride) == (0, 1) else None
 
 
 def _row(body: Graph, carry: int, counter: Counter) -> int | None:

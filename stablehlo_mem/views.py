@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from stablehlo_mem.ir.bindings import stablehlo
-from stablehlo_mem.ir.build import retype
+from stablehlo_mem.ir.build import reshaped
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.op_classes import integers
 
@@ -42,7 +41,7 @@ def squeezed(graph: Graph, view: View) -> tuple[Any, list[int]]:
     kept = [d for d in view.dims if d is not None]
     if len(kept) < len(view.dims):
         shape = [size for size, d in zip(value.type.shape, view.dims, strict=True) if d is not None]
-        value = stablehlo.reshape(retype(value.type, shape), value)
+        value = reshaped(value, shape)
     return value, kept
 
 

@@ -1,8 +1,9 @@
-"""The cost model: FLOPs, bytes and trip counts of tiny programs."""
+"""The cost model: FLOPs, bytes, counters and trip counts of tiny programs."""
 
 import pytest
 
 from stablehlo_mem.cost import graph_seconds, op_bytes, op_flops, op_seconds, trip_count
+from stablehlo_mem.counters import Counter, find_counter
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.targets.chips import CHIPS
@@ -67,31 +68,84 @@ def test_fused_chain_moves_its_ends_only():
     assert graph_seconds(graph, CPU) < op_seconds(graph, 0, CPU) + op_seconds(graph, 1, CPU)
 
 
-def loop(bound: str, step: int = 2) -> Graph:
-    return graph_of(f"""func.func public @main(%x: tensor<1000xf32>, %n: tensor<i32>) -> tensor<1000xf32> {{
-      %zero = stablehlo.constant dense<0> : tensor<i32>
-      %ten = stablehlo.constant dense<10> : tensor<i32>
-      %s = stablehlo.constant dense<{step}> : tensor<i32>
-      %w:2 = stablehlo.while(%i = %zero, %c = %x) : tensor<i32>, tensor<1000xf32>
+def loop(compared: str, added: str = "%i, %s", start: int = 0, stride: int = 2, dtype: str = "i32") -> Graph:
+    return graph_of(f"""func.func public @main(%x: tensor<1000xf32>, %n: tensor<{dtype}>) -> tensor<1000xf32> {{
+      %start = stablehlo.constant dense<{start}> : tensor<{dtype}>
+      %ten = stablehlo.constant dense<10> : tensor<{dtype}>
+      %s = stablehlo.constant dense<{stride}> : tensor<{dtype}>
+      %w:3 = stablehlo.while(%i = %start, %same = %ten, %c = %x) : tensor<{dtype}>, tensor<{dtype}>, tensor<1000xf32>
       cond {{
-        %p = stablehlo.compare LT, %i, {bound} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        %p = stablehlo.compare {compared} : (tensor<{dtype}>, tensor<{dtype}>) -> tensor<i1>
         stablehlo.return %p : tensor<i1>
       }} do {{
         %d = stablehlo.tanh %c : tensor<1000xf32>
-        %j = stablehlo.add %i, %s : tensor<i32>
-        stablehlo.return %j, %d : tensor<i32>, tensor<1000xf32>
+        %j = stablehlo.add {added} : tensor<{dtype}>
+        stablehlo.return %j, %same, %d : tensor<{dtype}>, tensor<{dtype}>, tensor<1000xf32>
       }}
-      return %w#1 : tensor<1000xf32>
+      return %w#2 : tensor<1000xf32>
     }}""")
 
 
-@pytest.mark.parametrize(("bound", "step", "trips"), [("%ten", 2, 5), ("%ten", 3, 4), ("%n", 2, 1)])
-def test_trip_count(bound: str, step: int, trips: int):
-    graph = loop(bound, step)
-    op = next(o for o in graph.ops if o.blocks)
-    assert trip_count(graph, op) == trips
+def counter_of(graph: Graph) -> Counter | None:
+    return find_counter(graph, next(op for op in graph.ops if op.blocks))
+
+
+@pytest.mark.parametrize(
+    ("compared", "start", "stride"),
+    [
+        ("LT, %i, %ten", 0, 2),
+        ("LT, %i, %ten", 0, 3),
+        ("LE, %i, %ten", 0, 3),
+        ("LE, %i, %ten", 0, 5),
+        ("NE, %i, %ten", 0, 5),
+        ("GT, %ten, %i", 4, 1),
+        ("GE, %same, %i", 4, 1),
+        ("NE, %ten, %i", 4, 2),
+        ("GT, %i, %ten", 19, -3),
+        ("GE, %i, %ten", 19, -3),
+        ("NE, %i, %ten", 19, -3),
+        ("LE, %ten, %i", 20, -1),
+        ("LT, %i, %same", 10, 1),
+        ("LE, %i, %ten", 11, 1),
+        ("NE, %i, %ten", 10, 1),
+        ("GE, %i, %ten", 9, -1),
+    ],
+)
+@pytest.mark.parametrize("added", ["%i, %s", "%s, %i"])
+def test_counters_count_as_the_loop_runs(compared: str, start: int, stride: int, added: str):
+    words = compared.replace(",", "").split()
+    holds = {"LT": int.__lt__, "LE": int.__le__, "NE": int.__ne__, "GT": int.__gt__, "GE": int.__ge__}[words[0]]
+    steps, i = 0, start
+    while holds(*(i if name == "%i" else 10 for name in words[1:])):
+        steps, i = steps + 1, i + stride
+    graph = loop(compared, added, start, stride)
+    assert counter_of(graph) == Counter(0, start, stride, steps)
+    assert trip_count(graph, next(op for op in graph.ops if op.blocks)) == steps
+
+
+@pytest.mark.parametrize(
+    ("compared", "added", "start", "stride", "dtype"),
+    [
+        ("LT, %i, %n", "%i, %s", 0, 2, "i32"),
+        ("LT, %i, %ten", "%same, %s", 0, 1, "i32"),
+        ("LT, %i, %ten", "%i, %n", 0, 1, "i32"),
+        ("LT, %i, %ten", "%i, %i", 1, 1, "i32"),
+        ("LT, %i, %ten", "%i, %s", 0, 0, "i32"),
+        ("LT, %i, %ten", "%i, %s", 0, -1, "i32"),
+        ("GT, %i, %ten", "%i, %s", 11, 1, "i32"),
+        ("EQ, %i, %ten", "%i, %s", 10, 1, "i32"),
+        ("NE, %i, %ten", "%i, %s", 0, 3, "i32"),
+        ("NE, %i, %ten", "%i, %s", 11, 1, "i32"),
+        ("LT, %i, %ten", "%i, %s", 9, 127, "i8"),
+        ("LE, %i, %ten", "%i, %s", 10, 251, "ui8"),
+    ],
+)
+def test_what_is_no_counter(compared: str, added: str, start: int, stride: int, dtype: str):
+    graph = loop(compared, added, start, stride, dtype)
+    assert counter_of(graph) is None
+    assert trip_count(graph, next(op for op in graph.ops if op.blocks)) == 1
 
 
 def test_loop_costs_its_body_times_its_trips():
-    slow, fast = loop("%ten", 1), loop("%ten", 10)
+    slow, fast = loop("LT, %i, %ten", stride=1), loop("LT, %i, %ten", stride=10)
     assert graph_seconds(slow, CPU) == pytest.approx(10 * graph_seconds(fast, CPU), rel=0.01)

@@ -134,6 +134,28 @@ def test_any_of_the_stacks(data, steps, name):
         assert same_bits(new, old)
 
 
+@pytest.mark.parametrize(("rows", "dropped"), [(5, 1), (4, 0)])
+def test_a_loop_up_to_and_with_its_last_step(rows, dropped):
+    def rows_up_to_four(h, w):
+        def step(carry):
+            i, h, stack = carry
+            row = jnp.sin(h * i)
+            return i + 1, jnp.tanh(h @ w), jax.lax.dynamic_update_slice(stack, row[None], (i, 0, 0), **from_zero)
+
+        from_zero = {"allow_negative_indices": False}
+        begun = 0, h, jnp.zeros((rows, *h.shape))
+        _, h, stack = jax.lax.while_loop(lambda carry: carry[0] <= 4, step, begun)
+        return jax.lax.fori_loop(0, rows, lambda i, h: h * stack[i], h)
+
+    program = program_of(rows_up_to_four, H, W[0])
+    module = normal(program)
+    # The last of four rows is written twice: recomputed as that of the fourth step it would be another.
+    assert without_stacks(module) == dropped
+    remove_rules(module)
+    for new, old in zip(run(program, module, H, W[0]), run(program, None, H, W[0]), strict=True):
+        assert same_bits(new, old)
+
+
 def test_refuses_what_is_used_as_a_whole():
     def outputs(h, w):
         return jax.lax.scan(lambda c, row: (jnp.tanh(c @ row), jnp.sin(c)), h, w)

@@ -59,14 +59,16 @@ def test_steps_are_json_and_apply():
         assert "stablehlo.while" in text(one)
 
 
-def test_tighten_shrinks_down_to_one_element():
+def test_sizes_are_all_chunks_the_fastest_first():
     _, candidates, _ = proposals(scores, *ARGS)
-    step = candidates[0].step
-    chunks = [decode(step).chunk]
-    while (step := PASS.tighten(step, 0.5)) is not None:
-        chunks.append(decode(step).chunk)
-    assert chunks == sorted(set(chunks), reverse=True)
-    assert chunks[-1] == 1
+    for candidate in candidates:
+        sizes = candidate.sizes
+        own = [s for s in sizes if candidate.resized(s) == candidate]
+        assert len(own) == 1
+        assert [s.added_seconds for s in sizes] == sorted(s.added_seconds for s in sizes)
+        smaller = sorted(sizes, key=lambda s: -s.params["chunk"])
+        assert smaller[-1].params["chunk"] == 1
+        assert [s.saved_bytes for s in smaller] == sorted(s.saved_bytes for s in sizes)
 
 
 def test_a_smaller_goal_gets_smaller_chunks():
@@ -95,9 +97,17 @@ def test_what_needs_a_whole_dimension_is_refused_with_its_line():
 
 
 def test_an_argument_or_a_result_is_no_candidate():
-    _, candidates, refusals = proposals(lambda x: jnp.einsum("id,jd->ij", x, x), ARGS[0])
+    def product(x):
+        return jnp.einsum("id,jd->ij", x, x)
+
+    _, candidates, refusals = proposals(product, ARGS[0])
     assert not candidates
-    assert not refusals or all(isinstance(r, Refusal) for r in refusals)
+    assert not refusals
+    module, candidates, refusals = proposals(lambda x: jnp.sin(product(x)), ARGS[0])
+    graph = entry_graph(module)
+    (seed,) = {decode(c.step).value for c in candidates}
+    assert seed not in (*graph.arguments, *graph.returned)
+    assert not refusals
 
 
 def test_a_step_for_another_module_is_an_error():

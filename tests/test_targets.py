@@ -15,8 +15,8 @@ from jax.export import export
 from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.ingest import ingest
 from stablehlo_mem.memory import Measured, Refused
+from stablehlo_mem.targets import apart, devices
 from stablehlo_mem.targets import compile as compiling
-from stablehlo_mem.targets import devices
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.compile import constant_bytes, refusal
 from stablehlo_mem.targets.target import Target, named_targets, resolve_targets
@@ -178,6 +178,24 @@ def test_a_refusal_says_what_is_needed():
     assert refused.needed_bytes is not None
     assert 16 * 2**30 <= refused.needed_bytes < 34 * 2**30
     assert "HBM" in refused.message or "hbm" in refused.message
+
+
+DIES = "import os, pickle, sys; pickle.load(sys.stdin.buffer); print('stack overflow', file=sys.stderr); os.abort()"
+
+
+@needs["tpu"]
+def test_a_compiler_that_dies_refuses_and_the_next_one_lives(monkeypatch):
+    mine = apart._Worker()
+    monkeypatch.setattr(apart, "_worker", lambda pid: mine)
+    with monkeypatch.context() as dying:
+        dying.setattr(apart, "_COMMAND", (sys.executable, "-c", DIES))
+        refused = measure("tpu:v5e", lambda x: x @ x.T, f32(64, 64))
+    assert isinstance(refused, Refused)
+    assert refused.needed_bytes is None
+    assert "died (SIGABRT): " in refused.message
+    assert "stack overflow" in refused.message
+    assert isinstance(measure("tpu:v5e", lambda x: x @ x.T, f32(64, 64)), Measured)
+    mine.close()
 
 
 def test_refusals_are_read_as_the_compilers_write_them():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from stablehlo_mem.ir.bindings import RULE, ir, stablehlo
+from stablehlo_mem.ir.bindings import RULE, ir, stablehlo, walk_operations
 
 
 @contextlib.contextmanager
@@ -58,11 +58,23 @@ def broadcast(value: Any, mlir_type: Any, dims: Sequence[int] = ()) -> Any:
     return stablehlo.broadcast_in_dim(mlir_type, value, ir.DenseI64ArrayAttr.get(list(dims)))
 
 
+def broadcast_zeros(mlir_type: Any) -> Any:
+    """Zeros of a type, made where they are needed: no constant of that size."""
+    return broadcast(zeros(retype(mlir_type, ())), mlir_type)
+
+
 def convert(value: Any, element: Any) -> Any:
     """A value converted to another element type, itself if it has it already."""
     if value.type.element_type == element:
         return value
     return stablehlo.convert(tensor(value.type.shape, element), value)
+
+
+def reshaped(value: Any, shape: Sequence[int]) -> Any:
+    """A value in another shape, itself if it has it already."""
+    if list(value.type.shape) == list(shape):
+        return value
+    return stablehlo.reshape(retype(value.type, shape), value)
 
 
 def transposed(value: Any, order: Sequence[int]) -> Any:
@@ -86,19 +98,19 @@ def index_along(shape: Sequence[int], dimension: int) -> Any:
 
 
 def _starts(value: Any, dimension: int, start: Any) -> list[Any]:
-    zero = i32(0)
+    zero = zeros(start.type)
     return [start if d == dimension else zero for d in range(len(value.type.shape))]
 
 
 def slice_along(value: Any, dimension: int, start: Any, size: int) -> Any:
-    """`size` elements of a dimension from a dynamic i32 start."""
+    """`size` elements of a dimension from a dynamic start."""
     shape = list(value.type.shape)
     shape[dimension] = size
     return stablehlo.dynamic_slice(value, _starts(value, dimension, start), ir.DenseI64ArrayAttr.get(shape))
 
 
 def update_along(value: Any, update: Any, dimension: int, start: Any) -> Any:
-    """`value` with `update` written at a dynamic i32 start of a dimension."""
+    """`value` with `update` written at a dynamic start of a dimension."""
     return stablehlo.dynamic_update_slice(value, update, _starts(value, dimension, start))
 
 
@@ -124,6 +136,26 @@ def clone_with(op: Any, operands: Sequence[Any], result_shapes: Sequence[Sequenc
     return list(clone.results)
 
 
+def rebind(op: Any, values: Mapping[Any, Any]) -> None:
+    """Puts others in the place of values that an op, or one in its regions, uses."""
+    for user in (op, *walk_operations(op)):
+        for i, operand in enumerate(user.operands):
+            if operand in values:
+                user.operands[i] = values[operand]
+
+
+def counted_while(initial: Sequence[Any], counter: int, count: int) -> Any:
+    """A while, its body to be built, that runs until the carry at position `counter` has reached `count`."""
+    types = [v.type for v in initial]
+    loop = stablehlo.WhileOp(types, list(initial)).operation
+    condition = loop.regions[0].blocks.append(*types)
+    with ir.InsertionPoint(condition):
+        step = condition.arguments[counter]
+        less = stablehlo.compare(step, splat(step.type, count), stablehlo.ComparisonDirectionAttr.get("LT"))
+        stablehlo.return_([less])
+    return loop
+
+
 def while_loop(count: int, initial: Sequence[Any], body: Any) -> list[Any]:
     """`for i in range(count): carry = body(i, carry)` as a stablehlo.while with an i32 counter.
 
@@ -131,13 +163,8 @@ def while_loop(count: int, initial: Sequence[Any], body: Any) -> list[Any]:
         body: takes the i32 counter and the list of carries, returns the next carries; may use values from outside.
     """
     values = [i32(0), *initial]
-    types = [v.type for v in values]
-    loop = stablehlo.WhileOp(types, values)
-    condition = loop.regions[0].blocks.append(*types)
-    with ir.InsertionPoint(condition):
-        less = stablehlo.compare(condition.arguments[0], i32(count), stablehlo.ComparisonDirectionAttr.get("LT"))
-        stablehlo.return_([less])
-    block = loop.regions[1].blocks.append(*types)
+    loop = counted_while(values, 0, count)
+    block = loop.regions[1].blocks.append(*[v.type for v in values])
     with ir.InsertionPoint(block):
         step = block.arguments[0]
         carries = body(step, list(block.arguments)[1:])

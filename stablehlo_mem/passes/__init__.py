@@ -8,6 +8,7 @@ from typing import Protocol
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.memory import Peak
+from stablehlo_mem.passes.blocked_top_k import BlockedTopK
 from stablehlo_mem.passes.contractions import Contractions
 from stablehlo_mem.passes.fold_converts import FoldConverts
 from stablehlo_mem.passes.fold_transposes import FoldTransposes
@@ -42,16 +43,13 @@ class Pass(Protocol):
         """Edits the module it is given as the step says."""
         ...
 
-    def tighten(self, step: Step, factor: float) -> Step | None:
-        """The same step with about `factor` of the memory, None if it has no smaller form."""
-        ...
-
 
 PASSES: tuple[Pass, ...] = (
     PairwiseDistance(),
     Contractions(),
     MatmulChain(),
     SortToTopK(),
+    BlockedTopK(),
     UnrollReductions(),
     Narrow(),
     FoldConverts(),

@@ -18,13 +18,15 @@ Refuses stacks that are used as a whole, and steps with side effects.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.cost import fused_seconds
 from stablehlo_mem.ir import build
-from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo, walk_operations
+from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
 from stablehlo_mem.ir.carries import drop_dead_carries, with_carries
 from stablehlo_mem.ir.graph import Graph, OpId, Path, entry_graph, nested_graph, op_ids
 from stablehlo_mem.memory import Peak
@@ -42,15 +44,17 @@ _SHARES = (0.25, 0.5, 0.75, 1.0)
 class _Found:
     """A scan, the block it is in, and its stacks that can be dropped with the bytes they have at the peak.
 
-    `inputs` are stacks of what each step begins with: they can be dropped in segments.
+    `alone` says how each is computed again if it is the only one. `inputs` are stacks of what each step begins with:
+    they can be dropped in segments.
     """
 
     path: Path
     graph: Graph
     name: OpId
     scan: Scan
-    sizes: dict[int, int]
-    inputs: dict[int, int]
+    sizes: Mapping[int, int]
+    alone: Mapping[int, Recomputation]
+    inputs: Mapping[int, int]
     refusals: tuple[Refusal, ...]
 
     @property
@@ -75,8 +79,8 @@ class Rematerialise:
             block = nested_graph(graph, path)
             for op in block.ops:
                 scan = find_scan(block, op)
-                if scan is not None:
-                    found = _find(graph, path, scan, peak)
+                found = _find(graph, path, scan, peak) if scan is not None else None
+                if found is not None:
                     yield from found.refusals
                     yield from _candidates(found, goal)
 
@@ -85,10 +89,6 @@ class Rematerialise:
         dropped, steps, segment = (step.params[name] for name in ("dropped", "steps", "segment"))
         stacks = f"{len(dropped)} of {step.params['stacks']} stacks of a loop of {steps} steps"
         return stacks if segment == 1 else f"{stacks}, taken in {steps // segment} segments of {segment}"
-
-    def tighten(self, step: Step, factor: float) -> Step | None:
-        """None: the candidates say how much can be dropped."""
-        return None
 
     def apply(self, module: ir.Module, step: Step) -> None:
         """Drops the stacks of a step and computes their rows again where they are read, in place."""
@@ -128,50 +128,47 @@ def _in_segments(graph: Graph, scan: Scan, stacks: Sequence[int], size: int) -> 
     take_in_segments(graph, scan, backward, size)
 
 
-def _find(main: Graph, path: Path, scan: Scan, peak: Peak) -> _Found:
+def _find(main: Graph, path: Path, scan: Scan, peak: Peak) -> _Found | None:
+    """The stacks of a scan at the peak, None if none is alive there."""
     graph = nested_graph(main, path)
     op, body = graph.ops[scan.op], graph.ops[scan.op].blocks[1]
+    at_peak = {item.value: item.nbytes for item in peak.live if item.path == path}
+    pairs = ((carry, at_peak.get(op.results[carry]) or at_peak.get(op.operands[carry])) for carry in scan.rows)
+    live = {carry: nbytes for carry, nbytes in pairs if nbytes}
+    if not live:
+        return None
     name, source = op_ids(main, path)[op.index], graph.source(op.index)
-    live = {item.value: item.nbytes for item in peak.live if item.path == path}
-    sizes: dict[int, int] = {}
-    inputs: dict[int, int] = {}
+    inputs = {carry: nbytes for carry, nbytes in live.items() if stored(body, scan.rows[carry]) in body.arguments}
+    alone: dict[int, Recomputation] = {}
     refusals: list[Refusal] = []
-    for carry, row in scan.rows.items():
+    for carry in (carry for carry in live if carry not in inputs):
         value = op.results[carry]
-        nbytes = live.get(value) or live.get(op.operands[carry], 0)
-        if not nbytes:
-            continue
-        if stored(body, row) in body.arguments:
-            inputs[carry] = nbytes
-            continue
         readers = find_readers(graph, value)
-        again = recompute(body, scan, [carry])
-        blocked = next((found for found in (readers, again) if isinstance(found, Blocked)), None)
-        if blocked is None:
-            sizes[carry] = nbytes
-        else:
+        how = readers if isinstance(readers, Blocked) else recompute(body, scan, [carry])
+        if isinstance(how, Blocked):
             description = f"stack {graph.values[value]}"
-            refusals.append(Refusal(name, description, nbytes, -1, blocked.code, blocked.message, source))
-    return _Found(path, graph, name, scan, sizes, inputs, tuple(refusals))
+            refusals.append(Refusal(name, description, live[carry], -1, how.code, how.message, source))
+        else:
+            alone[carry] = how
+    sizes = {carry: live[carry] for carry in alone}
+    return _Found(path, graph, name, scan, sizes, alone, inputs, tuple(refusals))
 
 
 def _candidates(found: _Found, goal: Goal) -> Iterator[Candidate]:
     """Sets of stacks to drop, the cheapest for their bytes first."""
+    if not found.sizes and not found.inputs:
+        return
     seconds = fused_seconds(found.body, goal.chip)
-    order = sorted(found.sizes, key=lambda c: (_seconds(found, [c], seconds) / found.sizes[c], c))
-    total, reached, share = sum(found.sizes.values()), 0, 0
-    for i, carry in enumerate(order):
-        reached += found.sizes[carry]
-        if reached >= _SHARES[share] * total:
-            yield _candidate(found, order[: i + 1], seconds)
-            share = next((s for s in range(share, len(_SHARES)) if _SHARES[s] * total > reached), len(_SHARES) - 1)
+    order = sorted(found.sizes, key=lambda c: (_seconds(found, found.alone[c], seconds) / found.sizes[c], c))
+    reached = list(itertools.accumulate(found.sizes[c] for c in order))
+    lengths = {1 + bisect.bisect_left(reached, share * reached[-1]) for share in _SHARES if reached}
+    for length in sorted(lengths):
+        yield _candidate(found, order[:length], seconds)
     yield from _segmented(found, seconds)
 
 
-def _seconds(found: _Found, dropped: Sequence[int], seconds: Sequence[float]) -> float:
+def _seconds(found: _Found, again: Recomputation, seconds: Sequence[float]) -> float:
     """Time to compute the rows of all steps again."""
-    again = recompute(found.body, found.scan, dropped)
-    assert isinstance(again, Recomputation)
     return found.scan.steps * sum(seconds[op] for op in again.ops)
 
 
@@ -181,7 +178,7 @@ def _candidate(found: _Found, dropped: Sequence[int], seconds: Sequence[float]) 
     assert isinstance(again, Recomputation)
     arguments = (found.body.values[found.body.arguments[c]] for c in again.carries)
     saved = sum(found.sizes[c] for c in dropped) - found.scan.steps * sum(v.nbytes for v in arguments)
-    return _proposed(found, dropped, found.sizes, saved, _seconds(found, dropped, seconds))
+    return _proposed(found, dropped, found.sizes, saved, _seconds(found, again, seconds))
 
 
 def _segmented(found: _Found, seconds: Sequence[float]) -> Iterator[Candidate]:
@@ -266,15 +263,16 @@ class _Emission:
         arguments = {c: self.body.mlir_values[self.body.arguments[c]] for c in self.again.carries}
         with build.building(handle, handle.location):
             types = [build.retype(a.type, [steps, *a.type.shape]) for a in arguments.values()]
-            added = [build.broadcast(build.zeros(build.retype(t, ())), t) for t in types]
+            added = [build.broadcast_zeros(t) for t in types]
         new = with_carries(handle, [True] * len(self.loop.results), added) if added else handle
         body = new.regions[1].blocks[0]
         end = body.operations[len(body.operations) - 1].operation
         first = len(self.loop.results)
         for i, argument in enumerate(arguments.values()):
             with build.building(end, new.location):
-                row = stablehlo.reshape(build.retype(argument.type, [1, *argument.type.shape]), argument)
-                end.operands[first + i] = _updated(body.arguments[first + i], row, body.arguments[self.scan.counter])
+                row = build.reshaped(argument, [1, *argument.type.shape])
+                counter = body.arguments[self.scan.counter]
+                end.operands[first + i] = build.update_along(body.arguments[first + i], row, 0, counter)
         stacks = {self.body.arguments[c]: new.results[first + i] for i, c in enumerate(self.again.carries)}
         return {**stacks, **{value: new.results[carry] for carry, value in self.again.kept.items()}}
 
@@ -289,7 +287,7 @@ class _Emission:
             counter = self.body.mlir_values[self.body.arguments[self.scan.counter]]
             values[self.body.arguments[self.scan.counter]] = build.convert(row, counter.type.element_type)
             for value, stack in self.results.items():
-                values[value] = _row(stack, row, self.body.mlir_values[value].type)
+                values[value] = build.reshaped(build.slice_along(stack, 0, row, 1), self.body.values[value].shape)
             for op in self.again.ops:
                 clone = _clone(self.body, op, values)
                 values.update(zip(self.body.ops[op].results, clone.results, strict=True))
@@ -297,11 +295,6 @@ class _Emission:
             with build.building(handle, handle.location):
                 part = _part(values[self.scan.rows[carry]], handle)
             handle.results[0].replace_all_uses_with(part)
-
-
-def _updated(stack: Any, row: Any, index: Any) -> Any:
-    zero = build.zeros(index.type)
-    return stablehlo.dynamic_update_slice(stack, row, [index, *[zero] * (len(stack.type.shape) - 1)])
 
 
 def _part(row: Any, reader: Any) -> Any:
@@ -312,23 +305,8 @@ def _part(row: Any, reader: Any) -> Any:
     return stablehlo.dynamic_slice(row, [build.zeros(first.type), *starts], reader.attributes["slice_sizes"])
 
 
-def _row(stack: Any, index: Any, mlir_type: Any) -> Any:
-    """A row of a stack in the type of the value that was stored."""
-    shape = list(stack.type.shape)
-    zero = build.zeros(index.type)
-    row = stablehlo.dynamic_slice(
-        stack, [index, *[zero] * (len(shape) - 1)], ir.DenseI64ArrayAttr.get([1, *shape[1:]])
-    )
-    return row if row.type == mlir_type else stablehlo.reshape(mlir_type, row)
-
-
 def _clone(body: Graph, op: int, values: dict[int, Any]) -> Any:
     """An op of a body on other values, what its regions use of the body's replaced likewise."""
-    given = {body.mlir_values[v]: values.get(v, body.mlir_values[v]) for v in body.ops[op].operands}
-    given.update({body.mlir_values[v]: values.get(v, body.mlir_values[v]) for v in body.ops[op].captures})
     clone = body.handles[op].clone().operation
-    for inner in (clone, *walk_operations(clone)):
-        for i, operand in enumerate(inner.operands):
-            if operand in given:
-                inner.operands[i] = given[operand]
+    build.rebind(clone, {body.mlir_values[v]: values[v] for v in body.ops[op].inputs if v in values})
     return clone

@@ -16,20 +16,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from stablehlo_mem.axes import Axis, Obstacle, RuleBook, grow_axis
-from stablehlo_mem.chunks import LoopCost, loop_cost, round_chunk
-from stablehlo_mem.cost import trip_count
+from stablehlo_mem.chunks import loop_cost
+from stablehlo_mem.cost import block_runs
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, op_ids
 from stablehlo_mem.loops import emit_loops
 from stablehlo_mem.memory import Path, Peak
-from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step
+from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Size, Step
 from stablehlo_mem.regions import Region, form_region
 from stablehlo_mem.rules import ROWS
 
 _SEEDS = 6
 """Values at the peak, largest first, from which axes are grown."""
-_SHARE = 4
-"""A step's chunks may take one part in so many of the goal, however little room the others leave."""
 _MAX_INDEX = 2**31 - 1
 _NEEDED_WHOLE = "it is needed whole after it is computed, as a result or by an op outside"
 _FAR = 16
@@ -85,14 +83,6 @@ class SplitIntoLoops:
         loops = "1 loop" if one.loops == 1 else f"{one.loops} loops"
         return f"{loops} of {-(-one.elements // one.chunk)} steps, {one.chunk} of {one.elements} at a time"
 
-    def tighten(self, step: Step, factor: float) -> Step | None:
-        """The same split in smaller chunks, None if a chunk is one element already."""
-        chunk = decode(step).chunk
-        if chunk == 1:
-            return None
-        smaller = round_chunk(chunk, max(1, min(chunk - 1, int(chunk * factor))))
-        return dataclasses.replace(step, params={**step.params, "chunk": smaller})
-
 
 def split(module: ir.Module, decision: Split) -> None:
     """Rewrites a module in place.
@@ -127,7 +117,7 @@ class _Proposals:
         big_bytes = min(goal.temp_bytes // 8, max(self.live.values(), default=0) // 4)
         self.big_bytes = max(_SMALLEST, big_bytes // (_FAR if goal.far else 1))
         self.seen: set[Any] = set()
-        self.runs = _runs(main, path)
+        self.runs = block_runs(main, path)
 
     def run(self) -> Iterator[Candidate | Refusal]:
         seeds = sorted(self.live, key=lambda v: (-self.live[v], v))[:_SEEDS]
@@ -173,7 +163,17 @@ class _Proposals:
         if not spared:
             return
         cost = loop_cost(self.graph, region, self.goal.chip, spared)
-        chunk = self.chunk(axis, region, cost)
+        kept = self.kept_bytes(region)
+        sizes = tuple(
+            Size(
+                {"chunk": c},
+                int(spared * (1 - c / axis.n)) - kept,
+                self.runs * cost.seconds(c),
+                self.runs * cost.moved_seconds(c),
+            )
+            for c in cost.chunks()
+        )
+        size = self.fitting(sizes, spared - kept)
         regroups = any(item.accumulated and _regroups(self.graph, item.node.op) for item in region.leaving)
         numerics: Numerics = "reassociate" if regroups else "exact"
         params = Split(
@@ -181,17 +181,19 @@ class _Proposals:
             value=axis.seed[0],
             dimension=axis.seed[1],
             big_bytes=axis.big_bytes,
-            chunk=chunk,
+            chunk=size.params["chunk"],
             elements=axis.n,
             loops=region.phases,
         )
         yield Candidate(
             step=Step(SplitIntoLoops.name, "", dataclasses.asdict(params)),
-            saved_bytes=int(spared * (1 - chunk / axis.n)) - self.kept_bytes(region),
-            added_seconds=self.runs * cost.seconds(chunk),
+            saved_bytes=size.saved_bytes,
+            added_seconds=size.added_seconds,
+            moved_seconds=size.moved_seconds,
             numerics=numerics,
             summary=self.summary(axis, numerics),
             otherwise=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),
+            sizes=sizes,
         )
 
     def kept_bytes(self, region: Region) -> int:
@@ -200,12 +202,11 @@ class _Proposals:
         values = {item.value for item in region.leaving if item.value not in outputs and item.value not in self.live}
         return sum(self.graph.values[v].nbytes for v in values)
 
-    def chunk(self, axis: Axis, region: Region, cost: LoopCost) -> int:
-        others = self.peak.temp_bytes - int(cost.element_bytes * axis.n) + self.kept_bytes(region)
+    def fitting(self, sizes: tuple[Size, ...], spared: int) -> Size:
+        """The fastest size that reaches the goal, or takes its share of it: of none the smallest."""
         # Where the others alone are over the goal they are made smaller by later steps, or the goal is out of reach.
-        room = max(self.goal.temp_bytes // _SHARE, self.goal.temp_bytes - others)
-        largest = int(room / cost.element_bytes)
-        return cost.best_chunk(max(1, min(largest, (axis.n + 1) // 2)))
+        wanted = min(self.peak.temp_bytes - self.goal.temp_bytes, spared - int(self.goal.share * self.goal.temp_bytes))
+        return next((s for s in sizes if s.saved_bytes >= wanted), max(sizes, key=lambda s: s.saved_bytes))
 
     def summary(self, axis: Axis, numerics: Numerics) -> str:
         value, dimension = axis.seed
@@ -247,15 +248,6 @@ class _Proposals:
             message=message,
             location=self.source(value),
         )
-
-
-def _runs(graph: Graph, path: Path) -> int:
-    """How often a block runs: once for each step of the loops around it."""
-    runs = 1
-    for op, block in path:
-        runs *= trip_count(graph, graph.ops[op]) if graph.ops[op].name == "stablehlo.while" else 1
-        graph = graph.ops[op].blocks[block]
-    return runs
 
 
 def _regroups(graph: Graph, op: int) -> bool:

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir.bindings import chlo, ir, same_attributes, stablehlo
-from stablehlo_mem.ir.build import broadcast, clone_with, convert, retype, sliced, splat, tensor, transposed
+from stablehlo_mem.ir.build import broadcast, clone_with, convert, reshaped, retype, sliced, splat, tensor, transposed
 from stablehlo_mem.ir.graph import NARROW_FLOATS, Graph, Op
 from stablehlo_mem.op_classes import integers
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
@@ -293,7 +293,7 @@ class _Emission:
         rank, dimension = len(self.shape), self.found.dimension
         others = [d for d in range(rank) if d != dimension]
         numbers = stablehlo.GatherDimensionNumbers.get([], [dimension], others, others, [dimension], rank)
-        places = stablehlo.reshape(retype(indices.type, [*indices.type.shape, 1]), indices)
+        places = reshaped(indices, [*indices.type.shape, 1])
         sizes = ir.DenseI64ArrayAttr.get([1] * rank)
         return stablehlo.GatherOp(value, places, numbers, sizes, indices_are_sorted=ir.BoolAttr.get(False)).result
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from stablehlo_mem.cost import op_flops
 from stablehlo_mem.ir import build
-from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.narrowing import GIVEN, Emission, Narrowed, Window, cut, leaves, narrowed
 from stablehlo_mem.op_classes import FUSIBLE, Class, classify, integers
@@ -174,7 +174,7 @@ class _Emission:
         body = _Element(self.graph, self.found.narrowed, k, self.turned)
         pairs = zip(self.root.operands[: self.count], self.found.windows, strict=False)
         shape = self.graph.values[self.root.results[0]].shape
-        return [_reshaped(body.chunk(v, w), shape) for v, w in pairs]
+        return [build.reshaped(body.chunk(v, w), shape) for v, w in pairs]
 
 
 class _Element(Emission):
@@ -188,11 +188,7 @@ class _Element(Emission):
         if value not in self.turned:
             return super().cut(value, window)
         row = cut(self.turned[value], dataclasses.replace(window, dimension=0), self.start)
-        return _reshaped(row, [*row.type.shape[1:], 1])
-
-
-def _reshaped(value: Any, shape: Sequence[int]) -> Any:
-    return stablehlo.reshape(build.retype(value.type, shape), value)
+        return build.reshaped(row, [*row.type.shape[1:], 1])
 
 
 def _first(value: Any) -> Any:

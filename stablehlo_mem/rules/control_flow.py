@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import build
-from stablehlo_mem.ir.bindings import RULE, ir, stablehlo, walk_operations
+from stablehlo_mem.ir.bindings import RULE, ir, stablehlo
 from stablehlo_mem.ir.graph import Op
 from stablehlo_mem.rules.flow import PARTIAL, WHOLE, Flow, Form, Passage, Table, Version
 from stablehlo_mem.rules.on_chunk import OnChunk
@@ -224,10 +224,8 @@ class _Block(OnChunk):
     def rebind(self) -> None:
         """Blocks within the new ops still name the original values."""
         new = {self.graph.mlir_values[v]: one for (v, form), one in self.present.items() if form == WHOLE}
-        for op in [inner for one in self.target.operations for inner in (one.operation, *walk_operations(one))]:
-            for i, operand in enumerate(op.operands):
-                if operand in new:
-                    op.operands[i] = new[operand]
+        for op in self.target.operations:
+            build.rebind(op.operation, new)
 
 
 def _want(wanted: dict[int, set[Form]], values: Sequence[int], forms: Sequence[Form]) -> None:

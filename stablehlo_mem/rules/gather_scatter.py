@@ -197,7 +197,7 @@ def _component(tensor: Any, vector_dimension: int, component: int) -> Any:
     starts[vector_dimension], limits[vector_dimension] = component, component + 1
     one = stablehlo.slice(tensor, *(ir.DenseI64ArrayAttr.get(a) for a in (starts, limits, [1] * len(shape))))
     del shape[vector_dimension]
-    return stablehlo.reshape(build.retype(tensor.type, shape), one)
+    return build.reshaped(one, shape)
 
 
 def _replace_component(indices: Any, shifted: Any, vector_dimension: int, component: int) -> Any:

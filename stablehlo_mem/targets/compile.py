@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from stablehlo_mem.errors import TargetError
 from stablehlo_mem.ingest import Program, as_exported, kept_donated
-from stablehlo_mem.ir.bindings import ir, sdy
+from stablehlo_mem.ir.bindings import ir, parse_artifact, sdy
 from stablehlo_mem.ir.graph import dtype_bytes
 from stablehlo_mem.memory import Measured, Refused
 
@@ -52,14 +52,28 @@ def measure(program: Program, module: ir.Module, platform: str, devices: Sequenc
     Raises:
         TargetError: the program is for more devices than given.
     """
-    exported = as_exported(program, module, platform)
-    shardings = _argument_shardings(exported, module, devices)
+    exported = flattened(as_exported(program, module, platform))
+    return measure_exported(exported, kept_donated(program), program.floor_bytes, platform, devices)
+
+
+def measure_exported(
+    exported: Exported, donated: tuple[int, ...], floor_bytes: int, platform: str, devices: Sequence[Any]
+) -> Measured | Refused:
+    """`measure` of an Exported with flat trees, some of whose arguments are donated."""
+    shardings = _argument_shardings(exported, devices)
     try:
         with jax.enable_x64(True), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-            return _compiled_figures(_lower(exported, kept_donated(program), shardings), platform)
+            return _compiled_figures(_lower(exported, donated, shardings), platform)
     except jax.errors.JaxRuntimeError as error:
-        return refusal(str(error), program.floor_bytes)
+        return refusal(str(error), floor_bytes)
+
+
+def flattened(exported: Exported) -> Exported:
+    """An Exported that takes and returns its arrays in tuples: its trees need not be known where it is compiled."""
+    arguments, results = (tuple(range(len(avals))) for avals in (exported.in_avals, exported.out_avals))
+    in_tree = jax.tree.structure((arguments, {}))
+    return dataclasses.replace(exported, in_tree=in_tree, out_tree=jax.tree.structure(results))
 
 
 def refusal(message: str, floor_bytes: int) -> Refused:
@@ -81,8 +95,7 @@ def constant_bytes(hlo: str) -> int:
     return int(total)
 
 
-def _lower(exported: Exported, donated: tuple[int, ...], shardings: Sequence[Any]) -> Any:
-    flat = dataclasses.replace(exported, in_tree=_flat_tree(len(exported.in_avals)))
+def _lower(flat: Exported, donated: tuple[int, ...], shardings: Sequence[Any]) -> Any:
     passed = [i for i, aval in enumerate(flat.in_avals) if i in flat.module_kept_var_idx or not _is_plain(aval)]
 
     def call(*arguments: jax.Array) -> Any:
@@ -96,10 +109,6 @@ def _lower(exported: Exported, donated: tuple[int, ...], shardings: Sequence[Any
         jax.ShapeDtypeStruct(flat.in_avals[i].shape, flat.in_avals[i].dtype, sharding=shardings[i]) for i in passed
     ]
     return jax.jit(call, donate_argnums=tuple(passed.index(i) for i in donated)).lower(*specs)
-
-
-def _flat_tree(count: int) -> Any:
-    return jax.tree.structure((tuple(range(count)), {}))
 
 
 def _is_plain(aval: Any) -> bool:
@@ -156,7 +165,7 @@ def _hlo_dtype_bytes(dtype: str) -> float:
     return dtype_bytes(dtype)
 
 
-def _argument_shardings(exported: Exported, module: ir.Module, devices: Sequence[Any]) -> list[Any]:
+def _argument_shardings(exported: Exported, devices: Sequence[Any]) -> list[Any]:
     count = exported.nr_devices
     if count == 1:
         return [SingleDeviceSharding(devices[0])] * len(exported.in_avals)
@@ -165,7 +174,7 @@ def _argument_shardings(exported: Exported, module: ir.Module, devices: Sequence
             f"{exported.fun_name} is partitioned over {count} devices and this target has {len(devices)}: "
             "name a chip, e.g. tpu:v5e, to compile for as many as it takes"
         )
-    mesh = _mesh(module, devices[:count])
+    mesh = _mesh(parse_artifact(exported.mlir_module_serialized), devices[:count])
     replicated = NamedSharding(mesh, PartitionSpec())
     return [sharding or replicated for sharding in exported.in_shardings_jax(mesh)]
 

@@ -51,9 +51,14 @@ def topology_devices(chip: Chip, count: int) -> tuple[Any, ...]:
     return _cuda_topology(chip, count) if chip.kind == "cuda" else _tpu_topology(chip, count)
 
 
-def _tpu_topology(chip: Chip, count: int) -> tuple[Any, ...]:
+def require_libtpu(chip: Chip) -> None:
+    """Raises a TargetError unless the compiler of a TPU is installed."""
     if importlib.util.find_spec("libtpu") is None:
         raise _missing_plugin(chip, "tpu")
+
+
+def _tpu_topology(chip: Chip, count: int) -> tuple[Any, ...]:
+    require_libtpu(chip)
     grid = next((g for g in _GRIDS[chip.name] if _size(g) >= count), None)
     if grid is None:
         raise TargetError(f"{chip.name} is known in grids of up to {_size(_GRIDS[chip.name][-1])} chips, not {count}")

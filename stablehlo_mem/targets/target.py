@@ -8,12 +8,13 @@ from typing import Any
 import jax
 
 from stablehlo_mem.errors import TargetError
-from stablehlo_mem.ingest import Program
+from stablehlo_mem.ingest import Program, as_exported, kept_donated
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.memory import Measured, Refused
 from stablehlo_mem.targets import compile as compiling
+from stablehlo_mem.targets.apart import Request, measure_apart
 from stablehlo_mem.targets.chips import CHIPS, Chip
-from stablehlo_mem.targets.devices import local_devices, topology_devices
+from stablehlo_mem.targets.devices import local_devices, require_libtpu, topology_devices
 
 _KINDS = {
     "NVIDIA H200": "cuda:h200",
@@ -68,7 +69,15 @@ class Target:
         if program.platforms and self.platform not in program.platforms:
             raise mismatch(self.name, self.platform, program)
         count = program.exported.nr_devices if program.exported is not None else 1
+        if ":" in self.name and self.platform == "tpu":
+            return self._measure_apart(program, module, count)
         return compiling.measure(program, module, self.platform, self.devices(count))
+
+    def _measure_apart(self, program: Program, module: ir.Module, count: int) -> Measured | Refused:
+        """The same where the compiler may end the process, which needs no device."""
+        require_libtpu(self.chip)
+        exported = compiling.flattened(as_exported(program, module, self.platform)).serialize()
+        return measure_apart(Request(self.name, bytes(exported), kept_donated(program), program.floor_bytes))
 
 
 def resolve_targets(target: str | Target | tuple[str | Target, ...] | None, program: Program) -> tuple[Target, ...]:
