@@ -12,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 
-from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.ir.graph import Graph, producers_of
 from stablehlo_mem.rules import ROWS, RuleBook
 from stablehlo_mem.rules.rule import Blocked, Node
 
@@ -167,10 +167,9 @@ class _Growth:
     def tainted_ops(self) -> set[int]:
         """The ops that take part and all that depend on them."""
         tainted = set(self.split_ops)
-        values = self.graph.values
-        for op in self.graph.ops:
-            if any(values[v].producer in tainted for v in op.inputs):
-                tainted.add(op.index)
+        for op, sources in enumerate(producers_of(self.graph)):
+            if not tainted.isdisjoint(sources):
+                tainted.add(op)
         return tainted
 
     def closes(self, use: Use, tainted: set[int], closure: dict[Use, Node]) -> bool:

@@ -11,13 +11,14 @@ from typing import Literal, get_args
 
 from jax.export import Exported
 
+from stablehlo_mem import cache
 from stablehlo_mem.cost import graph_seconds
 from stablehlo_mem.errors import BudgetError, InputError, PassError
 from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, module_bytes
 from stablehlo_mem.ir.graph import main_function
 from stablehlo_mem.memory import Measured, MemoryProfile, Refused
-from stablehlo_mem.module_profile import profile_module
+from stablehlo_mem.module_profile import profile_graph
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.normalise import normalise, remove_rules
 from stablehlo_mem.plan import Goal, Numerics, Options, Plan, Refusal, Step
@@ -60,7 +61,15 @@ def keep_budget(program: Program, budget: Budget, targets: tuple[Target, ...], o
     _check(options)
     if isinstance(budget, int) and budget < program.floor_bytes:
         raise _below_floor(program, budget)
-    return _Planning(program, budget, targets, options).run()
+    planning = _Planning(program, budget, targets, options)
+    path = cache.entry_path(program, budget, targets, options)
+    kept = cache.read(path) if path is not None else None
+    plan = planning.again(kept) if kept is not None else None
+    if plan is None:
+        plan = planning.run()
+        if path is not None:
+            cache.write(path, plan)
+    return plan
 
 
 def require_fit(plan: Plan) -> Plan:
@@ -123,6 +132,14 @@ class _Planning:
                 if self.fits(attempt):
                     break
         return self.plan(original, best)
+
+    def again(self, kept: cache.Kept) -> Plan | None:
+        """The plan of an earlier call, its steps taken again and nothing compiled; None if they cannot be."""
+        with self.timed():
+            module = cache.replay(self.program.module, kept)
+        if module is None:
+            return None
+        return self.finished(dataclasses.replace(kept.plan, compiles=0, planning_seconds=self.seconds), module)
 
     def fastest(self, original: _Attempt) -> _Attempt:
         """What saves time worth a change, if a target's compiler takes it."""
@@ -271,7 +288,7 @@ class _Planning:
         m = original.measured
         if isinstance(m, Measured):
             return m.peak_bytes - m.temp_bytes
-        profile = profile_module(self.program.module, original.target.chip)
+        profile = profile_graph(original.state.graph, original.target.chip)
         return profile.argument_bytes + profile.output_bytes + profile.constant_bytes - profile.alias_bytes
 
     def measure(self, state: State, refusals: tuple[Refusal, ...]) -> _Attempt:
@@ -291,26 +308,31 @@ class _Planning:
         return _Timer(self)
 
     def plan(self, original: _Attempt, best: _Attempt) -> Plan:
-        unchanged = best is original
-        if self.options.verify:
-            _verify(self.program, best.module, best.state.steps)
-        result = self.program.original if unchanged else emit(self.program, best.module, self.optimise_vjp)
-        exported = self.program.exported if unchanged else (result if isinstance(result, Exported) else None)
-        return Plan(
+        plan = Plan(
             budget_bytes=self.budget if isinstance(self.budget, int) else None,
             target=tuple(t.name for t in self.targets),
-            before=_profile(self.program.module, original),
-            after=_profile(best.module, best),
+            before=_profile(original),
+            after=_profile(best),
             steps=best.state.steps,
             summaries=best.state.summaries,
             refusals=best.refusals if best.refusals or self.fits(best) else self.refusals_of(best),
             compiles=self.compiles,
             fits=self.fits(best) or self.budget is None or self.budget == "min",
             planning_seconds=self.seconds,
-            result=result,
-            exported=exported,
-            bytecode=module_bytes(best.module),
+            result=None,
+            exported=None,
+            bytecode=b"",
         )
+        return self.finished(plan, best.module)
+
+    def finished(self, plan: Plan, module: ir.Module) -> Plan:
+        """A plan with its programs; where no step is taken, the very object that was given."""
+        if self.options.verify:
+            _verify(self.program, module, plan.steps)
+        unchanged = not plan.steps
+        result = self.program.original if unchanged else emit(self.program, module, self.optimise_vjp)
+        exported = self.program.exported if unchanged else (result if isinstance(result, Exported) else None)
+        return dataclasses.replace(plan, result=result, exported=exported, bytecode=module_bytes(module))
 
     def refusals_of(self, attempt: _Attempt) -> tuple[Refusal, ...]:
         """Why the best attempt is not smaller still."""
@@ -358,8 +380,9 @@ def _verify(program: Program, module: ir.Module, steps: tuple[Step, ...]) -> Non
         raise PassError("verify", "the signature of main changed", names)
 
 
-def _profile(module: ir.Module, attempt: _Attempt) -> MemoryProfile:
-    return dataclasses.replace(profile_module(module, attempt.target.chip), measured=attempt.measured)
+def _profile(attempt: _Attempt) -> MemoryProfile:
+    static = profile_graph(attempt.state.graph, attempt.target.chip)
+    return dataclasses.replace(static, measured=attempt.measured)
 
 
 def _below_floor(program: Program, budget: int) -> BudgetError:

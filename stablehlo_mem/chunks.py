@@ -161,15 +161,13 @@ def _sliced(graph: Graph, region: Region, phase: int) -> Iterator[Use]:
 
 def _whole_bytes(graph: Graph, region: Region) -> int:
     """Bytes of operands that every step reads whole, each loop once."""
-    total = 0
-    for phase in range(region.phases):
-        whole: set[int] = set()
-        for node in region.needed(graph, phase):
-            if not ROWS[graph.ops[node.op].name].free:
-                pairs = zip(graph.ops[node.op].inputs, node.operand_dims, strict=True)
-                whole.update(v for v, d in pairs if d is None)
-        total += sum(graph.values[v].nbytes for v in whole)
-    return total
+    whole: dict[int, int] = {}
+    for node, loops in region.loops_of(graph).items():
+        if not ROWS[graph.ops[node.op].name].free:
+            for value, dimension in zip(graph.ops[node.op].inputs, node.operand_dims, strict=True):
+                if dimension is None:
+                    whole[value] = whole.get(value, 0) | loops
+    return sum(loops.bit_count() * graph.values[value].nbytes for value, loops in whole.items())
 
 
 def _accumulated_bytes(graph: Graph, region: Region) -> int:

@@ -6,7 +6,7 @@ import math
 
 from stablehlo_mem.counters import find_counter
 from stablehlo_mem.fusion import plan_buffers
-from stablehlo_mem.ir.graph import Graph, Op, Path
+from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
 from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, Class, buffer_bytes, dot_sizes
 from stablehlo_mem.targets.chips import Chip
 
@@ -21,6 +21,7 @@ VECTOR_SHARE = 0.125
 """Rate of elementwise arithmetic as a share of the chip's matmul rate."""
 
 
+@remembered
 def op_flops(graph: Graph, op: Op) -> float:
     """Floating-point operations of one op, blocks of its own left out."""
     kind = CLASSES.get(op.name, Class.OPAQUE)
@@ -53,6 +54,7 @@ def op_bytes(graph: Graph, op: Op, chip: Chip) -> int:
     return results + sum(buffer_bytes(graph.values[v], chip) for v in set(op.operands))
 
 
+@remembered
 def op_seconds(graph: Graph, op_index: int, chip: Chip) -> float:
     """Seconds of one op by itself: the slower of arithmetic and memory; a loop's body times its trip count."""
     op = graph.ops[op_index]
@@ -66,6 +68,7 @@ def graph_seconds(graph: Graph, chip: Chip) -> float:
     return sum(fused_seconds(graph, chip))
 
 
+@remembered
 def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
     """For each op of a block its share of `graph_seconds`."""
     buffers = plan_buffers(graph, chip)
@@ -98,6 +101,7 @@ def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:
     return max(flops / (chip.flops_per_second * VECTOR_SHARE), nbytes / chip.bytes_per_second)
 
 
+@remembered
 def trip_count(graph: Graph, op: Op) -> int:
     """How often a while runs, as far as its counter says, else 1."""
     counter = find_counter(graph, op)

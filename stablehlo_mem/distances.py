@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from stablehlo_mem.ir.bindings import RULE, ir, same_attributes
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes, remembered
 from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, dot_labels
 from stablehlo_mem.recognise import filling
 from stablehlo_mem.views import view_of
@@ -131,9 +131,11 @@ class Sum:
 
 
 def sum_at(graph: Graph, root: int) -> Sum | None:
-    """What a reduce or a dot_general sums, whatever the reducer; None if it is nothing we take apart."""
+    """What a reduce or a dot_general sums, whatever the reducer; None if there is no difference in it to take apart."""
     op = graph.ops[root]
     if len(op.results) != 1 or graph.values[op.results[0]].dtype not in FLOATS:
+        return None
+    if not any(_holds_difference(graph)[v] for v in op.operands):
         return None
     if op.name == "stablehlo.dot_general":
         left, right, sizes, rank = dot_labels(graph, op)
@@ -146,6 +148,32 @@ def sum_at(graph: Graph, root: int) -> Sum | None:
     over = set(ir.DenseI64ArrayAttr(graph.handles[root].attributes["dimensions"]))
     terms = _Collector(graph, sizes).terms(op.operands[0], tuple(range(len(sizes))))
     return Sum(terms, sizes, tuple(d for d in range(len(sizes)) if d not in over))
+
+
+@remembered
+def _holds_difference(graph: Graph) -> tuple[bool, ...]:
+    """Per value, whether there may be a difference of two spread values in it: most programs have none."""
+    holds = [False] * len(graph.values)
+    for op in graph.ops:
+        if op.name == "stablehlo.subtract" and all(_is_spread(graph, v) for v in op.operands):
+            holds[op.results[0]] = True
+        elif any(holds[v] for v in op.operands):
+            for value in op.results:
+                holds[value] = True
+    return tuple(holds)
+
+
+def _is_spread(graph: Graph, value: int) -> bool:
+    """Whether a value repeats another, through conversions too."""
+    while True:
+        view = view_of(graph, value)
+        shape = graph.values[value].shape
+        if any(size > 1 and d not in view.dims for d, size in enumerate(shape)):
+            return True
+        op = graph.producer(view.source)
+        if op is None or op.name != "stablehlo.convert":
+            return False
+        value = op.operands[0]
 
 
 class _Collector:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from stablehlo_mem import scratch
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import Graph, Op, remembered
 from stablehlo_mem.op_classes import (
     ELEMENTWISE,
     FUSIBLE,
@@ -47,6 +49,10 @@ _CUDA_ROWS = 4096
 """... and there are this many results to compute side by side."""
 
 
+Kernels = AbstractSet[int]
+_NONE: Kernels = frozenset()
+
+
 @dataclasses.dataclass(frozen=True)
 class Buffers:
     """What one block keeps in memory.
@@ -66,6 +72,7 @@ class Buffers:
     generated: tuple[bool, ...]
 
 
+@remembered
 def plan_buffers(graph: Graph, chip: Chip) -> Buffers:
     """Decides for a block which values have buffers and which kernels read them. Linear in ops."""
     sweep = _Sweep(graph, chip)
@@ -93,9 +100,9 @@ class _Sweep:
         count = len(graph.values)
         self.graph = graph
         self.chip = chip
-        self.hard: list[set[int]] = [set() for _ in range(count)]
-        self.soft: list[set[int]] = [set() for _ in range(count)]
-        self.moved: list[set[int]] = [set() for _ in range(count)]
+        self.hard: list[Kernels] = [_NONE] * count
+        self.soft: list[Kernels] = [_NONE] * count
+        self.moved: list[Kernels] = [_NONE] * count
         self.reused = [False] * count
         self.gemm = [False] * count
         self.chain = [False] * count
@@ -108,7 +115,7 @@ class _Sweep:
         kind = classify(self.graph, op)
         for value in op.operands:
             if self.drawn[value] and not (op.results and self.generated[op.results[0]]):
-                self.hard[value].add(op.index)
+                _add(self.hard, value, (op.index,))
         if kind is Class.VIEW:
             self._pass_through(zip(op.operands, op.results, strict=False))
         elif kind is Class.GENERATE:
@@ -129,9 +136,8 @@ class _Sweep:
 
     def _pass_through(self, pairs: Any) -> None:
         for operand, result in pairs:
-            self.hard[operand] |= self.hard[result]
-            self.soft[operand] |= self.soft[result]
-            self.moved[operand] |= self.moved[result]
+            for kernels in (self.hard, self.soft, self.moved):
+                _add(kernels, operand, kernels[result])
             self.reused[operand] |= self.reused[result]
             self.gemm[operand] |= self.gemm[result]
             self.chain[operand] = self.chain[result] and len(self.graph.users[operand]) == 1
@@ -151,14 +157,14 @@ class _Sweep:
         if self.hard[value] and kind is not Class.EXPENSIVE and len(wide) <= 1 and self.chip.kind != "cuda":
             # Kept for some kernels; as it reads no more than its result the others compute it again.
             kernels = kernels | self.soft[value]
-            self.soft[value] = set()
+            self.soft[value] = _NONE
         in_memory = op.name in _FROM_MEMORY[self.chip.kind]
         if op.name == "stablehlo.reduce_window" and self.chip.kind != "tpu":
             for kernel in kernels:
                 self.scratch[kernel] += self.graph.values[value].nbytes // 16  # the upper levels of a scan's tree
         for operand in op.operands:
-            (self.hard if in_memory else self.soft)[operand].update(kernels)
-            self.moved[operand] |= kernels if kind is Class.MOVE else self.moved[value] - {op.index}
+            _add(self.hard if in_memory else self.soft, operand, kernels)
+            _add(self.moved, operand, kernels if kind is Class.MOVE else self.moved[value] - {op.index})
             self.reused[operand] |= self._enlarges(op, operand) or (not kept and self.reused[value])
             self.gemm[operand] |= not kept and self.gemm[value]
             self.chain[operand] = (
@@ -199,7 +205,7 @@ class _Sweep:
             return self.reused[value] or kernels > 1
         return self.reused[value] and kernels > 1
 
-    def _charge_relayout(self, op: Op, kernels: set[int]) -> None:
+    def _charge_relayout(self, op: Op, kernels: Kernels) -> None:
         """Charges kernels that broadcast a narrow argument on a TPU for its copy with full tiles."""
         source = self.graph.values[op.operands[0]]
         if self.chip.kind != "tpu" or len(source.shape) < 2 or not self._enlarges(op, source.index):
@@ -230,7 +236,7 @@ class _Sweep:
             self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[op.results[0]]
         for operand in map(self._below_sign, op.operands) if _is_sum(op) else op.operands:
-            (self.hard if tree else self.soft)[operand].update(kernels)
+            _add(self.hard if tree else self.soft, operand, kernels)
             self.reused[operand] |= not kept and self.reused[op.results[0]]
         self.scratch[op.index] += scratch.reduce_bytes(self.graph, self.chip, op, tree)
 
@@ -280,9 +286,9 @@ class _Sweep:
         transposed = scratch.transposed_operands(self.graph, op)
         for operand in op.operands:
             if self.chip.kind == "cpu" or split > 1 or (self.chip.kind == "cuda" and operand in transposed):
-                self.hard[operand] |= kernels
+                _add(self.hard, operand, kernels)
             else:
-                self.soft[operand] |= kernels
+                _add(self.soft, operand, kernels)
                 self.gemm[operand] |= self.chip.kind == "cuda"
         for kernel in kernels:
             self.scratch[kernel] += scratch.dot_bytes(self.graph, self.chip, op, split)
@@ -291,8 +297,8 @@ class _Sweep:
         rows, columns, _, depth = dot_sizes(self.graph, op)
         self.materialised[op.results[0]] = True
         for operand, repeated in zip(op.operands, (columns > 1, rows > 1), strict=True):
-            self.soft[operand].add(op.index)
-            self.moved[operand].add(op.index)
+            _add(self.soft, operand, (op.index,))
+            _add(self.moved, operand, (op.index,))
             self.reused[operand] |= repeated
         self.scratch[op.index] += scratch.row_bytes(self.graph, self.chip, op, depth)
 
@@ -312,10 +318,10 @@ class _Sweep:
         self._pass_through((o, r) for o, r, same in zip(op.operands, op.results, invariant, strict=False) if same)
         for i, operand in enumerate(op.operands):
             fused = kind is Class.UPDATE and i > 0 and op.name not in _FROM_MEMORY[self.chip.kind]
-            (self.soft if fused else self.hard)[operand].add(op.index)
+            _add(self.soft if fused else self.hard, operand, (op.index,))
         for value in op.captures:
             if not self.generated[value]:
-                self.hard[value].add(op.index)
+                _add(self.hard, value, (op.index,))
         self.scratch[op.index] += scratch.opaque_bytes(self.graph, self.chip, op)
 
     def result(self) -> Buffers:
@@ -323,7 +329,7 @@ class _Sweep:
         aligned: list[list[int]] = [[] for _ in self.graph.ops]
         for value, (hard, soft) in enumerate(zip(self.hard, self.soft, strict=True)):
             if self.materialised[value] or self.graph.values[value].producer < 0:
-                readers = hard | soft
+                readers = hard | soft if hard and soft else hard or soft
                 for op in readers:
                     reads[op].append(value)
                     if op not in self.moved[value]:
@@ -337,10 +343,20 @@ class _Sweep:
         )
 
 
+def _add(of: list[Kernels], value: int, kernels: Iterable[int]) -> None:
+    """More kernels for a value. Most have few, and many none."""
+    found = of[value]
+    if isinstance(found, set):
+        found.update(kernels)
+    elif kernels:
+        of[value] = set(kernels)
+
+
 def _is_sum(op: Op) -> bool:
     return len(op.results) == 1 and bool(op.blocks) and op.blocks[0].ops[0].name == "stablehlo.add"
 
 
+@remembered
 def _find_generated(graph: Graph) -> tuple[list[bool], list[bool]]:
     """Per value, whether it is a scalar or made from constants, iotas and scalars by fusible ops, and by many."""
     generated = [not value.shape for value in graph.values]

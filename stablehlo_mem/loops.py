@@ -40,6 +40,9 @@ class _Rewrite:
         self.graph, self.region, self.chunk = graph, region, chunk
         self.values = list(graph.mlir_values)
         self.shown: set[int] = set()
+        self.outside: dict[int, list[int]] = {}
+        for op in sorted(region.placement):
+            self.outside.setdefault(region.placement[op], []).append(op)
 
     def run(self) -> None:
         owned = sorted(self.region.owned)
@@ -63,9 +66,8 @@ class _Rewrite:
         op.erase()
 
     def move_outside_ops(self, before_loop: int, anchor: Any) -> None:
-        for op in sorted(self.region.placement):
-            if self.region.placement[op] == before_loop:
-                self.graph.handles[op].move_before(anchor)
+        for op in self.outside.get(before_loop, ()):
+            self.graph.handles[op].move_before(anchor)
 
     def emit_loop(self, phase: int) -> None:
         leaving = [item for item in self.region.leaving if item.phase == phase]

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from stablehlo_mem.fusion import plan_buffers
-from stablehlo_mem.ir.graph import Graph, Op, Path
+from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
 from stablehlo_mem.op_classes import ELEMENTWISE, Class, buffer_bytes, classify, donated_types, owner
 from stablehlo_mem.schedule import order_kernels
 from stablehlo_mem.scratch import hoisted_bytes, is_reduction, transposed_operands
@@ -83,6 +83,7 @@ def materialised(graph: Graph, chip: Chip) -> tuple[bool, ...]:
     return plan_buffers(graph, chip).materialised
 
 
+@remembered
 def find_peak(graph: Graph, chip: Chip) -> Peak:
     """The peak of a function's block on a chip. Calls are expected to be inlined; one that is left is opaque."""
     timeline = Timeline()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stablehlo_mem.ir.bindings import clone_module, ir, is_splat_constant
-from stablehlo_mem.ir.graph import Graph, entry_graph, main_function, nested_graph
+from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
 from stablehlo_mem.memory import LiveValue, MemoryProfile, Peak, find_peak
 from stablehlo_mem.op_classes import buffer_bytes
 from stablehlo_mem.passes.normalise import normalise
@@ -19,9 +19,13 @@ def profile_module(module: ir.Module, chip: Chip) -> MemoryProfile:
     """The static profile of a module's main function on a chip. The module is not changed."""
     clone = clone_module(module)
     normalise(clone)
-    main = main_function(clone)
-    graph = entry_graph(clone)
+    return profile_graph(entry_graph(clone), chip)
+
+
+def profile_graph(graph: Graph, chip: Chip) -> MemoryProfile:
+    """The static profile of the graph of a main function in normal form on a chip."""
     peak = find_peak(graph, chip)
+    main = graph.handles[-1].operation.parent
     sizes = [buffer_bytes(v, chip) for v in graph.values]
     return MemoryProfile(
         argument_bytes=sum(sizes[v] for v in graph.arguments),

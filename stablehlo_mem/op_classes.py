@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes
+from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes, remembered
 from stablehlo_mem.targets.chips import Chip
 
 
@@ -61,6 +61,7 @@ ELEMENTWISE = frozenset({Class.CHEAP, Class.EXPENSIVE})
 FUSIBLE = ELEMENTWISE | {Class.MOVE}
 
 
+@remembered
 def classify(graph: Graph, op: Op) -> Class:
     """The class of an op. A broadcast that only adds dimensions of one element shows its operand under another type."""
     if op.name == "stablehlo.broadcast_in_dim" and not enlarges(graph, op):
@@ -120,16 +121,19 @@ def donated_types(graph: Graph) -> frozenset[tuple[tuple[int, ...], str]]:
     return frozenset((value.shape, value.dtype) for value in donated)
 
 
+@remembered
 def integers(graph: Graph, op: Op, attribute: str) -> tuple[int, ...]:
     """An i64 array attribute of an op."""
     return tuple(ir.DenseI64ArrayAttr(graph.handles[op.index].attributes[attribute]))
 
 
+@remembered
 def dot_numbers(graph: Graph, op: Op) -> Any:
     """The dimension numbers of a dot_general."""
     return stablehlo.DotDimensionNumbers(graph.handles[op.index].attributes["dot_dimension_numbers"])
 
 
+@remembered
 def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
     """(rows, columns, batch, contraction) of a dot_general, in elements."""
     numbers: Any = dot_numbers(graph, op)
@@ -141,6 +145,7 @@ def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
     return rows, columns, batch, depth
 
 
+@remembered
 def dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
     """The labels of both operands of a dot_general, all sizes, and how many labels its result has: the first."""
     numbers: Any = dot_numbers(graph, op)

@@ -28,7 +28,8 @@ class Options:
         tune: time the best few plans on the local device; not supported yet.
         max_compiles: how often the target's compiler may be asked.
         verify: run the MLIR verifier and check the signature of the result.
-        cache: may plans of earlier calls be reused; for now only `jit` keeps any, its own.
+        cache: may plans of earlier calls be reused: those in $STABLEHLO_MEM_CACHE, or beside the executables that JAX
+            keeps (`jax_compilation_cache_dir`). `jit` keeps its own too.
     """
 
     numerics: Numerics = "reassociate"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import Graph, Op, remembered
 from stablehlo_mem.views import view_of
 
 _SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
@@ -23,6 +23,7 @@ def is_alone(graph: Graph, value: int, source: int) -> bool:
         value = op.operands[0]
 
 
+@remembered
 def filling(graph: Graph, value: int) -> float | int | None:
     """The number that a constant, or a view or conversion of one, is filled with; None if it is no such constant.
 
@@ -59,6 +60,7 @@ def starts_at_zero(graph: Graph, reduce: Op) -> bool:
     return filling(graph, reduce.operands[1]) == 0
 
 
+@remembered
 def delta_dims(graph: Graph, mask: int) -> tuple[int, int] | None:
     """The two dimensions of a mask that is true, or 1, where their indices are equal; None if it is no such mask."""
     view = view_of(graph, mask)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 from stablehlo_mem.axes import Axis, Use
-from stablehlo_mem.ir.graph import Graph, Op, has_effect
+from stablehlo_mem.ir.graph import Graph, Op, has_effect, producers_of
 from stablehlo_mem.rules import ROWS
 from stablehlo_mem.rules.rule import Node
 
@@ -44,23 +45,47 @@ class Region:
 
     def needed(self, graph: Graph, phase: int) -> tuple[Node, ...]:
         """The nodes loop `phase` runs, in program order."""
-        found: set[Node] = set()
-        pending = [leaving.node for leaving in self.leaving if leaving.phase == phase]
-        while pending:
-            node = pending.pop()
-            if node in found:
-                continue
-            found.add(node)
-            pending += [p for p in (self.source(u, phase) for u in operand_uses(graph, node)) if p]
-        return tuple(sorted(found, key=lambda node: (node.op, node.factor)))
+        if not self._needed:
+            found: list[list[Node]] = [[] for _ in range(self.phases)]
+            for node, loops in sorted(self.loops_of(graph).items(), key=lambda item: (item[0].op, item[0].factor)):
+                while loops:
+                    found[(loops & -loops).bit_length() - 1].append(node)
+                    loops &= loops - 1
+            self._needed.extend(map(tuple, found))
+        return self._needed[phase]
+
+    @functools.cached_property
+    def _needed(self) -> list[tuple[Node, ...]]:
+        return []
+
+    def loops_of(self, graph: Graph) -> Mapping[Node, int]:
+        """The nodes that run, each with the loops that run it: bit p is set for loop p."""
+        if not self._loops:
+            for item in self.leaving:
+                self._loops[item.node] = self._loops.get(item.node, 0) | 1 << item.phase
+            for node in sorted(self.phase_of, key=lambda node: -node.op):
+                loops = self._loops.get(node, 0)
+                for use in operand_uses(graph, node) if loops else ():
+                    source = self.producers.get(use)
+                    if source is not None:
+                        # Later loops than the first to compute it read what that has left.
+                        until = (2 << self.phase_of[source]) - 1 if use[0] in self._left else loops
+                        self._loops[source] = self._loops.get(source, 0) | loops & until
+        return self._loops
+
+    @functools.cached_property
+    def _loops(self) -> dict[Node, int]:
+        return {}
 
     def source(self, use: Use, phase: int) -> Node | None:
         """The node that computes a chunk in loop `phase`; None where it is sliced from the whole value."""
         node = self.producers.get(use)
-        if node is None:
-            return None
-        stored = self.phase_of[node] < phase and any(left.value == use[0] for left in self.leaving)
+        stored = node is not None and use[0] in self._left and self.phase_of[node] < phase
         return None if stored else node
+
+    @functools.cached_property
+    def _left(self) -> frozenset[int]:
+        return frozenset(item.value for item in self.leaving)
 
 
 def operand_uses(graph: Graph, node: Node) -> list[Use]:
@@ -130,8 +155,9 @@ def _owned(graph: Graph, primary: Mapping[int, Node], whole: set[int]) -> set[in
     """
     owned: set[int] = set()
     dependent: set[int] = set()
+    sources = producers_of(graph)
     for op in graph.ops:
-        depends = any(graph.values[v].producer in dependent for v in op.inputs)
+        depends = not dependent.isdisjoint(sources[op.index])
         spares = any(graph.users[v] and v not in whole for v in op.results)
         if op.index in primary and (depends or spares):
             owned.add(op.index)
@@ -155,13 +181,14 @@ def _stays_inside(graph: Graph, node: Node, owned: set[int]) -> bool:
 class _Phases:
     """One pass in program order: the phase of every node and the level of every op outside.
 
-    The level of a value is the number of loops that must have finished before it is there.
+    The level of a value is the number of loops that must have finished before it is there; `above` has those over 0.
     """
 
     def __init__(self, graph: Graph, producers: Mapping[Use, Node | None], owned: set[int], leaving: dict[int, Node]):
         self.graph, self.producers, self.owned, self.leaving = graph, producers, owned, leaving
         self.phase_of: dict[Node, int] = {}
         self.level: dict[int, int] = {}
+        self.above: dict[int, int] = {}
         self.nodes: dict[int, list[Node]] = {}
         for node in dict.fromkeys(n for n in (*producers.values(), *leaving.values()) if n):
             self.nodes.setdefault(node.op, []).append(node)
@@ -170,20 +197,20 @@ class _Phases:
         for op in self.graph.ops:
             for node in self.nodes.get(op.index, ()):
                 self.phase_of[node] = self.phase(node)
-            self.level[op.index] = max((self.level_of(v) for v in op.inputs), default=0)
+            level = self.level[op.index] = max([self.above.get(v, 0) for v in op.inputs], default=0)
+            for value in op.results:
+                if value in self.leaving:
+                    self.above[value] = self.phase_of[self.leaving[value]] + 1
+                elif level:
+                    self.above[value] = level
 
     def phase(self, node: Node) -> int:
         op = self.graph.ops[node.op]
         phase = 0
         for value, dimension in zip(op.inputs, node.operand_dims, strict=True):
             source = self.producers.get((value, dimension)) if dimension is not None else None
-            phase = max(phase, self.phase_of[source] if source else self.level_of(value))
+            phase = max(phase, self.phase_of[source] if source else self.above.get(value, 0))
         return phase
-
-    def level_of(self, value: int) -> int:
-        if value in self.leaving:
-            return self.phase_of[self.leaving[value]] + 1
-        return self.level.get(self.graph.values[value].producer, 0)
 
 
 def _store_small(graph: Graph, axis: Axis, phases: _Phases, primary: Mapping[int, Node]) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import heapq
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.cost import block_runs, fused_seconds, matmul_seconds, trip_count, vector_seconds
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.build import building
-from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph, op_ids
+from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph, op_id, producers_of, remembered
 from stablehlo_mem.memory import Peak
 from stablehlo_mem.op_classes import CLASSES, Class, invariant_carries
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step, allows, weakest
@@ -127,13 +128,8 @@ class RewritingPass(abc.ABC):
 
     def _matches(self, block: _Block, *, bytes_first: bool) -> Iterator[Match | Refusal]:
         """All matches of a block in program order, and the refusals."""
-        for op in block.graph.ops:
-            if op.name in self.roots:
-                match = self.match(block.graph, op.index, bytes_first=bytes_first)
-                if isinstance(match, Blocked):
-                    yield block.refusal(op.index, match.code, match.message)
-                elif match is not None:
-                    yield match
+        for op, match in _matched(block.graph, self, bytes_first=bytes_first):
+            yield block.refusal(op, match.code, match.message) if isinstance(match, Blocked) else match
 
     def _candidate(self, places: Sequence[_Place], saved_bytes: int, *, bytes_first: bool) -> Candidate:
         """One step for all the places, called after the first of them."""
@@ -181,24 +177,39 @@ class RewritingPass(abc.ABC):
         run_passes(module, "cse", "canonicalize")
 
 
+@remembered
+def _matched(graph: Graph, one: RewritingPass, *, bytes_first: bool) -> tuple[tuple[int, Match | Blocked], ...]:
+    """The ops at which a pass matches or says why it does not, in program order."""
+    roots = [op.index for op in graph.ops if op.name in one.roots]
+    found = [(root, one.match(graph, root, bytes_first=bytes_first)) for root in roots]
+    return tuple((root, match) for root, match in found if match is not None)
+
+
 def needed_only_by(graph: Graph, root: int, kept: Collection[int], *more: int) -> tuple[int, ...]:
     """The ops that are dead once the results of `root`, and `more`, are replaced, but for what makes `kept`."""
-    producers = {graph.values[v].producer for v in kept}
+    sources = producers_of(graph)
     dead = {root, *more}
-    for op in reversed(graph.ops[: max(dead)]):
-        users = {user for v in op.results for user in graph.users[v]}
-        if op.index not in producers and users and users <= dead:
-            dead.add(op.index)
+    seen = {graph.values[v].producer for v in kept} | dead
+    # The last op first, by its number below zero: all who use one are decided before it.
+    pending = sorted(-op for op in dead)
+    while pending:
+        op = -heapq.heappop(pending)
+        if op not in dead and not all(user in dead for v in graph.ops[op].results for user in graph.users[v]):
+            continue
+        dead.add(op)
+        for source in sources[op]:
+            if source >= 0 and source not in seen:
+                seen.add(source)
+                heapq.heappush(pending, -source)
     return tuple(sorted(dead))
 
 
-def block_paths(graph: Graph, path: Path = ()) -> Iterator[Path]:
+@remembered
+def block_paths(graph: Graph) -> tuple[Path, ...]:
     """The paths of a block and of the bodies of the loops and branches in it; reducers and comparators are none."""
-    yield path
-    for op in graph.ops:
-        if CLASSES.get(op.name) is Class.CONTROL:
-            for i, block in enumerate(op.blocks):
-                yield from block_paths(block, (*path, (op.index, i)))
+    controls = (op for op in graph.ops if CLASSES.get(op.name) is Class.CONTROL)
+    inner = ((op.index, i, path) for op in controls for i, block in enumerate(op.blocks) for path in block_paths(block))
+    return ((), *(((op, i), *path) for op, i, path in inner))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,12 +263,17 @@ class _Block:
 
     def groups(self, matches: Sequence[Match]) -> list[_Group]:
         """The matches that read values in common, where there are several."""
-        groups: list[list[Match]] = []
-        for match in (m for m in matches if m.kept):
-            joined = [g for g in groups if any(set(m.kept) & set(match.kept) for m in g)]
-            groups = [g for g in groups if g not in joined]
-            groups.append([*(m for g in joined for m in g), match])
-        return [self._group(sorted(g, key=lambda m: m.root)) for g in groups if len(g) > 1]
+        groups: dict[int, list[Match]] = {}
+        group_of: dict[int, int] = {}
+        for number, match in enumerate(m for m in matches if m.kept):
+            joined = sorted({group_of[v] for v in match.kept if v in group_of}, key=lambda g: len(groups[g]))
+            stays = joined.pop() if joined else number
+            added = [match, *(m for g in joined for m in groups.pop(g))]
+            group = groups.pop(stays, [])
+            group += added
+            groups[stays] = group
+            group_of.update((v, stays) for m in added for v in m.kept)
+        return [self._group(sorted(g, key=lambda m: m.root)) for g in groups.values() if len(g) > 1]
 
     def _group(self, matches: Sequence[Match]) -> _Group:
         kept = {v for m in matches for v in m.kept}
@@ -284,7 +300,7 @@ class _Block:
         """Bytes at the peak that a group does away with, the scratch of an op among them."""
         results = {v for m in group.matches for v in m.replaced or self.graph.ops[m.root].results}
         gone = {v for op in group.removed for v in self.graph.ops[op].results} - results
-        spared = sum(nbytes for v, nbytes in live.items() if v in gone)
+        spared = sum(live[v] for v in gone & live.keys())
         if self.path == peak.path and peak.op in group.removed:
             spared += peak.temp_bytes - sum(item.nbytes for item in peak.live)
         return spared
@@ -293,7 +309,7 @@ class _Block:
         value = self.graph.values[self.graph.ops[op].results[0]]
         name = self.graph.ops[op].name.split(".")[-1]
         return Refusal(
-            op=op_ids(self.main, self.path)[op],
+            op=op_id(self.main, self.path, op),
             value=f"{name} {value}",
             nbytes=value.nbytes,
             dimension=-1,

@@ -103,7 +103,7 @@ def _cheaper(state: State, one: Pass, goal: Goal, limit: float) -> State:
 def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:
     """Takes steps until the static temporaries are within the goal or no candidate helps.
 
-    Where several steps are needed, other ways are tried, and the fastest that reaches the goal is taken.
+    In small programs other ways are tried too, and the fastest that reaches the goal is taken.
 
     Args:
         not_first: candidates not to begin with, by the `State.first` of earlier searches.
@@ -113,7 +113,7 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
     """
     found, refusals = _descend(state, goal, not_first)
     taken = len(found.steps) - len(state.steps)
-    if taken > 1 and not refusals and taken * len(found.graph.ops) <= _SMALL:
+    if taken and not refusals and taken * len(found.graph.ops) <= _SMALL:
         found = min((found, *_others(state, goal, not_first, found.first)), key=lambda s: _seconds(s, goal))
     return found, refusals
 
@@ -282,13 +282,7 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
     """
     module = clone_module(state.module)
     step = dataclasses.replace(candidate.step, input_fingerprint=state.fingerprint)
-    before = tuple(s.pass_name for s in state.steps)
-    try:
-        _pass_of(step).apply(module, step)
-        module.operation.verify()
-    except Exception as error:
-        raise PassError(step.pass_name, str(error), before) from error
-    attach_rules(module)
+    take(module, step, state.steps)
     return dataclasses.replace(
         start(module, goal),
         steps=(*state.steps, step),
@@ -297,6 +291,20 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
         added_seconds=state.added_seconds + candidate.added_seconds,
         moved_seconds=state.moved_seconds + candidate.moved_seconds,
     )
+
+
+def take(module: ir.Module, step: Step, before: Iterable[Step]) -> None:
+    """Takes a step on a module, in place, which had those before.
+
+    Raises:
+        PassError: the step is for another module, or the pass left an invalid one: a bug.
+    """
+    try:
+        _pass_of(step).apply(module, step)
+        module.operation.verify()
+    except Exception as error:
+        raise PassError(step.pass_name, str(error), tuple(s.pass_name for s in before)) from error
+    attach_rules(module)
 
 
 def _pass_of(step: Step) -> Pass:

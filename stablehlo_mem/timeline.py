@@ -96,11 +96,17 @@ def _outside(slots: list[Slot], outputs: list[tuple[int, int]]) -> list[Slot]:
 
     XLA assigns the largest first, each to the smallest buffer that is free while it is alive.
     """
-    rooms = [_Room(nbytes, until) for nbytes, until in sorted(outputs)]
+    rooms = [_Room(nbytes, until) for nbytes, until in sorted(outputs) if until > 0]
     largest = max((room.nbytes for room in rooms), default=0)
     left = [slot for slot in slots if slot.nbytes > largest]
     fitting = sorted((s for s in slots if s.nbytes <= largest), key=lambda s: -s.nbytes)
-    return left + [slot for slot in fitting if not any(room.take(slot) for room in rooms)]
+    first = len(rooms)
+    for slot in fitting:
+        while first and rooms[first - 1].nbytes >= slot.nbytes:
+            first -= 1
+        if not any(rooms[i].take(slot) for i in range(first, len(rooms))):
+            left.append(slot)
+    return left
 
 
 class _Room:
@@ -111,7 +117,7 @@ class _Room:
         self.spans: list[tuple[int, int]] = []
 
     def take(self, slot: Slot) -> bool:
-        if slot.nbytes > self.nbytes or slot.last >= self.until:
+        if slot.last >= self.until:
             return False
         place = bisect(self.spans, (slot.first, slot.last))
         before, after = self.spans[place - 1 : place], self.spans[place : place + 1]

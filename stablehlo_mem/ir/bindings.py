@@ -118,9 +118,11 @@ def walk_operations(root: Any) -> Iterator[Any]:
     """The operations inside `root` in preorder; unlike the bindings' own `walk`, handles that outlive it."""
     for region in root.operation.regions:
         for block in region.blocks:
-            for op in block.operations:
-                yield op.operation
-                yield from walk_operations(op)
+            for one in block.operations:
+                op = one.operation
+                yield op
+                if len(op.regions):
+                    yield from walk_operations(op)
 
 
 def dense_value(op: Any) -> ir.DenseElementsAttr | None:

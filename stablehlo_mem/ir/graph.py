@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import functions, ir, source_line
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 NARROW_FLOATS = frozenset({"bf16", "f16"})
 """Element types whose sums are made in f32."""
@@ -48,7 +52,7 @@ class Value:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Op:
     """An operation: `captures` are the values of this block that its regions use, `blocks` their graphs."""
 
@@ -62,10 +66,10 @@ class Op:
     @property
     def inputs(self) -> tuple[int, ...]:
         """All the values it uses: operands, then captures, which are operands by another name."""
-        return (*self.operands, *self.captures)
+        return (*self.operands, *self.captures) if self.captures else self.operands
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Graph:
     """One block: ops in program order (the last is the terminator), values, and who uses what.
 
@@ -76,6 +80,7 @@ class Graph:
         users: for each value, the indices of the ops that use it as operand or capture, ascending.
         handles: the MLIR operations, parallel to `ops`. Valid until the next C++ pass or edit.
         mlir_values: the MLIR values, parallel to `values`; likewise.
+        memo: what `remembered` analyses found.
     """
 
     ops: tuple[Op, ...]
@@ -86,6 +91,7 @@ class Graph:
     users: tuple[tuple[int, ...], ...]
     handles: tuple[Any, ...] = dataclasses.field(repr=False)
     mlir_values: tuple[Any, ...] = dataclasses.field(repr=False)
+    memo: dict[Any, Any] = dataclasses.field(init=False, repr=False, default_factory=dict[Any, Any])
 
     @property
     def returned(self) -> tuple[int, ...]:
@@ -100,6 +106,26 @@ class Graph:
         """The op that defines a value, None for arguments and captures."""
         index = self.values[value].producer
         return self.ops[index] if index >= 0 else None
+
+
+def remembered(analysis: Callable[Concatenate[Graph, P], T]) -> Callable[Concatenate[Graph, P], T]:
+    """An analysis of a graph that is made once for the same arguments, which are hashable: graphs do not change."""
+
+    @functools.wraps(analysis)
+    def found(graph: Graph, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = (analysis, *args, *kwargs.items())
+        if key not in graph.memo:
+            graph.memo[key] = analysis(graph, *args, **kwargs)
+        return graph.memo[key]
+
+    return found
+
+
+@remembered
+def producers_of(graph: Graph) -> tuple[tuple[int, ...], ...]:
+    """For each op of a block the ops that compute its inputs; numbers below zero stand for arguments and captures."""
+    producer = [value.producer for value in graph.values]
+    return tuple(tuple([producer[v] for v in op.inputs]) for op in graph.ops)
 
 
 def has_effect(graph: Graph, op: int) -> bool:
@@ -148,30 +174,31 @@ def nested_graph(graph: Graph, path: Path) -> Graph:
     return graph
 
 
-def op_ids(main: Graph, path: Path) -> tuple[OpId, ...]:
-    """The names of the ops of the block that a path from `main` leads to."""
+def op_id(main: Graph, path: Path, op: int) -> OpId:
+    """The name of an op of the block that a path from `main` leads to."""
     index = 0
     graph = main
     for owner, block in path:
-        index += sum(_size(o) for o in graph.ops[:owner]) + 1
-        index += sum(len_ops(b) for b in graph.ops[owner].blocks[:block])
+        index += _starts(graph)[owner] + 1 + sum(len_ops(b) for b in graph.ops[owner].blocks[:block])
         graph = graph.ops[owner].blocks[block]
-    sizes = itertools.accumulate((_size(op) for op in graph.ops), initial=index)
-    return tuple(OpId("main", start) for _, start in zip(graph.ops, sizes, strict=False))
+    return OpId("main", index + _starts(graph)[op])
 
 
-def _size(op: Op) -> int:
-    return 1 + sum(len_ops(block) for block in op.blocks)
+@remembered
+def _starts(graph: Graph) -> tuple[int, ...]:
+    """For each op of a block its place in a preorder walk; one more for the end."""
+    sizes = (1 + sum(len_ops(block) for block in op.blocks) for op in graph.ops)
+    return tuple(itertools.accumulate(sizes, initial=0))
 
 
 def len_ops(graph: Graph) -> int:
     """Number of ops of a block, nested ones included."""
-    return sum(_size(op) for op in graph.ops)
+    return _starts(graph)[-1]
 
 
 def build_graph(block: ir.Block) -> Graph:
     """The graph of a block and, recursively, of the blocks in its ops' regions. Linear in their size."""
-    graph, _ = _build(block)
+    graph, _ = _build(block, {})
     return graph
 
 
@@ -203,7 +230,10 @@ def tensor_type(mlir_type: Any) -> tuple[tuple[int, ...], str, int]:
 
 
 class _Builder:
-    def __init__(self) -> None:
+    """The graph of one block in the making; `types` are those met so far, of other blocks too."""
+
+    def __init__(self, types: dict[Any, tuple[tuple[int, ...], str, int]]) -> None:
+        self.types = types
         self.values: list[Value] = []
         self.mlir_values: list[Any] = []
         self.ids: dict[Any, int] = {}
@@ -213,8 +243,11 @@ class _Builder:
 
     def define(self, mlir_value: Any, producer: int, result: int) -> int:
         index = len(self.values)
-        shape, dtype, nbytes = tensor_type(mlir_value.type)
-        self.values.append(Value(index, shape, dtype, nbytes, producer, result))
+        mlir_type = mlir_value.type
+        found = self.types.get(mlir_type)
+        if found is None:
+            found = self.types[mlir_type] = tensor_type(mlir_type)
+        self.values.append(Value(index, *found, producer, result))
         self.mlir_values.append(mlir_value)
         self.users.append([])
         self.ids[mlir_value] = index
@@ -232,8 +265,8 @@ class _Builder:
         return index
 
 
-def _build(block: ir.Block) -> tuple[Graph, list[Any]]:
-    builder = _Builder()
+def _build(block: ir.Block, types: dict[Any, tuple[tuple[int, ...], str, int]]) -> tuple[Graph, list[Any]]:
+    builder = _Builder(types)
     arguments = tuple(builder.define(a, -1, i) for i, a in enumerate(block.arguments))
     ops: list[Op] = []
     handles: list[Any] = []
@@ -245,7 +278,7 @@ def _build(block: ir.Block) -> tuple[Graph, list[Any]]:
         captures: dict[int, None] = {}
         for region in op.regions:
             for inner in region.blocks:
-                nested, outer_values = _build(inner)
+                nested, outer_values = _build(inner, types)
                 indices = tuple(builder.use(v, index) for v in outer_values)
                 captures.update(dict.fromkeys(indices))
                 blocks.append(dataclasses.replace(nested, captured_from=indices))

@@ -73,7 +73,7 @@ class BlockedTopK(RewritingPass):
         return Match(
             root=root,
             removed=(root,),
-            new_bytes=2 * rows * item * (blocks.count + blocks.candidates),
+            new_bytes=int(2 * rows * item * (blocks.count + blocks.candidates)),
             kernels=(
                 Kernel(4 * rows * n, operand.nbytes + rows * blocks.count * item),
                 Kernel(rows * found, 2 * rows * item * (blocks.count + blocks.candidates)),

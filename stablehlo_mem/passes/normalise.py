@@ -47,8 +47,8 @@ def remove_rules(module: ir.Module) -> None:
             del op.attributes[RULE]
 
 
-def _collect(root: Any, name: str) -> list[Any]:
-    return [op for op in walk_operations(root) if op.name == name]
+def _collect(root: Any, *names: str) -> list[Any]:
+    return [op for op in walk_operations(root) if op.name in names]
 
 
 def _open_composites(module: ir.Module) -> None:
@@ -112,11 +112,12 @@ def _merge_equal_branches(module: ir.Module) -> None:
 
 def _drop_identities(module: ir.Module) -> None:
     """Converts to the type there is already, and reshapes forth and back: JAX writes both often."""
-    for op in _collect(module, "stablehlo.reshape"):
+    found = _collect(module, "stablehlo.reshape", "stablehlo.convert")
+    for op in (op for op in found if op.name == "stablehlo.reshape"):
         inner = op.operands[0].owner
         if not isinstance(inner, ir.Block) and inner.operation.name == "stablehlo.reshape":
             op.operands[0] = inner.operation.operands[0]
-    for op in [*_collect(module, "stablehlo.convert"), *_collect(module, "stablehlo.reshape")]:
+    for op in found:
         if op.operands[0].type == op.results[0].type:
             _replace(op, [op.operands[0]])
 

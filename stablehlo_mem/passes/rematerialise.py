@@ -28,7 +28,7 @@ from stablehlo_mem.cost import fused_seconds
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
 from stablehlo_mem.ir.carries import drop_dead_carries, with_carries
-from stablehlo_mem.ir.graph import Graph, OpId, Path, entry_graph, nested_graph, op_ids
+from stablehlo_mem.ir.graph import Graph, OpId, Path, entry_graph, nested_graph, op_id
 from stablehlo_mem.memory import Peak
 from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 from stablehlo_mem.rewriting import block_paths
@@ -137,7 +137,7 @@ def _find(main: Graph, path: Path, scan: Scan, peak: Peak) -> _Found | None:
     live = {carry: nbytes for carry, nbytes in pairs if nbytes}
     if not live:
         return None
-    name, source = op_ids(main, path)[op.index], graph.source(op.index)
+    name, source = op_id(main, path, op.index), graph.source(op.index)
     inputs = {carry: nbytes for carry, nbytes in live.items() if stored(body, scan.rows[carry]) in body.arguments}
     alone: dict[int, Recomputation] = {}
     refusals: list[Refusal] = []

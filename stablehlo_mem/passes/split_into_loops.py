@@ -15,16 +15,16 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from stablehlo_mem.axes import Axis, Obstacle, RuleBook, grow_axis
+from stablehlo_mem.axes import Axis, Obstacle, grow_axis
 from stablehlo_mem.chunks import loop_cost
 from stablehlo_mem.cost import block_runs
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, op_ids
+from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, op_id
 from stablehlo_mem.loops import emit_loops
 from stablehlo_mem.memory import Path, Peak
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Size, Step
 from stablehlo_mem.regions import Region, form_region
-from stablehlo_mem.rules import ROWS
+from stablehlo_mem.rules import ROWS, rule_book
 
 _SEEDS = 6
 """Values at the peak, largest first, from which axes are grown."""
@@ -91,7 +91,7 @@ def split(module: ir.Module, decision: Split) -> None:
         ValueError: the decision was not made for this module.
     """
     graph = nested_graph(entry_graph(module), decision.path)
-    axis = grow_axis(graph, RuleBook(graph), (decision.value, decision.dimension), decision.big_bytes)
+    axis = grow_axis(graph, rule_book(graph), (decision.value, decision.dimension), decision.big_bytes)
     region = form_region(graph, axis)
     if region is None:
         raise ValueError(f"nothing to split: {decision}")
@@ -110,9 +110,9 @@ class _Proposals:
     """The splits of one block."""
 
     def __init__(self, main: Graph, path: Path, peak: Peak, goal: Goal):
-        self.graph, self.ids = nested_graph(main, path), op_ids(main, path)
+        self.main, self.graph = main, nested_graph(main, path)
         self.path, self.peak, self.goal = path, peak, goal
-        self.rules = RuleBook(self.graph)
+        self.rules = rule_book(self.graph)
         self.live = {live.value: live.nbytes for live in peak.live if live.path == path}
         big_bytes = min(goal.temp_bytes // 8, max(self.live.values(), default=0) // 4)
         self.big_bytes = max(_SMALLEST, big_bytes // (_FAR if goal.far else 1))
@@ -228,7 +228,7 @@ class _Proposals:
     def refusal(self, obstacle: Obstacle) -> Refusal:
         op = self.graph.ops[obstacle.op]
         return Refusal(
-            op=self.ids[obstacle.op],
+            op=op_id(self.main, self.path, obstacle.op),
             value=self.describe(obstacle.value),
             nbytes=self.graph.values[obstacle.value].nbytes,
             dimension=obstacle.dimension,
@@ -240,7 +240,7 @@ class _Proposals:
     def about_seed(self, axis: Axis, code: str, message: str) -> Refusal:
         value, dimension = axis.seed
         return Refusal(
-            op=self.ids[self.graph.values[value].producer],
+            op=op_id(self.main, self.path, self.graph.values[value].producer),
             value=self.describe(value),
             nbytes=self.graph.values[value].nbytes,
             dimension=dimension,

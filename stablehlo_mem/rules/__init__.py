@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.ir.graph import Graph, remembered
 from stablehlo_mem.rules import control_flow, elementwise, gather_scatter, indexing, linalg, reductions, windows
 from stablehlo_mem.rules.flow import Flow, Side, Table
 from stablehlo_mem.rules.row import Reduction, Row
@@ -46,9 +46,16 @@ class RuleBook:
         self._rules: dict[int, Rule | None] = {}
         self._flows: dict[int, Flow] = {}
         self._along: dict[tuple[int, int, int, int], Rule] = {}
+        self._placed: dict[tuple[int, Side, int, int, int], Node | Blocked] = {}
 
     def placed(self, op: int, side: Side, position: int, dimension: int, n: int) -> Node | Blocked:
         """An op split into `n` along a dimension of one of its inputs or results, or why it cannot be."""
+        key = (op, side, position, dimension, n)
+        if key not in self._placed:
+            self._placed[key] = self._place(op, side, position, dimension, n)
+        return self._placed[key]
+
+    def _place(self, op: int, side: Side, position: int, dimension: int, n: int) -> Node | Blocked:
         rule = self._rule(op, side, position, dimension, n)
         if rule is None:
             return Blocked("no-rule", f"there is no rule for splitting {self.graph.ops[op].name}")
@@ -72,6 +79,12 @@ class RuleBook:
         if key not in self._along:
             self._along[key] = control_flow.rule_along(self._flows[op], slot, dimension, n)
         return self._along[key]
+
+
+@remembered
+def rule_book(graph: Graph) -> RuleBook:
+    """The factor rules of a block's ops, kept with its graph."""
+    return RuleBook(graph)
 
 
 def _reduction_of(name: str) -> Reduction | None:

@@ -15,6 +15,10 @@ from stablehlo_mem.ir.bindings import RULE, sdy
 Dims = tuple[tuple[int, ...], ...]
 """For each dimension of a tensor its factor indices, major to minor."""
 
+_MOST_READ = 4096
+_read: dict[str, Rule] = {}
+"""Rules by Shardy's text of them: equal layers have equal ones, and every copy of a module has them again."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
@@ -76,6 +80,9 @@ class Node:
     apart: tuple[int, ...] = ()
     addends: tuple[int, ...] = ()
 
+    def __hash__(self) -> int:
+        return hash((self.op, self.factor, self.n))
+
     @property
     def partial(self) -> tuple[int, ...]:
         """The results that are partial."""
@@ -104,7 +111,15 @@ def shardy_rule(op: Any) -> Rule | None:
     """The rule Shardy attached to an op, None if it attached none."""
     if RULE not in op.attributes:
         return None
-    attr = sdy.OpShardingRuleAttr(op.attributes[RULE])
+    text = str(op.attributes[RULE])
+    if text not in _read:
+        if len(_read) >= _MOST_READ:
+            _read.clear()
+        _read[text] = _read_rule(sdy.OpShardingRuleAttr(op.attributes[RULE]))
+    return _read[text]
+
+
+def _read_rule(attr: Any) -> Rule:
     blocked = [(f, "it needs the whole dimension") for f in attr.need_replication_factors]
     blocked += [(f, "it moves elements along the dimension") for f in attr.permutation_factors]
     return Rule(

@@ -37,6 +37,9 @@ class Chip:
     unseen_bytes: int = 0
     tile: tuple[int, int] = (1, 1)
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.memory_bytes))
+
 
 _GIB = 2**30
 _MIB = 2**20
