@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: demo test lint bench
+.PHONY: demo test lint docs bench
 
 demo: .venv/stamp
 	$(PY) -m stablehlo_mem demo
@@ -15,6 +15,11 @@ lint: .venv/stamp
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m pyright stablehlo_mem
+
+docs: .venv/stamp
+	$(PY) benchmarks/tables.py
+	$(PY) docs/generate
+	$(PY) -m mkdocs build --strict
 
 bench: .venv/stamp
 	$(PY) benchmarks/run.py

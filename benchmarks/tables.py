@@ -26,6 +26,7 @@ DOCUMENTS = (
     "docs/memory.md",
     "docs/numerics.md",
     "docs/limits.md",
+    "docs/comparisons.md",
 )
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -102,12 +103,66 @@ def _figures(row: dict[str, Any]) -> list[str]:
     return [optional(row[f"{kind}_bytes"], format_bytes) for kind in ("static", "measured")]
 
 
+def others_matvec(data: dict[str, Any]) -> str:
+    """Kernel times vector under the smallest limit that the program as written does not keep."""
+    lines: list[list[str]] = []
+    for row in data["rows"].values():
+        points = [p for p in row["points"] if "ratio" in p and not p["unchanged"]]
+        if points:
+            first = min(points, key=lambda p: p["limit_bytes"])
+            title = f"{row['n']:,} x {row['d']}, {first['limit']}"
+            lines.append([title, *side_by_side(row, first["program"], ("KeOps",))])
+    return table(["n x d, limit", *SIDES, "KeOps", "ours / lax.map", "ours / KeOps"], lines) + _beside(data, "float64")
+
+
+def others_knn(data: dict[str, Any]) -> str:
+    """Nearest neighbours in squared distance, where the program as written does not keep the limit."""
+    rows = {k.removesuffix(", L2"): row for k, row in data["rows"].items() if k.endswith(", L2")}
+    lines = [
+        [name, *side_by_side(row, "ours", ("FAISS", "KeOps"))] for name, row in rows.items() if not row["unchanged"]
+    ]
+    ratios = [f"ours / {who}" for who in ("lax.map", "FAISS", "KeOps")]
+    return table(["points", *SIDES, "FAISS", "KeOps", *ratios], lines) + _beside(data, f"float32, k = {data['k']}")
+
+
+SIDES = ("as written", "best lax.map", "ours")
+
+
+def side_by_side(row: dict[str, Any], mine: str, others: tuple[str, ...]) -> list[str]:
+    """Memory and time of each way, then the ratios of our time to the others' that are not as written."""
+    best = f"lax.map {row['batch']}"
+    cells = [_both(row["outcomes"].get(who)) for who in ("JAX as written", best, mine, *others)]
+    return cells + [_ratio(row["outcomes"], mine, who) for who in (best, *others)]
+
+
+def _both(outcome: dict[str, Any] | None) -> str:
+    if outcome is None:
+        return "not tried"
+    if outcome["status"] != "ok" or not outcome.get("seconds"):
+        return outcome["status"]
+    return f"{optional(outcome.get('grown_bytes'), format_bytes)}, {seconds(outcome['seconds'])}"
+
+
+def _ratio(outcomes: dict[str, Any], one: str, other: str) -> str:
+    both = [outcomes.get(who, {}).get("seconds") for who in (one, other)]
+    return f"{statistics.median(both[0]) / statistics.median(both[1]):.2f}" if all(both) else ""
+
+
+def _beside(data: dict[str, Any], how: str) -> str:
+    note = f"Memory that executing adds, and median time of {data['rounds']} runs in turn. CPU, {how}"
+    return f"\n{note}, {stamp(data)}.\n"
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "cpu_speed": cpu_speed,
     "peaks": peaks,
     "gpu": gpu,
     "calibration": calibration,
+    "others_matvec": others_matvec,
+    "others_knn": others_knn,
 }
+SOURCES = {"others_matvec": "exla_kernel_matvec", "others_knn": "exla_knn"}
+"""The results that a table is made of, where its name is not theirs."""
 
 
 def maker(name: str) -> Callable[[dict[str, Any]], str]:
@@ -141,7 +196,7 @@ def table(names: list[str], rows: list[list[str]]) -> str:
 
 
 def render(match: re.Match[str]) -> str:
-    path = RESULTS / f"{match[2]}.json"
+    path = RESULTS / f"{SOURCES.get(match[2], match[2])}.json"
     if path.exists():
         body = maker(match[2])(json.loads(path.read_text()))
     else:

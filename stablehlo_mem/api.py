@@ -95,8 +95,13 @@ def export(
         **export_kwargs: for `jax.export.export`.
 
     Raises:
-        BudgetError, InputError, TargetError: as in `optimize`, when the returned function is called.
+        BudgetError: as in `optimize`, when the returned function is called.
+        InputError: `jit_fun` is not under `jax.jit`; as in `optimize`, when the returned function is called.
+        TargetError: as in `optimize`.
     """
+    if not hasattr(jit_fun, "trace"):
+        name = getattr(jit_fun, "__name__", type(jit_fun).__name__)
+        raise InputError(f"{name} is not under jax.jit: export(jax.jit({name}), ...)")
     export_kwargs.setdefault("platforms", platforms_of(named_targets(target)))
 
     def exporting(*args: Any, **kwargs: Any) -> Exported:
@@ -115,7 +120,8 @@ def profile(fun_or_module: Any, *args: Any, target: TargetLike = None) -> Memory
         target: as in `optimize`; of several the first is profiled.
 
     Raises:
-        InputError, TargetError: as in `optimize`.
+        InputError: as in `optimize`.
+        TargetError: as in `optimize`.
     """
     program = ingest(_as_module(fun_or_module, args, target))
     first = resolve_targets(target, program)[0]

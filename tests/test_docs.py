@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import pathlib
 import re
 import subprocess
@@ -11,6 +13,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import stablehlo_mem as shm
+from stablehlo_mem.ir.bindings import chlo, stablehlo
+from stablehlo_mem.rules import ROWS
+from tests.textual import CASES
 
 ROOT = pathlib.Path(__file__).parent.parent
 TABLES = ROOT / "benchmarks" / "tables.py"
@@ -35,3 +42,94 @@ def test_links_of_the_documents_lead_somewhere() -> None:
     for document in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
             assert (document.parent / link).exists(), f"{document.name}: {link}"
+
+
+PAGES = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+RUN = {
+    "the tutorial runs and prints what it shows": ["tutorial.md"],
+    "errors have the words that are shown": ["errors.md"],
+    "pictures are of the plans that are made": [f"images/{path.name}" for path in (ROOT / "docs").glob("images/*.svg")],
+}
+
+
+@pytest.mark.parametrize("files", RUN.values(), ids=RUN)
+def test_what_is_run_is_up_to_date(files: list[str]) -> None:
+    for module in ("libtpu", "jax_plugins.xla_cuda12"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"they compile for other chips too, and {module} is not installed")
+    check(*files)
+
+
+def test_what_is_quoted_is_up_to_date() -> None:
+    """The IR of the pass pages, the table of ops, the names of the API, source."""
+    check(*(page for page in PAGES if [page] not in RUN.values()))
+
+
+def test_ten_mistakes_and_more_are_on_the_page_of_errors() -> None:
+    shown = re.findall(r"^```text\n(\w+): .+?^```", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(shown) >= 10
+    assert set(shown) == {"BudgetError", "InputError", "TargetError"}
+
+
+def test_the_site_builds_without_a_warning(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("material", reason="mkdocs-material is not installed")
+    done = run("-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stderr
+    assert (tmp_path / "api" / "index.html").exists()
+
+
+def test_every_op_is_in_the_table_of_ops() -> None:
+    table = (ROOT / "docs" / "ops.md").read_text()
+    missing = [
+        name for name in registered(stablehlo) | set(ROWS) if not re.search(rf"^\| {name} ", table, re.MULTILINE)
+    ]
+    assert missing == []
+    # What CHLO has for JAX: not the forms with implicit broadcasts.
+    ops = {name for name in registered(chlo) if not name.startswith(("chlo.broadcast_", "chlo._"))}
+    assert [name for name in ops if f"| {name} " not in table] == []
+
+
+def test_the_table_of_ops_says_what_the_rules_say() -> None:
+    rows = dict(re.findall(r"^\| (stablehlo\.\w+) \| (.*) \|$", (ROOT / "docs" / "ops.md").read_text(), re.MULTILINE))
+    assert rows["stablehlo.dot_general"].startswith("`[a, b, c], [a, c, d] → [a, b, d]` | a, b, d | c (not with")
+    assert rows["stablehlo.sort"] == "`[a, b] → [a, b]` | a |  | b: elements are ordered along it"
+    assert rows["stablehlo.infeed"] == "| | | all: a side effect: the program is refused"
+
+
+def test_every_public_name_has_a_docstring_and_a_place_on_the_api_page() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    defined = {name: f"{getattr(shm, name).__module__}.{name}" for name in shm.__all__}
+    assert [name for name in shm.__all__ if f"::: {defined[name]}\n" not in page] == []
+    assert [name for name in shm.__all__ if not (getattr(shm, name).__doc__ or "").strip()] == []
+
+
+def test_every_public_name_is_used_in_a_test() -> None:
+    others = [path.read_text() for path in (ROOT / "tests").rglob("*.py") if path.name != "test_docs.py"]
+    uses = {name: sum(bool(re.search(rf"\b{name}\b", text)) for text in others) for name in shm.__all__}
+    assert [name for name, count in uses.items() if not count] == []
+
+
+def test_every_pass_has_a_page_with_textual_cases() -> None:
+    pages = {path.stem for path in (ROOT / "docs" / "passes").glob("*.md")}
+    assert pages == {path.stem for path in (ROOT / "stablehlo_mem" / "passes").glob("*.py")} - {"__init__"}
+    for page in pages:
+        shown = re.findall(r"<!-- ir: (\w+) -->", (ROOT / "docs" / "passes" / f"{page}.md").read_text())
+        assert shown, page
+        assert set(shown) <= set(CASES), page
+
+
+def check(*files: str) -> None:
+    done = run(str(ROOT / "docs" / "generate"), "--check", *files)
+    assert done.returncode == 0, f"run `python docs/generate`\n{done.stdout}{done.stderr}"
+
+
+def registered(dialect: Any) -> set[str]:
+    found = (getattr(value, "OPERATION_NAME", None) for value in vars(dialect).values() if isinstance(value, type))
+    return {name for name in found if name}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -1,5 +1,7 @@
 """What is built is what is imported: sdist → wheel → an empty folder, every pass in it and nothing else."""
 
+import ast
+import os
 import pathlib
 import subprocess
 import sys
@@ -62,3 +64,54 @@ def test_the_sdist_holds_tests_and_documents_and_no_environment(built):
 def test_an_editable_install_makes_only_the_package_importable(tmp_path):
     script = "import importlib.util as u; print([u.find_spec(n) for n in ('passes', 'benchmarks')])"
     assert run(sys.executable, "-I", "-c", script, cwd=tmp_path).strip() == "[None, None]"
+
+
+def imported(path):
+    """Every module a file imports, and every `jax.something` it goes into by attributes."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            yield ast.unparse(node)
+
+
+def test_private_names_of_jax_are_in_one_file():
+    def is_private(name):
+        package, *parts = name.split(".")
+        return package == "jaxlib" or (
+            package == "jax" and any(p.startswith("_") and not p.endswith("__") for p in parts)
+        )
+
+    files = {
+        p.relative_to(ROOT).as_posix()
+        for p in (ROOT / "stablehlo_mem").rglob("*.py")
+        if any(map(is_private, imported(p)))
+    }
+    assert files == {"stablehlo_mem/ir/bindings.py"}
+
+
+IMPORTS = """
+import sys
+import jax
+jax_alone = set(sys.modules)
+import stablehlo_mem
+added = {m for m in sys.modules if m not in jax_alone}
+print(len(jax_alone), len(added), *sorted({m.partition(".")[0] for m in added} - sys.stdlib_module_names))
+"""
+
+
+def test_importing_it_brings_little_beside_jax():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    of_jax, added, *packages = run(sys.executable, "-c", IMPORTS, env=environment).split()
+    assert set(packages) == {"stablehlo_mem", "jax", "rich"}  # no plotting, no compiler plugins, nothing optional
+    assert int(added) < int(of_jax) / 3
+
+
+def test_the_examples_name_what_they_need():
+    """Optional packages the examples import are in the extra `examples`."""
+    text = (ROOT / "pyproject.toml").read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith("examples = ")]
+    for package in ("flax", "gpjax", "jax-md", "optax"):
+        assert f'"{package}>=' in line

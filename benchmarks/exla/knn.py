@@ -302,8 +302,9 @@ def table(data: dict[str, Any]) -> str:
     names = ["points, metric", "queries", "memory added", "allowed", "ours", "JAX as written", "best lax.map", "FAISS"]
     names += ["KeOps", "batch", "ours / lax.map", "ours / FAISS", "ours / KeOps"]
     note = f"CPU, float32, k = {data['k']}; medians of {data['rounds']} runs in turn; memory beside the arguments"
-    idle = statistics.median(row["process_bytes"] for row in data["rows"].values())
-    note += f", of which the first execution of a small matmul adds {format_bytes(idle)}"
+    idle = [row["process_bytes"] for row in data["rows"].values() if "process_bytes" in row]
+    if idle:
+        note += f", of which the first execution of a small matmul adds {format_bytes(int(statistics.median(idle)))}"
     return tables.table(names, lines) + f"\n{note}; {tables.stamp(data)}.\n"
 
 

@@ -1,0 +1,29 @@
+"""Before and after of a textual case between `<!-- ir: NAME -->` and `<!-- end of ir -->`, as the tests hold it."""
+
+from __future__ import annotations
+
+import re
+
+from tests.textual import source_and_expected
+
+_BLOCK = re.compile(r"(<!-- ir: (\w+) -->\n).*?(<!-- end of ir -->)", re.DOTALL)
+_COMMENT = re.compile(r"^// .*\n", re.MULTILINE)
+
+
+def fill(text: str) -> str:
+    """A page with its textual cases."""
+    return _BLOCK.sub(lambda match: f"{match[1]}\n{render(match[2])}\n{match[3]}", text)
+
+
+def render(name: str) -> str:
+    """A case in Markdown: what its comments say, the program, and what becomes of it."""
+    source, expected = source_and_expected(name)
+    first, *said = _COMMENT.findall(source)
+    caption = " ".join(line.removeprefix("// ").strip() for line in said)
+    program = _COMMENT.sub("", source).strip()
+    intro = f"{caption}\n\n" if caption else ""
+    how = first.removeprefix("// ").strip()
+    return (
+        f"{intro}Before (`tests/ir/{name}.mlir`, `{how}`):\n\n```mlir\n{program}\n```\n\n"
+        f"After:\n\n```mlir\n{expected.strip()}\n```\n"
+    )

@@ -1,0 +1,209 @@
+"""The table of ops: how each is split, asked of the rules with one small example an op.
+
+An op without a row in the rules is never split. Why is said here, in words, for those the table of rules cannot ask.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import pathlib
+import re
+from collections.abc import Iterator
+
+from stablehlo_mem.ir.bindings import chlo, ir, parse_module, stablehlo
+from stablehlo_mem.ir.graph import Graph, entry_graph
+from stablehlo_mem.passes.normalise import attach_rules
+from stablehlo_mem.rules import ROWS, RuleBook, rule_of
+from stablehlo_mem.rules.flow import Side
+from stablehlo_mem.rules.rule import Blocked, Node, Rule
+
+_BLOCK = re.compile(r"(<!-- ops table -->\n).*?(<!-- end of ops table -->)", re.DOTALL)
+_EXAMPLES = pathlib.Path(__file__).with_name("ops.mlir")
+_FUNCTION = re.compile(r"^func\.func @([\w.]+)\((.*?^)}", re.DOTALL | re.MULTILINE)
+_POSITION = re.compile(r" -:\d+")  # of an op in the example's text
+_TYPES = ("f32", "i32", "i1", "complex<f32>")
+
+_WITHOUT_ROW = {
+    "a side effect: the program is refused": "infeed outfeed recv send",
+    "it talks to other devices": "all_gather all_reduce all_to_all async_done async_start collective_broadcast "
+    "collective_permute cross-replica-sum partition_id reduce_scatter replica_id",
+    "its size is known at run time only: the program is refused where it is": "dynamic_broadcast_in_dim dynamic_conv "
+    "dynamic_gather dynamic_iota dynamic_pad dynamic_reshape get_dimension_size real_dynamic_slice set_dimension_size",
+    "no tensors": "after_all create_token get_tuple_element tuple",
+    "the end of a block": "return",
+    "opened before anything is planned": "composite",
+    "one stream of random bits; JAX's own threefry is elementwise code, and is split": "rng rng_bit_generator",
+    "no rule yet": "map select_and_scatter uniform_dequantize uniform_quantize chlo.mulhi chlo.ragged_dot chlo.scan",
+    "JAX does not emit it": "batch_norm_grad batch_norm_inference batch_norm_training broadcast dot einsum "
+    "torch_index_select unary_einsum chlo.constant chlo.constant_like",
+}
+REASONS = {
+    name if "." in name else f"stablehlo.{name}": why for why, names in _WITHOUT_ROW.items() for name in names.split()
+}
+"""Why an op has no row in the rules."""
+
+
+def fill(text: str) -> str:
+    """A page with the table."""
+    return _BLOCK.sub(lambda match: f"{match[1]}\n{table()}\n{match[2]}", text) if _BLOCK.search(text) else text
+
+
+def registered() -> list[str]:
+    """Every op of StableHLO, and of CHLO but for the forms with implicit broadcasts, which JAX never uses."""
+    found = {
+        value.OPERATION_NAME
+        for dialect in (stablehlo, chlo)
+        for value in vars(dialect).values()
+        if isinstance(value, type) and hasattr(value, "OPERATION_NAME")
+    }
+    return sorted((n for n in found if not n.startswith(("chlo.broadcast_", "chlo._"))), key=_order)
+
+
+def table() -> str:
+    """One line an example, one for every op without a row."""
+    explicit = dict(_explicit())
+    lines = [
+        "| op | dimensions of the example | split along | summed or combined over | needed whole |\n",
+        "| --- | --- | --- | --- | --- |\n",
+    ]
+    for name in sorted({*registered(), *ROWS}, key=_order):
+        if name not in ROWS:
+            lines.append(f"| {name} | | | | all: {REASONS.get(name, 'no rule yet')} |\n")
+            continue
+        cases = {k: v for k, v in explicit.items() if k == name or k.startswith(f"{name}.")} or {
+            name: elementwise(name)
+        }
+        lines += [f"| {_titled(name, case)} | {_Answers(name, text).cells()} |\n" for case, text in cases.items()]
+    return "".join(lines)
+
+
+def _order(name: str) -> tuple[bool, str]:
+    return name.startswith("chlo."), name
+
+
+def _titled(name: str, case: str) -> str:
+    variant = case[len(name) + 1 :].replace("_", " ")
+    return f"{name} ({variant})" if variant else name
+
+
+def _explicit() -> Iterator[tuple[str, str]]:
+    for match in _FUNCTION.finditer(_EXAMPLES.read_text()):
+        yield match[1], f"func.func public @main({match[2]}}}"
+
+
+def elementwise(name: str) -> str:
+    """An example of an op without attributes, with the first operand and result types that it takes.
+
+    Raises:
+        ValueError: it takes none: it wants an example in ops.mlir.
+    """
+    for count, given, made in itertools.product((1, 2, 3), _TYPES, _TYPES):
+        operand, result = f"tensor<2x3x{given}>", f"tensor<2x3x{made}>"
+        arguments = ", ".join(f"%a{i}: {operand}" for i in range(count))
+        names = ", ".join(f"%a{i}" for i in range(count))
+        signature = f"({', '.join([operand] * count)}) -> {result}"
+        body = f'%0 = "{name}"({names}) : {signature} return %0 : {result}'
+        text = f"func.func public @main({arguments}) -> {result} {{ {body} }}"
+        try:
+            parse_module(text)
+        except ir.MLIRError:
+            continue
+        return text
+    raise ValueError(f"{name}: write an example of it in ops.mlir")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Dimension:
+    """A dimension of a tensor of the example."""
+
+    side: Side
+    position: int
+    dimension: int
+
+
+class _Answers:
+    """What the rule book says of every dimension of an example's operands and results."""
+
+    def __init__(self, name: str, text: str):
+        self.module = parse_module(text)  # kept: its ops are asked for as long as this lives
+        attach_rules(self.module)
+        self.graph: Graph = entry_graph(self.module)
+        self.op = next(op for op in self.graph.ops if op.name == name)
+        self.book = RuleBook(self.graph)
+        self.rule = rule_of(self.graph, self.op.index)
+        self.letters = self._letters()
+
+    def cells(self) -> str:
+        """The last four cells of a row."""
+        through: dict[str, None] = {}
+        summed: dict[str, None] = {}
+        whole: dict[str, list[str]] = {}
+        for dimension, letters in self.letters.items():
+            answer = self._ask(dimension)
+            if isinstance(answer, Blocked):
+                whole.setdefault(self._why(answer), []).append(letters)
+            else:
+                (summed if answer.reducing else through)[letters[:1]] = None
+        for letters in whole.values():
+            letters[:] = [n for n in dict.fromkeys(letters) if n not in through and n not in summed]
+        kept = [f"{', '.join(names)}: {why}" for why, names in whole.items() if names]
+        return f"`{self._signature()}` | {', '.join(through)} | {', '.join(self._exactly(summed))} | {'; '.join(kept)}"
+
+    def _ask(self, at: _Dimension) -> Node | Blocked:
+        size = self._shape(at.side, at.position)[at.dimension]
+        if self.rule is not None:  # a merged dimension is split as its major part
+            factors = [f for f in self._dims(self.rule, at) if self.rule.sizes[f] != 1]
+            size = self.rule.sizes[factors[0]] if factors else size
+        return self.book.placed(self.op.index, at.side, at.position, at.dimension, size)
+
+    def _why(self, blocked: Blocked) -> str:
+        return "nobody has said how" if blocked.code == "no-rule" else _POSITION.sub("", blocked.message)
+
+    def _exactly(self, summed: dict[str, None]) -> Iterator[str]:
+        reduction = ROWS[self.op.name].reduction
+        regroups = reduction is not None and reduction.regroups(self.graph.handles[self.op.index])
+        yield from (f'{name} (not with numerics="exact")' if regroups else name for name in summed)
+
+    def _shape(self, side: Side, position: int) -> tuple[int, ...]:
+        values = self.op.inputs if side == "operands" else self.op.results
+        return self.graph.values[values[position]].shape
+
+    def _dimensions(self) -> Iterator[_Dimension]:
+        """All dimensions of more than one element: results last."""
+        for side, values in (("operands", self.op.inputs), ("results", self.op.results)):
+            for position, value in enumerate(values):
+                for d, size in enumerate(self.graph.values[value].shape):
+                    if size > 1:
+                        yield _Dimension(side, position, d)
+
+    def _dims(self, rule: Rule, at: _Dimension) -> tuple[int, ...]:
+        return (rule.operands if at.side == "operands" else rule.results)[at.position][at.dimension]
+
+    def _letters(self) -> dict[_Dimension, str]:
+        """A letter a factor, major to minor; without factors, one for all dimensions that move together."""
+        names: dict[object, str] = {}
+
+        def named(key: object) -> str:
+            return names.setdefault(key, chr(ord("a") + len(names)))
+
+        found: dict[_Dimension, str] = {}
+        for at in self._dimensions():
+            factors = [f for f in self._dims(self.rule, at) if self.rule.sizes[f] != 1] if self.rule else []
+            found[at] = "".join(named(f) for f in factors) if factors else named(self._together(at))
+        return found
+
+    def _together(self, at: _Dimension) -> object:
+        node = self._ask(at)
+        return (node.operand_dims, node.result_dims) if isinstance(node, Node) else at
+
+    def _signature(self) -> str:
+        def listed(side: Side, values: tuple[int, ...]) -> str:
+            return ", ".join(self._tensor(side, position) for position, _ in enumerate(values))
+
+        return f"{listed('operands', self.op.inputs)} → {listed('results', self.op.results)}".strip()
+
+    def _tensor(self, side: Side, position: int) -> str:
+        shape = self._shape(side, position)
+        named = [self.letters.get(_Dimension(side, position, d), "1") for d in range(len(shape))]
+        return f"[{', '.join(named)}]"
