@@ -26,6 +26,8 @@ _MAX_SIZES = 4
 """Sizes of a candidate that are applied and profiled."""
 _SHARES = (0.75, 1 / 16)
 """Shares of the goal for one of several steps that are tried beside that of `Goal.share` ..."""
+_BEGINNINGS = 2
+"""... and so many other steps to begin with ..."""
 _SMALL = 500
 """... where ops and steps are so few that their product is at most this: each is a search of its own."""
 _TRIED = 6
@@ -134,14 +136,24 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
 
 
 def _others(state: State, goal: Goal, not_first: frozenset[Refusal], first: Refusal | None) -> Iterator[State]:
-    """Other ways down that reach the goal: with other shares of it for each step, with another step to begin with."""
-    ways = [(dataclasses.replace(goal, share=share), not_first) for share in _SHARES]
-    if first is not None:
-        ways += [(goal, not_first | {first})]
-    for one, begun_with in ways:
-        other, refusals = _descend(state, one, begun_with)
-        if other.steps != state.steps and not refusals:
+    """Other ways down that reach the goal: with other shares of it for each step, with other steps to begin with."""
+    for share in _SHARES:
+        yield from _reaching(state, dataclasses.replace(goal, share=share), not_first)
+    for _ in range(_BEGINNINGS):
+        if first is None:
+            return
+        not_first |= {first}
+        first = None
+        for other in _reaching(state, goal, not_first):
+            first = other.first
             yield other
+
+
+def _reaching(state: State, goal: Goal, not_first: frozenset[Refusal]) -> Iterator[State]:
+    """Where a way leads, if it reaches the goal."""
+    found, refusals = _descend(state, goal, not_first)
+    if found.steps != state.steps and not refusals:
+        yield found
 
 
 def _descend(state: State, goal: Goal, not_first: frozenset[Refusal]) -> tuple[State, tuple[Refusal, ...]]:
