@@ -28,6 +28,8 @@ _SHARES = (0.75, 1 / 16)
 """Shares of the goal for one of several steps that are tried beside that of `Goal.share` ..."""
 _BEGINNINGS = 2
 """... and so many other steps to begin with ..."""
+_REGROUPING = 0.1
+"""Share of the program's time that a way must save to be taken though it regroups sums, where another does not ..."""
 _SMALL = 500
 """... where ops and steps are so few that their product is at most this: each is a search of its own."""
 _TRIED = 6
@@ -81,6 +83,11 @@ class State:
         """The time a whole program is thought to take."""
         return graph_seconds(self.graph, self.chip) + self.moved_seconds
 
+    @property
+    def regroups(self) -> bool:
+        """Whether a decision is not exact."""
+        return any(decision.numerics != "exact" for decision in self.decisions)
+
 
 def start(module: ir.Module, goal: Goal) -> State:
     """The state before any step; `module` is in normal form and is not edited."""
@@ -131,7 +138,9 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
     found, refusals = _descend(state, goal, not_first)
     taken = len(found.steps) - len(state.steps)
     if taken and not refusals and taken * len(found.graph.ops) <= _SMALL:
-        found = min((found, *_others(state, goal, not_first, found.first)), key=lambda s: s.seconds)
+        regrouping = _REGROUPING * max(0.0, state.seconds)
+        ways = (found, *_others(state, goal, not_first, found.first))
+        found = min(ways, key=lambda s: s.seconds + (regrouping if s.regroups else 0.0))
     return found, refusals
 
 
