@@ -6,6 +6,7 @@ import math
 
 from stablehlo_mem.counters import find_counter
 from stablehlo_mem.fusion import plan_buffers
+from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
 from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, Class, buffer_bytes, dot_sizes
 from stablehlo_mem.targets.chips import Chip
@@ -31,7 +32,10 @@ def op_flops(graph: Graph, op: Op) -> float:
     if op.name == "stablehlo.convolution":
         return _convolution_flops(graph, op)
     if op.name in ("stablehlo.sort", "chlo.top_k", "stablehlo.fft"):
-        return sum(_sort_flops(graph.values[v].shape) for v in op.operands)
+        # The others work along the last dimension.
+        attributes = graph.handles[op.index].attributes
+        dimension = ir.IntegerAttr(attributes["dimension"]).value if op.name == "stablehlo.sort" else -1
+        return sum(_sort_flops(graph.values[v].shape, dimension) for v in op.operands)
     if op.name in ("stablehlo.cholesky", "stablehlo.triangular_solve"):
         return math.prod(graph.values[op.results[0]].shape) * graph.values[op.operands[0]].shape[-1]
     if kind is Class.REDUCE or op.name == "stablehlo.reduce_window":
@@ -157,5 +161,5 @@ def _convolution_flops(graph: Graph, op: Op) -> float:
     return 2.0 * math.prod(graph.values[op.results[0]].shape) * math.prod(kernel) / max(1, kernel[feature])
 
 
-def _sort_flops(shape: tuple[int, ...]) -> float:
-    return math.prod(shape) * max(1.0, math.log2(max(2, shape[-1] if shape else 2)))
+def _sort_flops(shape: tuple[int, ...], dimension: int) -> float:
+    return math.prod(shape) * max(1.0, math.log2(max(2, shape[dimension] if shape else 2)))

@@ -149,3 +149,16 @@ def test_what_is_no_counter(compared: str, added: str, start: int, stride: int, 
 def test_loop_costs_its_body_times_its_trips():
     slow, fast = loop("LT, %i, %ten", stride=1), loop("LT, %i, %ten", stride=10)
     assert graph_seconds(slow, CPU) == pytest.approx(10 * graph_seconds(fast, CPU), rel=0.01)
+
+
+@pytest.mark.parametrize(("dimension", "length"), [(0, 1024), (1, 4)])
+def test_a_sort_costs_by_the_dimension_it_sorts(dimension, length):
+    graph = graph_of(f"""func.func public @main(%x: tensor<1024x4xf32>) -> tensor<1024x4xf32> {{
+      %s = "stablehlo.sort"(%x) <{{dimension = {dimension} : i64}}> ({{
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %l = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        stablehlo.return %l : tensor<i1>
+      }}) : (tensor<1024x4xf32>) -> tensor<1024x4xf32>
+      return %s : tensor<1024x4xf32>
+    }}""")
+    assert op_flops(graph, graph.ops[0]) == 1024 * 4 * (length - 1).bit_length()

@@ -24,7 +24,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from stablehlo_mem.cost import fused_seconds
+from stablehlo_mem.cost import block_runs, fused_seconds
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
 from stablehlo_mem.ir.carries import drop_dead_carries, with_carries
@@ -45,7 +45,7 @@ class _Found:
     """A scan, the block it is in, and its stacks that can be dropped with the bytes they have at the peak.
 
     `alone` says how each is computed again if it is the only one. `inputs` are stacks of what each step begins with:
-    they can be dropped in segments.
+    they can be dropped in segments. The block runs so many times as `runs` says.
     """
 
     path: Path
@@ -56,6 +56,7 @@ class _Found:
     alone: Mapping[int, Recomputation]
     inputs: Mapping[int, int]
     refusals: tuple[Refusal, ...]
+    runs: int
 
     @property
     def body(self) -> Graph:
@@ -151,7 +152,7 @@ def _find(main: Graph, path: Path, scan: Scan, peak: Peak) -> _Found | None:
         else:
             alone[carry] = how
     sizes = {carry: live[carry] for carry in alone}
-    return _Found(path, graph, name, scan, sizes, alone, inputs, tuple(refusals))
+    return _Found(path, graph, name, scan, sizes, alone, inputs, tuple(refusals), block_runs(main, path))
 
 
 def _candidates(found: _Found, goal: Goal) -> Iterator[Candidate]:
@@ -204,7 +205,7 @@ def _proposed(
     return Candidate(
         step=Step(Rematerialise.name, "", {**params, "steps": scan.steps, "segment": segment}),
         saved_bytes=saved,
-        added_seconds=seconds,
+        added_seconds=found.runs * seconds,
         numerics="exact",
         summary=f"compute stack {what}{more} again where rows are read",
         otherwise=Refusal(
