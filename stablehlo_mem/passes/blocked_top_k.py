@@ -14,7 +14,8 @@ equal and at a smaller index; and the candidates keep their order. Maxima are co
 the total order of floats, by the integers that have that order: a maximum of floats makes NaNs of one sign and knows
 one zero. What is left after whole blocks joins the candidates. (Two-stage top-k: Chern et al., "TPU-KNN", 2022.)
 
-Refuses nothing: where elements are few, or asked for are many, there is no match.
+Refuses nothing: where elements are few, or asked for are many, or made by very many elementwise ops that would be fused
+with the maxima, there is no match.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 from stablehlo_mem.ir.bindings import chlo, ir, stablehlo
 from stablehlo_mem.ir.build import retype, sliced, splat, tensor
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
+from stablehlo_mem.op_classes import ELEMENTWISE, classify
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass
 
 _LEAST = 4096
@@ -35,6 +37,8 @@ _LANES = 16
 """Blocks are so many columns, reduced side by side: that is how vector units find maxima."""
 _GAIN = 4
 """The maxima and the candidates together are at most one part in so many of the elements."""
+_LONGEST = 40
+"""Elementwise ops that maxima are fused with: sums unrolled over more than 32 elements are slower so (seen on CPU)."""
 _TYPES = frozenset({"f16", "bf16", "f32", "f64", *(f"{sign}i{2**e}" for sign in ("", "u") for e in (3, 4, 5, 6))})
 
 
@@ -66,6 +70,8 @@ class BlockedTopK(RewritingPass):
         if not k or not operand.nbytes or n < _LEAST or operand.dtype not in _TYPES:
             return None
         blocks = _blocks(n, k)
+        if _is_long(graph, op.operands[0]):
+            return None
         if blocks.count < k or (blocks.count + blocks.candidates) * _GAIN > n:
             return None
         rows, item = math.prod(operand.shape[:-1]), dtype_bytes(operand.dtype)
@@ -90,6 +96,18 @@ class BlockedTopK(RewritingPass):
         chosen = _ascending(chlo.TopKOp(_maxima(x, blocks), blocks.k).results[1])
         values, places = chlo.TopKOp(_candidates(x, chosen, blocks), blocks.k).results
         return values, _indices(chosen, places, blocks)
+
+
+def _is_long(graph: Graph, value: int) -> bool:
+    """Whether a value is made of so many elementwise ops that, fused with maxima, they are slower than by themselves."""
+    found: set[int] = set()
+    pending = [graph.producer(value)]
+    while pending and len(found) <= _LONGEST:
+        op = pending.pop()
+        if op is not None and op.index not in found and classify(graph, op) in ELEMENTWISE:
+            found.add(op.index)
+            pending += [graph.producer(v) for v in op.operands]
+    return len(found) > _LONGEST
 
 
 def _blocks(n: int, k: int) -> _Blocks:
