@@ -275,15 +275,15 @@ def proposed(fun, *args, options=None):
 
 
 def test_the_faster_of_both_is_proposed():
-    narrow = proposed(attention, np.zeros((256, 64)), np.zeros((4096, 64)), np.zeros((4096, 64)))
+    narrow = proposed(attention, *(np.zeros(shape, np.float32) for shape in ((256, 64), (4096, 64), (4096, 64))))
     assert {(one.streaming, one.loops) for one in narrow if one.elements == 4096} == {(True, 1)}
     # Scores that cost next to nothing, and a result so wide that scaling it down at every step costs more.
-    wide = proposed(attention, np.zeros((1024, 1)), np.zeros((512, 1)), np.zeros((512, 16384)))
+    wide = proposed(attention, *(np.zeros(shape, np.float32) for shape in ((1024, 1), (512, 1), (512, 16384))))
     assert {(one.streaming, one.loops) for one in wide if one.elements == 512} == {(False, 3)}
 
 
 def test_exact_numerics_do_not_stream():
-    args = [np.zeros((256, 64))] * 3
+    args = [np.zeros((256, 64), np.float32)] * 3
     exact, free = (proposed(attention, *args, options=Options(numerics=n)) for n in ("exact", "reassociate"))
     assert [one.streaming for one in exact] == [False, False]
     assert sorted(one.streaming for one in free) == [False, True]
