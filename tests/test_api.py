@@ -110,6 +110,7 @@ def test_export_is_the_hook_applied():
 
 
 def test_several_targets_are_several_platforms():
+    pytest.importorskip("libtpu")
     result = shm.export(jax.jit(jnp.sin), budget="1GiB", target=("cpu", "tpu:v5e"))(SPEC)
     assert result.platforms == ("cpu", "tpu")
 

@@ -163,7 +163,8 @@ def test_compilers_take_out_of_a_loop_what_no_iteration_changes():
 
 
 def test_a_peak_may_rise_only_where_memory_is_no_matter(monkeypatch):
-    module = normal(program_of(times_a_vector, np.ones((64, 64)), np.ones((64, 64)), np.ones(64)))
+    square, vector = np.ones((64, 64), np.float32), np.ones(64, np.float32)
+    module = normal(program_of(times_a_vector, square, square, vector))
     first = start(module, NO_ROOM)
     monkeypatch.setattr("stablehlo_mem.search._RISE", 0.0)
     assert not cheapen(first, NO_ROOM, any_peak=False).steps
