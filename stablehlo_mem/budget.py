@@ -22,7 +22,7 @@ from stablehlo_mem.module_profile import profile_graph
 from stablehlo_mem.passes.normalise import normalise, remove_rules
 from stablehlo_mem.plan import Cost, Figures, Goal, Options, Plan, Refusal, Step
 from stablehlo_mem.progress import tell
-from stablehlo_mem.search import State, cheapen, propose, search, start, unproven
+from stablehlo_mem.search import CACHES, State, cheapen, propose, search, start, unproven
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.wording import budget_error_text, format_bytes
@@ -43,6 +43,8 @@ _CLOSE = 1.25
 """Goals nearer to one another than this are not told apart."""
 _WORTH = 0.05
 """Share of its time that a program must be thought to save to be changed where memory is no reason."""
+_WORTH_LOOPS = 0.2
+"""Share of what is left that loops which stay in the cache must be thought to save on top."""
 _MAX_SLOWDOWN = 4.0
 """The smallest peak may take this many times the original's estimated time."""
 
@@ -145,10 +147,14 @@ class _Planning:
         return self.finished(plan, module)
 
     def fastest(self, original: _Attempt) -> _Attempt:
-        """What saves time worth a change, if a target's compiler takes it."""
+        """What saves time worth a change, by loops in the chip's cache too, if a target's compiler takes it."""
         chip = original.target.chip
-        state = self.begin(chip, "quick")
-        if -state.added_seconds <= _WORTH * graph_seconds(self.start(chip).graph, chip):
+        written = graph_seconds(self.start(chip).graph, chip)
+        state = quick = self.begin(chip, "quick")
+        if chip.cache_bytes:
+            looped, _ = self.search("quick", Goal(chip, self.options, CACHES * chip.cache_bytes))
+            state = looped if looped.seconds < (1 - _WORTH_LOOPS) * quick.seconds else quick
+        if written - state.seconds <= _WORTH * written:
             return original
         attempt = self.measure(state, ())
         return attempt if isinstance(attempt.measured, Measured) else original

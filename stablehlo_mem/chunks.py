@@ -8,8 +8,9 @@ import math
 from collections.abc import Iterator
 
 from stablehlo_mem.axes import Use
-from stablehlo_mem.cost import op_seconds, overhead_seconds
+from stablehlo_mem.cost import arithmetic_seconds, op_seconds, overhead_seconds, packing_factor
 from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.op_classes import CLASSES, Class, dot_sizes
 from stablehlo_mem.regions import Region, operand_uses
 from stablehlo_mem.rules import ROWS
 from stablehlo_mem.targets.chips import Chip
@@ -40,10 +41,11 @@ class LoopCost:
             read and written.
         traffic_seconds: of the intermediates, once written and once read, through main memory.
         element_bytes: of the intermediates, per element of the axis.
-        cache_bytes: intermediates up to this size do not go through main memory, 0 where that makes no difference; of
-            larger ones ever more do.
+        chip: intermediates up to its cache's size do not go through main memory; of larger ones ever more do.
         work_seconds: of all the ops in the loops: a last chunk that is not full repeats a part.
         masked: the repeated part costs a mask besides: sums are accumulated.
+        packed: of each matmul in the loops of which a step takes some rows: the seconds of its arithmetic packing left
+            aside, its rows for each element of the axis, and its columns.
         strided: of each value that is sliced or written back: the seconds one pass over it takes, and the bytes that
             lie side by side for each element of the axis.
     """
@@ -53,16 +55,26 @@ class LoopCost:
     step_seconds: float
     traffic_seconds: float
     element_bytes: float
-    cache_bytes: int
+    chip: Chip
     work_seconds: float
     masked: bool
+    packed: tuple[tuple[float, float, float], ...]
     strided: tuple[tuple[float, int], ...]
 
     def seconds(self, chunk: int) -> float:
         """Time added to the program by loops of this chunk; negative where caches make it faster."""
         steps = -(-self.n // chunk)
         repeated = (steps * chunk / self.n - 1) * self.work_seconds
-        return self.fixed_seconds + steps * self.step_seconds + repeated + self.moved_seconds(chunk)
+        arithmetic = self.fixed_seconds + repeated + self.packing_seconds(chunk)
+        return arithmetic + steps * self.step_seconds + self.moved_seconds(chunk)
+
+    def packing_seconds(self, chunk: int) -> float:
+        """What matmuls of few rows take more than those of all."""
+        return sum(
+            seconds
+            * (packing_factor(chunk * rows, columns, self.chip) - packing_factor(self.n * rows, columns, self.chip))
+            for seconds, rows, columns in self.packed
+        )
 
     def moved_seconds(self, chunk: int) -> float:
         """What `cost.graph_seconds` does not see of it: what caches spare, and what short runs of bytes add."""
@@ -72,7 +84,8 @@ class LoopCost:
 
     def cached_share(self, chunk: int) -> float:
         """The share of the intermediates' traffic that stays in the cache."""
-        over = chunk * self.element_bytes / self.cache_bytes - 1 if self.cache_bytes else _FADES
+        cache = self.chip.cache_bytes
+        over = chunk * self.element_bytes / cache - 1 if cache else _FADES
         return min(1.0, max(0.0, 1.0 - over / _FADES))
 
     def chunks(self) -> list[int]:
@@ -136,11 +149,25 @@ def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> Lo
         step_seconds=step,
         traffic_seconds=traffic,
         element_bytes=spared_bytes / region.axis.n,
-        cache_bytes=chip.cache_bytes,
+        chip=chip,
         work_seconds=sum(seconds[op] for op in runs),
         masked=any(item.accumulated for item in region.leaving),
+        packed=tuple(_packed(graph, region, chip)),
         strided=tuple(_strided(graph, region, chip)),
     )
+
+
+def _packed(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, float, float]]:
+    """The matmuls of which a step takes some rows: seconds of all without packing, rows for an element, columns."""
+    for phase in range(region.phases):
+        for node in region.needed(graph, phase):
+            op = graph.ops[node.op]
+            along = [dimension is not None for dimension in node.operand_dims[:2]]
+            if CLASSES.get(op.name) is Class.DOT and along[0] != along[1]:
+                rows, columns, _, _ = dot_sizes(graph, op)
+                rows, columns = (rows, columns) if along[0] else (columns, rows)
+                unpacked = arithmetic_seconds(graph, op, chip) / packing_factor(rows, columns, chip)
+                yield unpacked, rows / region.axis.n, columns
 
 
 def _strided(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, int]]:

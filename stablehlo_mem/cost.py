@@ -21,6 +21,9 @@ ELEMENT_FLOPS: dict[str, int] = {
 VECTOR_SHARE = 0.125
 """Rate of elementwise arithmetic as a share of the chip's matmul rate."""
 
+_MOST_PACKING = 2.0
+"""Of a matrix times a vector nothing is packed: it runs at a third of the rate of a matmul (seen on CPU)."""
+
 
 @remembered
 def op_flops(graph: Graph, op: Op) -> float:
@@ -64,7 +67,21 @@ def op_seconds(graph: Graph, op_index: int, chip: Chip) -> float:
     op = graph.ops[op_index]
     if op.blocks and CLASSES.get(op.name) is Class.CONTROL:
         return _control_seconds(graph, op, chip)
-    return max(op_flops(graph, op) / _rate(op, chip), op_bytes(graph, op, chip) / chip.bytes_per_second)
+    return max(arithmetic_seconds(graph, op, chip), op_bytes(graph, op, chip) / chip.bytes_per_second)
+
+
+def arithmetic_seconds(graph: Graph, op: Op, chip: Chip) -> float:
+    """Seconds of one op were memory infinitely fast."""
+    seconds = op_flops(graph, op) / _rate(op, chip)
+    if CLASSES.get(op.name) is Class.DOT:
+        rows, columns, _, _ = dot_sizes(graph, op)
+        return seconds * packing_factor(rows, columns, chip)
+    return seconds
+
+
+def packing_factor(rows: float, columns: float, chip: Chip) -> float:
+    """How many times longer a matmul takes than its FLOPs alone, as both operands are packed (seen on CPU)."""
+    return 1 + min(_MOST_PACKING, chip.packed_rows / max(1, rows) + chip.packed_rows / max(1, columns))
 
 
 def graph_seconds(graph: Graph, chip: Chip) -> float:
@@ -97,7 +114,7 @@ def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
         moved = [v for v in op.results if buffers.materialised[v]]
         moved += [v for v in buffers.reads[op.index] if v in op.operands or moved]
         nbytes = min(op_bytes(graph, op, chip), sum(buffer_bytes(graph.values[v], chip) for v in moved))
-        arithmetic = op_flops(graph, op) / _rate(op, chip) + _reduced_seconds(graph, op, chip)
+        arithmetic = arithmetic_seconds(graph, op, chip) + _reduced_seconds(graph, op, chip)
         seconds.append(max(arithmetic, nbytes / chip.bytes_per_second))
     return tuple(seconds)
 

@@ -24,14 +24,16 @@ _log = logging.getLogger(__name__)
 _MAX_STEPS = 64
 _MAX_SIZES = 4
 """Sizes of a candidate that are applied and profiled."""
-_SHARES = (0.75, 1 / 16)
-"""Shares of the goal for one of several steps that are tried beside that of `Goal.share` ..."""
-_BEGINNINGS = 2
-"""... and so many other steps to begin with ..."""
-_REGROUPING = 0.1
-"""Share of the program's time that a way must save to be taken though it regroups sums, where another does not ..."""
 _SMALL = 500
-"""... where ops and steps are so few that their product is at most this: each is a search of its own."""
+"""Ops and steps are so few that other ways are tried too if their product is at most this ..."""
+_SHARES = (0.75, 1 / 16)
+"""... with other shares of the goal for one of several steps than that of `Goal.share` ..."""
+_BEGINNINGS = 2
+"""... with so many other steps to begin with ..."""
+CACHES = 2
+"""... and towards temporaries of so many times the chip's cache."""
+_REGROUPING = 0.1
+"""Share of the program's time that a way must save to be taken though it regroups sums, where another does not."""
 _TRIED = 6
 """Candidates that are applied and profiled at one peak."""
 _NEAR = 1.25
@@ -139,29 +141,46 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
     taken = len(found.steps) - len(state.steps)
     if taken and not refusals and taken * len(found.graph.ops) <= _SMALL:
         regrouping = _REGROUPING * max(0.0, state.seconds)
-        ways = (found, *_others(state, goal, not_first, found.first))
+        ways = (found, *_others(state, goal, not_first, found))
         found = min(ways, key=lambda s: s.seconds + (regrouping if s.regroups else 0.0))
     return found, refusals
 
 
-def _others(state: State, goal: Goal, not_first: frozenset[Refusal], first: Refusal | None) -> Iterator[State]:
+def _others(state: State, goal: Goal, not_first: frozenset[Refusal], found: State) -> Iterator[State]:
     """Other ways down that reach the goal: with other shares of it for each step, with other steps to begin with."""
     for share in _SHARES:
         yield from _reaching(state, dataclasses.replace(goal, share=share), not_first)
+    yield from _variants(state, goal, not_first, found)
     for _ in range(_BEGINNINGS):
-        if first is None:
+        if found.first is None:
             return
-        not_first |= {first}
-        first = None
-        for other in _reaching(state, goal, not_first):
-            first = other.first
-            yield other
+        not_first |= {found.first}
+        another = next(_reaching(state, goal, not_first), None)
+        if another is None:
+            return
+        found = another
+        yield found
+        yield from _variants(state, goal, not_first, found)
 
 
-def _reaching(state: State, goal: Goal, not_first: frozenset[Refusal]) -> Iterator[State]:
-    """Where a way leads, if it reaches the goal."""
-    found, refusals = _descend(state, goal, not_first)
-    if found.steps != state.steps and not refusals:
+def _variants(state: State, goal: Goal, not_first: frozenset[Refusal], found: State) -> Iterator[State]:
+    """Ways that begin like one that was found: without its regrouped sums, in steps that stay in the chip's cache."""
+    goals, ways = [goal], [found]
+    cached = CACHES * goal.chip.cache_bytes
+    if cached and found.peak.temp_bytes > cached:
+        goals.append(dataclasses.replace(goal, temp_bytes=min(cached, goal.temp_bytes)))
+        ways += _reaching(state, goals[1], not_first, goal.temp_bytes)
+    if any(way.regroups for way in ways):
+        exact = dataclasses.replace(goal.options, numerics="exact")
+        for one in goals:
+            ways += _reaching(state, dataclasses.replace(one, options=exact), not_first, goal.temp_bytes)
+    yield from ways[1:]
+
+
+def _reaching(state: State, goal: Goal, not_first: frozenset[Refusal], enough: int | None = None) -> Iterator[State]:
+    """Where a way leads, if it reaches the goal, or `enough` bytes of temporaries."""
+    found, _ = _descend(state, goal, not_first)
+    if found.steps != state.steps and found.peak.temp_bytes <= (goal.temp_bytes if enough is None else enough):
         yield found
 
 

@@ -54,6 +54,22 @@ def test_no_limit_comes_back_itself():
     assert shm.optimize(original, None, target="cpu") is original
 
 
+def test_no_limit_takes_loops_that_stay_in_the_cache():
+    def kernel(x, y, v):
+        return jnp.exp(-((x[:, None] - y[None]) ** 2).sum(-1)) @ v
+
+    n = 5000
+    original = exported(kernel, spec(n, 3), spec(n, 3), spec(n))
+    plan = shm.plan(original, None, target="cpu")
+    assert "split-into-loops" in {step.pass_name for step in plan.steps}
+    assert plan.after.peak_bytes < plan.before.peak_bytes / 4
+    rng = np.random.default_rng(0)
+    arguments = [rng.standard_normal(shape).astype(np.float32) for shape in ((n, 3), (n, 3), (n,))]
+    np.testing.assert_allclose(plan.result.call(*arguments), original.call(*arguments), rtol=1e-3, atol=1e-3)
+    # No cache of which more than the bandwidth is known: nothing to gain from loops alone.
+    assert shm.optimize(exported(attention, *SPECS, platform="cuda"), None, target="cuda:h200").platforms == ("cuda",)
+
+
 def test_below_the_floor_is_refused_before_any_compiler(compiles):
     floor = 4 * N * 16 * 4
     with pytest.raises(shm.BudgetError, match="below the arguments and outputs") as info:

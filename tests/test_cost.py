@@ -1,8 +1,10 @@
 """The cost model: FLOPs, bytes, counters and trip counts of tiny programs."""
 
+import dataclasses
+
 import pytest
 
-from stablehlo_mem.cost import graph_seconds, op_bytes, op_flops, op_seconds, trip_count
+from stablehlo_mem.cost import graph_seconds, op_bytes, op_flops, op_seconds, packing_factor, trip_count
 from stablehlo_mem.counters import Counter, find_counter
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
@@ -33,10 +35,19 @@ def test_dot_flops_and_bytes():
 
 
 def test_roofline_takes_the_slower_side():
-    graph = graph_of(DOT)
+    graph, unpacked = graph_of(DOT), dataclasses.replace(CPU, packed_rows=0)
     flops, nbytes = op_flops(graph, graph.ops[0]), op_bytes(graph, graph.ops[0], CPU)
     expected = max(flops / CPU.flops_per_second, nbytes / CPU.bytes_per_second)
-    assert op_seconds(graph, 0, CPU) == pytest.approx(expected)
+    assert op_seconds(graph, 0, unpacked) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "times"), [(10**6, 10**6, 1), (CPU.packed_rows, 10**6, 2), (2 * CPU.packed_rows,) * 2 + (2,)]
+)
+def test_operands_are_packed_for_all_rows_and_columns_of_a_matmul(rows: int, columns: int, times: float):
+    assert packing_factor(rows, columns, CPU) == pytest.approx(times, rel=1e-3)
+    assert packing_factor(1, 1, CPU) == packing_factor(1, columns, CPU) <= 3
+    assert packing_factor(1, columns, CHIPS["cuda:h200"]) == 1
 
 
 def test_convolution_flops():
