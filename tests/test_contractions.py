@@ -126,16 +126,20 @@ def test_the_fastest_plan_contracts():
     np.testing.assert_allclose(plan.result.call(x, y), x @ y.T, rtol=1e-4, atol=1e-4)
 
 
+def names(plan):
+    return [step.pass_name for step in plan.steps]
+
+
 @pytest.mark.parametrize("options", [Options(numerics="exact"), Options(passes=("split-into-loops",))])
 def test_options_switch_it_off(options):
-    assert shm.plan(exported(products, X, Y), None, options=options).steps == ()
+    assert "contractions" not in names(shm.plan(exported(products, X, Y), None, options=options))
 
 
 def test_one_hot_needs_relaxed_numerics():
     fun = exported(lambda i, w: jax.nn.one_hot(i, 5000) @ w, spec(3000, dtype=np.int32), spec(5000, 64))
-    assert shm.plan(fun, None).steps == ()
+    assert "contractions" not in names(shm.plan(fun, None))
     plan = shm.plan(fun, None, options=Options(numerics="relaxed"))
-    assert [step.pass_name for step in plan.steps] == ["contractions"]
+    assert names(plan) == ["contractions"]
     assert plan.after.peak_bytes < 3000 * 5000 * 4
 
 
