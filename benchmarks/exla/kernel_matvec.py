@@ -1,7 +1,8 @@
 """Squared-exponential kernel matvec in float64 under memory limits: writes results/exla_kernel_matvec.json.
 
 Each point (n, d, limit) is planned for three targets; up to n = 100,000 the CPU plans run, in turn with JAX as written,
-the best of a sweep of `lax.map(batch_size)`, and KeOps. A limit that the original keeps gives back the original.
+the best of a sweep of `lax.map(batch_size)`, and KeOps. A limit that the original keeps gives back the original: what
+runs there is the plan without a limit, the fastest there is, if it keeps the limit too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import argparse
+import dataclasses
 import functools
 import hashlib
 import pathlib
@@ -38,6 +40,8 @@ LIMITS = {"100 MB": 10**8, "500 MB": 5 * 10**8, "1 GB": 10**9, "5 GB": 5 * 10**9
 SIZES = (1_000, 10_000, 30_000, 100_000, 1_000_000)
 DIMENSIONS = (3, 10)
 RUN_UP_TO = 100_000
+SWEPT_ROWS = 10_000
+"""At most so many rows are computed to choose the batch: a step takes as long whatever their number."""
 SLACK = 1.15
 """Resident growth over what the limit leaves beside the arguments, at most."""
 TOLERANCE = 1e-10
@@ -72,11 +76,14 @@ def ours(n: int, d: int, program: str) -> worker.Execution:
     return worker.exported_execution(program, *data(n, d))
 
 
-def lax_map(n: int, d: int, batch: int) -> worker.Execution:
+def lax_map(n: int, d: int, batch: int, rows: int | None = None) -> worker.Execution:
+    """By hand, of all points or the first so many."""
+
     def matvec(x, y, v):
         return jax.lax.map(lambda row: jnp.exp(-0.5 * ((row - y) ** 2).sum(-1)) @ v, x, batch_size=batch)
 
-    return worker.jax_execution(matvec, *data(n, d))
+    x, y, v = data(n, d)
+    return worker.jax_execution(matvec, x[:rows], y, v)
 
 
 def keops(n: int, d: int) -> worker.Execution:
@@ -143,18 +150,30 @@ def plan(form: str, n: int, d: int, limit: str, target: str, directory: pathlib.
         "compiles": made.compiles,
         "planning_seconds": made.planning_seconds,
     }
-    if target == "cpu" and form == "direct" and made.exported is not None and n <= RUN_UP_TO:
-        name = hashlib.sha256(made.bytecode).hexdigest()[:12]
-        (directory / name).write_bytes(made.exported.serialize())
-        point["program"] = name
+    if target == "cpu" and form == "direct" and n <= RUN_UP_TO:
+        run = fastest_within(exported, made, LIMITS[limit])
+        name = hashlib.sha256(run.bytecode).hexdigest()[:12]
+        assert run.exported is not None
+        (directory / name).write_bytes(run.exported.serialize())
+        point |= {"program": name, "no_budget": run is not made}
     return point
+
+
+def fastest_within(exported: jax.export.Exported, made: shm.Plan, limit: int) -> shm.Plan:
+    """A plan; where the program keeps the limit as it is, the one without a limit if that keeps it too."""
+    if made.result is not exported:
+        return made
+    free = shm.plan(exported, None, target="cpu")
+    return free if free.after.peak_bytes <= limit else made
 
 
 def execute(n: int, d: int, points: list[dict[str, Any]], rounds: int, directory: pathlib.Path) -> dict[str, Any]:
     """Runs the contenders: every different plan among them, each under the name of its program."""
     size = {"n": n, "d": d}
-    sweep = [Contender(f"lax.map {b}", f"{SELF}:lax_map", {**size, "batch": b}) for b in batches(n)]
-    best, swept = fastest(sweep, rounds=2 if n < RUN_UP_TO else 0, **HOW)
+    some = {**size, "rows": min(n, SWEPT_ROWS)}
+    sweep = [Contender(f"lax.map {b}", f"{SELF}:lax_map", {**some, "batch": b}) for b in powers_of_two(8, 2048)]
+    best, swept = fastest(sweep, rounds=2, **HOW)
+    best = dataclasses.replace(best, arguments={**size, "batch": best.arguments["batch"]})
     programs = dict.fromkeys(point["program"] for point in points if "program" in point)
     entries = [
         *(Contender(name, f"{SELF}:ours", {**size, "program": str(directory / name)}) for name in programs),
@@ -172,11 +191,6 @@ def execute(n: int, d: int, points: list[dict[str, Any]], rounds: int, directory
         "worst_error": contenders.worst_error(outcomes, best.name, TOLERANCE),
         "outcomes": {name: outcome.to_json() for name, outcome in outcomes.items()},
     }
-
-
-def batches(n: int) -> list[int]:
-    """What is swept: of 100,000 points, which take half a minute a pass, fewer."""
-    return powers_of_two(8, 2048) if n < RUN_UP_TO else [32, 64, 128, 256, 1024]
 
 
 def judge(point: dict[str, Any], n: int, d: int, mine: Outcome, best: Outcome) -> dict[str, Any]:
@@ -208,7 +222,7 @@ def table(data: dict[str, Any]) -> str:
 def run_table(data: dict[str, Any]) -> str:
     lines = [
         [
-            f"{row['n']:,} x {row['d']}, {point['limit']}" + (" (unchanged)" if point["unchanged"] else ""),
+            f"{row['n']:,} x {row['d']}, {point['limit']}" + (" (no budget)" if point["no_budget"] else ""),
             tables.optional(point["grown_bytes"], format_bytes),
             format_bytes(point["allowed_growth_bytes"]),
             *(contenders.time_cell(row["outcomes"][name]) for name in (point["program"], *others(row))),
@@ -219,7 +233,7 @@ def run_table(data: dict[str, Any]) -> str:
         if "ratio" in point
     ]
     names = ["n x d, limit", "memory added", "allowed", "ours", "JAX as written", "best lax.map", "KeOps"]
-    note = f"CPU, float64; medians of {data['rounds']} runs in turn; unchanged: the original keeps the limit"
+    note = f"CPU, float64; medians of {data['rounds']} runs in turn; no budget: the original keeps the limit"
     return tables.table([*names, "ours / lax.map", "ours / KeOps"], lines) + f"\n{note}; {tables.stamp(data)}.\n"
 
 
