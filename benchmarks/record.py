@@ -11,6 +11,8 @@ import platform
 from collections.abc import Collection
 from typing import Any
 
+from jax.export import Exported
+
 import stablehlo_mem as shm
 from stablehlo_mem.memory import Measured, MemoryProfile, Refused
 
@@ -82,3 +84,11 @@ def temp_bytes(profile: MemoryProfile) -> int:
 def tenth_budget(profile: MemoryProfile) -> int:
     """Arguments + outputs + 10% of the original's temporaries."""
     return fixed_bytes(profile) + temp_bytes(profile) // 10
+
+
+def fastest_within(exported: Exported, made: shm.Plan, limit: int) -> shm.Plan:
+    """A plan; where the program keeps the limit as it is, the one without a limit if that keeps it too."""
+    if made.result is not exported:
+        return made
+    free = shm.plan(exported, None, target="cpu")
+    return free if free.after.peak_bytes <= limit else made

@@ -151,20 +151,12 @@ def plan(form: str, n: int, d: int, limit: str, target: str, directory: pathlib.
         "planning_seconds": made.planning_seconds,
     }
     if target == "cpu" and form == "direct" and n <= RUN_UP_TO:
-        run = fastest_within(exported, made, LIMITS[limit])
+        run = record.fastest_within(exported, made, LIMITS[limit])
         name = hashlib.sha256(run.bytecode).hexdigest()[:12]
         assert run.exported is not None
         (directory / name).write_bytes(run.exported.serialize())
         point |= {"program": name, "no_budget": run is not made}
     return point
-
-
-def fastest_within(exported: jax.export.Exported, made: shm.Plan, limit: int) -> shm.Plan:
-    """A plan; where the program keeps the limit as it is, the one without a limit if that keeps it too."""
-    if made.result is not exported:
-        return made
-    free = shm.plan(exported, None, target="cpu")
-    return free if free.after.peak_bytes <= limit else made
 
 
 def execute(n: int, d: int, points: list[dict[str, Any]], rounds: int, directory: pathlib.Path) -> dict[str, Any]:

@@ -185,13 +185,14 @@ def measure(metric: str, n: int, d: int, rounds: int) -> dict[str, Any]:
     limit = limit_bytes(metric, **size)
     shapes = [jax.ShapeDtypeStruct((rows, d), jnp.float32) for rows in (n, size["queries"])]
     exported = jax.export.export(jax.jit(METRICS[metric]), platforms=["cpu"])(*shapes)
-    plan = shm.plan(exported, limit, target="cpu")
+    made = shm.plan(exported, limit, target="cpu")
+    plan = record.fastest_within(exported, made, limit)
     row: dict[str, Any] = {
         **size,
         "metric": metric,
         "limit_bytes": limit,
-        "fits": plan.fits,
-        "unchanged": plan.result is exported,
+        "fits": made.fits,
+        "unchanged": made.result is exported,
         "original_peak_bytes": plan.before.peak_bytes,
         "optimised_peak_bytes": plan.after.peak_bytes,
         "steps": list(plan.summaries),
@@ -298,7 +299,15 @@ def table(data: dict[str, Any]) -> str:
         ratios = [contenders.ratio_cell(outcomes, "ours", who) for who in (best, "FAISS", "KeOps")]
         allowed = row["limit_bytes"] - 4 * (row["n"] + row["queries"]) * row["d"]
         sizes = [f"{row['queries']:,}", growth, format_bytes(allowed)]
-        lines.append([name, *sizes, *map(contenders.time_cell, cells), str(row["batch"]), *ratios])
+        lines.append(
+            [
+                name + (" (no budget)" if row["unchanged"] else ""),
+                *sizes,
+                *map(contenders.time_cell, cells),
+                str(row["batch"]),
+                *ratios,
+            ]
+        )
     names = ["points, metric", "queries", "memory added", "allowed", "ours", "JAX as written", "best lax.map", "FAISS"]
     names += ["KeOps", "batch", "ours / lax.map", "ours / FAISS", "ours / KeOps"]
     note = f"CPU, float32, k = {data['k']}; medians of {data['rounds']} runs in turn; memory beside the arguments"

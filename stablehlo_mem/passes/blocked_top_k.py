@@ -35,6 +35,8 @@ _LEAST = 4096
 """Elements of which the largest are found as they are."""
 _LANES = 16
 """Blocks are so many columns, reduced side by side: that is how vector units find maxima."""
+_MOST_ROWS = 32
+"""Elements of a column: the maxima of longer ones XLA:CPU finds in two steps, and writes out what they are of."""
 _GAIN = 4
 """The maxima and the candidates together are at most one part in so many of the elements."""
 _LONGEST = 40
@@ -111,8 +113,10 @@ def _is_long(graph: Graph, value: int) -> bool:
 
 
 def _blocks(n: int, k: int) -> _Blocks:
-    """Blocks for which there are about as many maxima as candidates."""
-    size = max(1, round(math.sqrt(n / k) / _LANES)) * _LANES
+    """Blocks for which there are about as many maxima as candidates, or near to it if that leaves no rest."""
+    best = min(_MOST_ROWS, max(1, round(math.sqrt(n / k) / _LANES)))
+    near = (r for r in range(-(-best // 2), min(2 * best, _MOST_ROWS) + 1) if n % (r * _LANES) == 0)
+    size = _LANES * min(near, key=lambda rows: abs(math.log(rows / best)), default=best)
     return _Blocks(size, n // size, n % size, k)
 
 
