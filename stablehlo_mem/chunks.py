@@ -80,7 +80,8 @@ class LoopCost:
         """What `cost.graph_seconds` does not see of it: what caches spare, and what short runs of bytes add."""
         runs = ((seconds, chunk * side_by_side) for seconds, side_by_side in self.strided)
         strides = sum(seconds * (_LINE_BYTES / run - 1) for seconds, run in runs if run < _LINE_BYTES)
-        return strides - self.cached_share(chunk) * self.traffic_seconds
+        # What stays in the cache as it is has nothing to gain, as in a loop that another split has made.
+        return strides - (self.cached_share(chunk) - self.cached_share(self.n)) * self.traffic_seconds
 
     def cached_share(self, chunk: int) -> float:
         """The share of the intermediates' traffic that stays in the cache."""

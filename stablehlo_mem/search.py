@@ -30,8 +30,8 @@ _SHARES = (0.75, 1 / 16)
 """... with other shares of the goal for one of several steps than that of `Goal.share` ..."""
 _BEGINNINGS = 2
 """... with so many other steps to begin with ..."""
-CACHES = 2
-"""... and towards temporaries of so many times the chip's cache."""
+CACHES = 4
+"""... and from the goal on to temporaries of so many times the chip's cache."""
 _REGROUPING = 0.1
 """Share of the program's time that a way must save to be taken though it regroups sums, where another does not."""
 _TRIED = 6
@@ -164,23 +164,36 @@ def _others(state: State, goal: Goal, not_first: frozenset[Refusal], found: Stat
 
 
 def _variants(state: State, goal: Goal, not_first: frozenset[Refusal], found: State) -> Iterator[State]:
-    """Ways that begin like one that was found: without its regrouped sums, in steps that stay in the chip's cache."""
-    goals, ways = [goal], [found]
-    cached = CACHES * goal.chip.cache_bytes
-    if cached and found.peak.temp_bytes > cached:
-        goals.append(dataclasses.replace(goal, temp_bytes=min(cached, goal.temp_bytes)))
-        ways += _reaching(state, goals[1], not_first, goal.temp_bytes)
-    if any(way.regroups for way in ways):
-        exact = dataclasses.replace(goal.options, numerics="exact")
-        for one in goals:
-            ways += _reaching(state, dataclasses.replace(one, options=exact), not_first, goal.temp_bytes)
+    """Ways that begin like one that was found: without its regrouped sums, and on to steps that stay in the cache."""
+    exact = dataclasses.replace(goal, options=dataclasses.replace(goal.options, numerics="exact"))
+    ways = [found]
+    if found.regroups:
+        ways += _reaching(state, exact, not_first)
     yield from ways[1:]
+    for way in ways:
+        for further in _into_cache(way, goal):
+            yield further
+            if further.regroups and not way.regroups:
+                yield from _into_cache(way, exact)
 
 
-def _reaching(state: State, goal: Goal, not_first: frozenset[Refusal], enough: int | None = None) -> Iterator[State]:
-    """Where a way leads, if it reaches the goal, or `enough` bytes of temporaries."""
-    found, _ = _descend(state, goal, not_first)
-    if found.steps != state.steps and found.peak.temp_bytes <= (goal.temp_bytes if enough is None else enough):
+def _into_cache(state: State, goal: Goal) -> Iterator[State]:
+    """Where the way leads on from a state that has reached the goal, as long as it gets faster in the chip's cache."""
+    cached = CACHES * goal.chip.cache_bytes
+    begun, aim = state, dataclasses.replace(goal, temp_bytes=min(cached, goal.temp_bytes))
+    while cached and state.peak.temp_bytes > aim.temp_bytes:
+        following, _ = _best_step(state, aim, frozenset())
+        if following is None or following.seconds >= state.seconds:
+            break
+        state = _taken(state, following)
+    if state is not begun:
+        yield state
+
+
+def _reaching(state: State, goal: Goal, not_first: frozenset[Refusal]) -> Iterator[State]:
+    """Where a way leads, if it reaches the goal."""
+    found, refusals = _descend(state, goal, not_first)
+    if found.steps != state.steps and not refusals:
         yield found
 
 
@@ -190,20 +203,25 @@ def _descend(state: State, goal: Goal, not_first: frozenset[Refusal]) -> tuple[S
     for _ in range(_MAX_STEPS):
         if state.peak.temp_bytes <= goal.temp_bytes:
             return state, ()
-        excluded = not_first if state is begun else frozenset[Refusal]()
-        candidates, refusals = _proposed(state, goal, excluded)
-        following = _follow(state, candidates[:_TRIED], goal)
-        if following is None or following.peak.temp_bytes > goal.temp_bytes:
-            far, _ = _proposed(state, dataclasses.replace(goal, far=True), excluded)
-            following = _lower(following, _follow(state, far[:_TRIED_FAR], goal))
+        following, refusals = _best_step(state, goal, not_first if state is begun else frozenset())
         if following is None:
-            return state, _largest_first([*refusals, *(c.otherwise for c in candidates)])
+            return state, refusals
         missing, brought = (state.peak.temp_bytes - least for least in (goal.temp_bytes, following.peak.temp_bytes))
         creeps += 0 < brought < missing / _CREEP
         if creeps > _MAX_CREEPS:
-            return state, _largest_first([*refusals, *(c.otherwise for c in candidates)])
+            return state, refusals
         state = _taken(state, following)
     return state, propose(state, goal)[1]
+
+
+def _best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[State | None, tuple[Refusal, ...]]:
+    """The state after the best step there is, none if there is none; and why the others were not taken."""
+    candidates, refusals = _proposed(state, goal, excluded)
+    following = _follow(state, candidates[:_TRIED], goal)
+    if following is None or following.peak.temp_bytes > goal.temp_bytes:
+        far, _ = _proposed(state, dataclasses.replace(goal, far=True), excluded)
+        following = _lower(following, _follow(state, far[:_TRIED_FAR], goal))
+    return following, _largest_first([*refusals, *(c.otherwise for c in candidates)])
 
 
 def unproven(state: State, goal: Goal) -> Iterator[State]:
