@@ -209,15 +209,23 @@ class _Planning:
         """
         assert isinstance(self.budget, int)
         room = self.room(original)
-        goal, worst = self.first_goal(original, room), original
+        goal = first_goal = self.first_goal(original, room)
+        worst = original
         tried: set[Refusal] = set()
         best, stalled = original.peak_bytes, 0
         seen: list[tuple[Step, ...]] = []
         while self.compiles + len(self.targets) <= self.options.max_compiles and stalled < _PATIENCE:
             state, refusals = self.search(form, Goal(worst.target.chip, self.options, int(goal)), frozenset(tried))
             reached = state.peak.temp_bytes <= goal
-            if not state.steps or state.steps in seen:
+            if not state.steps:
                 break
+            if state.steps in seen:
+                # A smaller goal changes nothing: the compiler does not see what the profile does of this beginning.
+                if state.first is None or state.first in tried:
+                    break
+                tried.add(state.first)
+                goal, stalled = first_goal, stalled + 1
+                continue
             attempt = worst = self.measure(state, refusals)
             yield attempt
             seen.append(state.steps)

@@ -70,6 +70,19 @@ def test_no_limit_takes_loops_that_stay_in_the_cache():
     assert shm.optimize(exported(attention, *SPECS, platform="cuda"), None, target="cuda:h200").platforms == ("cuda",)
 
 
+def test_where_the_compiler_sees_more_of_a_beginning_than_the_profile_another_is_taken():
+    """Doubles are pairs of floats on TPUs, which are not fused as the profile thinks."""
+    pytest.importorskip("libtpu")
+    n = 10_000
+    with jax.enable_x64(True):
+        shapes = [jax.ShapeDtypeStruct(shape, np.float64) for shape in ((n, 3), (n, 3), (n,))]
+        kernel = jax.jit(lambda x, y, v: jnp.exp(-0.5 * ((x[:, None] - y[None]) ** 2).sum(-1)) @ v)
+        original = export(kernel, platforms=["tpu"])(*shapes)
+    plan = shm.plan(original, "100MB", target="tpu:v5e")
+    assert plan.before.peak_bytes > 10 * plan.budget_bytes
+    assert plan.fits
+
+
 def test_below_the_floor_is_refused_before_any_compiler(compiles):
     floor = 4 * N * 16 * 4
     with pytest.raises(shm.BudgetError, match="below the arguments and outputs") as info:
