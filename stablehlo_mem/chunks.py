@@ -61,12 +61,12 @@ class LoopCost:
     packed: tuple[tuple[float, float, float], ...]
     strided: tuple[tuple[float, int], ...]
 
-    def seconds(self, chunk: int) -> float:
-        """Time added to the program by loops of this chunk; negative where caches make it faster."""
+    def loop_seconds(self, chunk: int) -> float:
+        """Time added to the program by loops of this chunk, wherever their memory is."""
         steps = -(-self.n // chunk)
         repeated = (steps * chunk / self.n - 1) * self.work_seconds
         arithmetic = self.fixed_seconds + repeated + self.packing_seconds(chunk)
-        return arithmetic + steps * self.step_seconds + self.moved_seconds(chunk)
+        return arithmetic + steps * self.step_seconds
 
     def packing_seconds(self, chunk: int) -> float:
         """What matmuls of few rows take more than those of all."""
@@ -89,9 +89,15 @@ class LoopCost:
         over = chunk * self.element_bytes / cache - 1 if cache else _FADES
         return min(1.0, max(0.0, 1.0 - over / _FADES))
 
-    def chunks(self) -> list[int]:
-        """All chunks to choose from, the fastest first: they do not depend on the memory there is."""
-        return sorted(chunk_sizes(self.n, even=not self.masked), key=lambda c: (self.seconds(c), -c))
+    def chunks(self) -> list[tuple[int, float, float]]:
+        """All chunks to choose from, the fastest first: they do not depend on the memory there is.
+
+        Each with the time its loops add to the program, negative where caches make it faster, and the part of it that
+        is `moved_seconds`.
+        """
+        moved = {c: self.moved_seconds(c) for c in chunk_sizes(self.n, even=not self.masked)}
+        timed = [(c, self.loop_seconds(c) + seconds, seconds) for c, seconds in moved.items()]
+        return sorted(timed, key=lambda item: (item[1], -item[0]))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -136,7 +142,7 @@ def round_chunk(n: int, largest: int) -> int:
 
 def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> LoopCost:
     """The cost of a region's loops; `spared_bytes` of intermediates are no longer kept whole."""
-    runs = [node.op for phase in range(region.phases) for node in region.needed(graph, phase)]
+    runs = [node.op for phase in range(region.phases) for node in region.needed(phase)]
     seconds = {op: op_seconds(graph, op, chip) for op in set(runs) | region.owned}
     recomputed = sum(seconds[op] for op in runs) - sum(seconds[op] for op in region.owned)
     moved = _whole_bytes(graph, region) + 3 * _accumulated_bytes(graph, region) + _rescaled_bytes(graph, region)
@@ -161,7 +167,7 @@ def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> Lo
 def _packed(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, float, float]]:
     """The matmuls of which a step takes some rows: seconds of all without packing, rows for an element, columns."""
     for phase in range(region.phases):
-        for node in region.needed(graph, phase):
+        for node in region.needed(phase):
             op = graph.ops[node.op]
             along = [dimension is not None for dimension in node.operand_dims[:2]]
             if CLASSES.get(op.name) is Class.DOT and along[0] != along[1]:
@@ -174,7 +180,8 @@ def _packed(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, f
 def _strided(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, int]]:
     """What is sliced in a phase or written back: seconds of a pass over it, bytes side by side for an element."""
     moved = [(phase, use) for phase in range(region.phases) for use in _sliced(graph, region, phase)]
-    moved += [(-1, (v, d)) for v, d in region.axis.producers if any(v == i.value for i in region.leaving)]
+    left = {item.value for item in region.leaving}
+    moved += [(-1, (v, d)) for v, d in region.axis.producers if v in left]
     for _, (value, dimension) in dict.fromkeys(moved):
         data = graph.values[value]
         inner = data.nbytes // max(1, math.prod(data.shape[: dimension + 1]))
@@ -183,14 +190,14 @@ def _strided(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, 
 
 def _sliced(graph: Graph, region: Region, phase: int) -> Iterator[Use]:
     """The uses that a phase slices from whole values."""
-    for node in region.needed(graph, phase):
+    for node in region.needed(phase):
         yield from (use for use in operand_uses(graph, node) if region.source(use, phase) is None)
 
 
 def _whole_bytes(graph: Graph, region: Region) -> int:
     """Bytes of operands that every step reads whole, each loop once."""
     whole: dict[int, int] = {}
-    for node, loops in region.loops_of(graph).items():
+    for node, loops in region.loops_of.items():
         if not ROWS[graph.ops[node.op].name].free:
             for value, dimension in zip(graph.ops[node.op].inputs, node.operand_dims, strict=True):
                 if dimension is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stablehlo_mem.contraction_order import Labels, Network, Tree, factors_of, pairs
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.build import broadcast, convert, reshaped, tensor, transposed, zeros
+from stablehlo_mem.ir.build import broadcast, convert, laid_along, reduced, reshaped, tensor, transposed
 from stablehlo_mem.ir.graph import NARROW_FLOATS
 from stablehlo_mem.rewriting import Kernel
 
@@ -104,7 +104,10 @@ class Contraction(abc.ABC):
         labels = everywhere if summed else sorted(everywhere, key=lambda label: self.place.get(label, len(self.place)))
         element = ir.F32Type.get() if summed and str(self.element) in NARROW_FLOATS else self.element
         shape = [self.network.sizes[label] for label in labels]
-        sides = [spread_over(convert(v, element), at, labels, tensor(shape, element)) for v, at in (left, right)]
+        sides = [
+            laid_along(convert(v, element), [labels.index(label) for label in at], tensor(shape, element))
+            for v, at in (left, right)
+        ]
         value = stablehlo.multiply(*sides)
         if summed:
             value = convert(sum_over(value, [labels.index(label) for label in summed]), self.element)
@@ -133,22 +136,8 @@ def highest_precision() -> Any:
     return ir.ArrayAttr.get([stablehlo.PrecisionAttr.get("HIGHEST")] * 2)
 
 
-def spread_over(value: Any, at: Sequence[int], labels: Sequence[int], result: Any) -> Any:
-    """A value over the dimensions of more labels, in another order."""
-    order = sorted(range(len(at)), key=lambda i: labels.index(at[i]))
-    value = transposed(value, order)
-    dims = [labels.index(at[i]) for i in order]
-    return value if len(dims) == len(labels) else broadcast(value, result, dims)
-
-
 def sum_over(value: Any, dims: Sequence[int]) -> Any:
     """The sum over some dimensions; narrow floats are added up in f32."""
     element = value.type.element_type
     wide = ir.F32Type.get() if str(element) in NARROW_FLOATS else element
-    scalar = tensor((), wide)
-    shape = [size for d, size in enumerate(value.type.shape) if d not in dims]
-    reduce = stablehlo.ReduceOp([tensor(shape, wide)], [convert(value, wide)], [zeros(scalar)], sorted(dims))
-    body = reduce.regions[0].blocks.append(scalar, scalar)
-    with ir.InsertionPoint(body):
-        stablehlo.return_([stablehlo.add(*body.arguments)])
-    return convert(reduce.results[0], element)
+    return convert(reduced(convert(value, wide), dims, 0, stablehlo.add), element)

@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from stablehlo_mem.contract_emit import Contraction, Tensor, highest_precision, spread_over, sum_over
+from stablehlo_mem.contract_emit import Contraction, Tensor, highest_precision, sum_over
 from stablehlo_mem.contraction_order import Network, Piece, Tree, best_order, label_mask
 from stablehlo_mem.distances import Difference, Factor, Spread, Sum
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.build import convert, index_along, ones, reshaped, sliced, splat, tensor, zeros
+from stablehlo_mem.ir.build import convert, index_along, laid_along, ones, reshaped, sliced, splat, tensor, zeros
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
 
 Labels = tuple[int, ...]
@@ -232,7 +232,7 @@ class Emitter:
     def _spread(self, one: _Tensor, labels: Sequence[int], shape: Sequence[int] | None = None) -> Any:
         """A tensor repeated and transposed to lie along labels."""
         shape = [self.sizes[label] for label in labels] if shape is None else shape
-        return spread_over(one.value, one.labels, labels, tensor(shape, self.element))
+        return laid_along(one.value, [labels.index(label) for label in one.labels], tensor(shape, self.element))
 
     def _times(self, value: Any, number: float) -> Any:
         return value if number == 1 else stablehlo.multiply(value, splat(value.type, number))

@@ -174,7 +174,7 @@ class _Body(OnChunk):
         old = dict(zip(carries, _parts(values, [carry.count for carry in carries]), strict=True))
         new: dict[_Carry, list[Any]] = {}
         early = {carry.node: carry for carry in carries if carry.items[0].value in pivots}
-        for node, running in self.rewrite.region.runs(self.graph, self.phase):
+        for node, running in self.rewrite.region.runs(self.phase):
             with self.graph.handles[node.op].location:
                 self.results[node, running] = self.emit_version(node, running)
                 if node in early:

@@ -36,6 +36,7 @@ class Region:
         owned: ops that only run inside the loops.
         placement: for each op outside in the window of owned ops, before which loop it must run.
         streams: which reductions run in a loop before what they depend on is finished.
+        graph: of the block the axis is in.
     """
 
     axis: Axis
@@ -46,50 +47,49 @@ class Region:
     owned: frozenset[int]
     placement: Mapping[int, int]
     streams: Streams = NO_STREAMS
+    graph: Graph = dataclasses.field(repr=False, compare=False, kw_only=True)
 
-    def needed(self, graph: Graph, phase: int) -> tuple[Node, ...]:
+    def needed(self, phase: int) -> tuple[Node, ...]:
         """The nodes loop `phase` runs, in program order."""
-        if not self._needed:
-            found: list[list[Node]] = [[] for _ in range(self.phases)]
-            for node, loops in sorted(self.loops_of(graph).items(), key=lambda item: (item[0].op, item[0].factor)):
-                while loops:
-                    found[(loops & -loops).bit_length() - 1].append(node)
-                    loops &= loops - 1
-            self._needed.extend(map(tuple, found))
         return self._needed[phase]
 
     @functools.cached_property
-    def _needed(self) -> list[tuple[Node, ...]]:
-        return []
+    def _needed(self) -> tuple[tuple[Node, ...], ...]:
+        found: list[list[Node]] = [[] for _ in range(self.phases)]
+        for node, loops in sorted(self.loops_of.items(), key=lambda item: (item[0].op, item[0].factor)):
+            while loops:
+                found[(loops & -loops).bit_length() - 1].append(node)
+                loops &= loops - 1
+        return tuple(map(tuple, found))
 
-    def runs(self, graph: Graph, phase: int) -> tuple[tuple[Node, bool], ...]:
+    def runs(self, phase: int) -> tuple[tuple[Node, bool], ...]:
         """The same, and of what depends on maxima over the axis whether the version with those so far is meant."""
-        if not self.streams.terms:
-            return tuple((node, False) for node in self.needed(graph, phase))
-        return _runs(graph, self, phase)
-
-    def loops_of(self, graph: Graph) -> Mapping[Node, int]:
-        """The nodes that run, each with the loops that run it: bit p is set for loop p."""
-        if not self._loops and self.streams.terms:
-            for phase in range(self.phases):
-                for node, _ in self.runs(graph, phase):
-                    self._loops[node] = self._loops.get(node, 0) | 1 << phase
-        if not self._loops:
-            for item in self.leaving:
-                self._loops[item.node] = self._loops.get(item.node, 0) | 1 << item.phase
-            for node in sorted(self.phase_of, key=lambda node: -node.op):
-                loops = self._loops.get(node, 0)
-                for use in operand_uses(graph, node) if loops else ():
-                    source = self.producers.get(use)
-                    if source is not None:
-                        # Later loops than the first to compute it read what that has left.
-                        until = (2 << self.phase_of[source]) - 1 if use[0] in self._left else loops
-                        self._loops[source] = self._loops.get(source, 0) | loops & until
-        return self._loops
+        return self._runs[phase] if self.streams.terms else tuple((node, False) for node in self.needed(phase))
 
     @functools.cached_property
-    def _loops(self) -> dict[Node, int]:
-        return {}
+    def _runs(self) -> tuple[tuple[tuple[Node, bool], ...], ...]:
+        return tuple(_streaming_runs(self, phase) for phase in range(self.phases))
+
+    @functools.cached_property
+    def loops_of(self) -> Mapping[Node, int]:
+        """The nodes that run, each with the loops that run it: bit p is set for loop p."""
+        loops: dict[Node, int] = {}
+        if self.streams.terms:
+            for phase, runs in enumerate(self._runs):
+                for node, _ in runs:
+                    loops[node] = loops.get(node, 0) | 1 << phase
+            return loops
+        for item in self.leaving:
+            loops[item.node] = loops.get(item.node, 0) | 1 << item.phase
+        for node in sorted(self.phase_of, key=lambda node: -node.op):
+            wanted = loops.get(node, 0)
+            for use in operand_uses(self.graph, node) if wanted else ():
+                source = self.producers.get(use)
+                if source is not None:
+                    # Later loops than the first to compute it read what that has left.
+                    until = (2 << self.phase_of[source]) - 1 if use[0] in self._left else wanted
+                    loops[source] = loops.get(source, 0) | wanted & until
+        return loops
 
     def source(self, use: Use, phase: int) -> Node | None:
         """The node that computes a chunk in loop `phase`; None where it is sliced from the whole value."""
@@ -102,7 +102,7 @@ class Region:
         return frozenset(item.value for item in self.leaving)
 
 
-def _runs(graph: Graph, region: Region, phase: int) -> tuple[tuple[Node, bool], ...]:
+def _streaming_runs(region: Region, phase: int) -> tuple[tuple[Node, bool], ...]:
     found: set[tuple[Node, bool]] = set()
     pending = [(leaving.node, False) for leaving in region.leaving if leaving.phase == phase]
     while pending:
@@ -110,7 +110,7 @@ def _runs(graph: Graph, region: Region, phase: int) -> tuple[tuple[Node, bool], 
         if run in found:
             continue
         found.add(run)
-        op = graph.ops[node.op]
+        op = region.graph.ops[node.op]
         positions, running = region.streams.reads(op, phase, node, running)
         for position in positions:
             dimension = node.operand_dims[position]
@@ -250,7 +250,8 @@ class _Phases:
         left.sort(key=lambda item: (item.phase, item.value))
         count = max((item.phase for item in left), default=-1) + 1
         streams = self.finder.streams() if self.finder else NO_STREAMS
-        return Region(axis, tuple(left), count, self.phase_of, self.producers, frozenset(self.owned), {}, streams)
+        owned = frozenset(self.owned)
+        return Region(axis, tuple(left), count, self.phase_of, self.producers, owned, {}, streams, graph=self.graph)
 
     def first_phase(self, node: Node) -> int:
         """The loop in which a node runs first, an earlier one than what it depends on where that streams."""
@@ -272,7 +273,7 @@ class _Phases:
 
 def _small_to_store(graph: Graph, region: Region, primary: Mapping[int, Node]) -> dict[int, Node]:
     """Small values that a later phase needs are kept, not recomputed: they join what leaves the loops."""
-    runs = ((node, phase) for phase in range(region.phases) for node in region.needed(graph, phase))
+    runs = ((node, phase) for phase in range(region.phases) for node in region.needed(phase))
     # A loop that does not wait for what a node depends on needs nothing kept for it.
     waiting = {node for node, phase in runs if phase >= region.phase_of[node]}
     found: dict[int, Node] = {}
@@ -318,7 +319,7 @@ def _first_uses(graph: Graph, phases: _Phases, region: Region) -> dict[int, int]
     """
     first_use: dict[int, int] = {}
     for phase in range(region.phases):
-        pending = [v for node in region.needed(graph, phase) for v in graph.ops[node.op].inputs]
+        pending = [v for node in region.needed(phase) for v in graph.ops[node.op].inputs]
         seen: set[int] = set()
         while pending:
             value = pending.pop()

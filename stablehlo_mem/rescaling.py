@@ -8,7 +8,6 @@ from typing import Any
 from stablehlo_mem.forms import Term
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.maxima import Dims
 
 
 def rescaling(before: Any, after: Any) -> Any:
@@ -24,7 +23,9 @@ def rescaling(before: Any, after: Any) -> Any:
 
 def rescaled(value: Any, term: Term, factor: Any) -> Any:
     """An accumulated value multiplied with the factor of one of its terms."""
-    return stablehlo.multiply(value, spread(build.convert(factor, value.type.element_type), term.dims, value.type))
+    return stablehlo.multiply(
+        value, build.laid_along(build.convert(factor, value.type.element_type), term.dims, value.type)
+    )
 
 
 def finished(value: Any, term: Term, whole: Any) -> Any:
@@ -35,8 +36,8 @@ def finished(value: Any, term: Term, whole: Any) -> Any:
     whole = build.convert(whole, value.type.element_type)
     if term.exponential:
         signed = stablehlo.negate(whole) if term.op == "subtract" else whole
-        return stablehlo.multiply(value, spread(stablehlo.exponential(signed), term.dims, value.type))
-    return getattr(stablehlo, term.op)(value, spread(whole, term.dims, value.type))
+        return stablehlo.multiply(value, build.laid_along(stablehlo.exponential(signed), term.dims, value.type))
+    return getattr(stablehlo, term.op)(value, build.laid_along(whole, term.dims, value.type))
 
 
 def at_least_finite(value: Any) -> Any:
@@ -44,20 +45,11 @@ def at_least_finite(value: Any) -> Any:
     return stablehlo.select(_is_lowest(value), build.zeros(value.type), value)
 
 
-def spread(value: Any, dims: Dims, mlir_type: Any) -> Any:
-    """A value broadcast to a type of the same elements, its dimensions laid along `dims` of it."""
-    kept = [(d, size) for d, size in zip(dims, value.type.shape, strict=True) if d is not None]
-    if len(kept) < len(dims):
-        value = stablehlo.reshape(build.retype(value.type, [size for _, size in kept]), value)
-    order = sorted(range(len(kept)), key=lambda i: kept[i][0])
-    value = build.transposed(value, order)
-    laid = sorted(d for d, _ in kept)
-    return value if laid == list(range(len(mlir_type.shape))) else build.broadcast(value, mlir_type, laid)
-
-
 def _without_lowest(value: Any, term: Term, whole: Any) -> Any:
     """Where the maximum is -∞, exp(-∞ - (-∞)) went into the sum: it is no number."""
-    lowest = spread(_is_lowest(whole), term.dims, build.tensor(value.type.shape, ir.IntegerType.get_signless(1)))
+    lowest = build.laid_along(
+        _is_lowest(whole), term.dims, build.tensor(value.type.shape, ir.IntegerType.get_signless(1))
+    )
     return stablehlo.select(lowest, build.splat(value.type, math.nan), value)
 
 

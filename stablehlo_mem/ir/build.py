@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir.bindings import RULE, ir, stablehlo, walk_operations
@@ -82,6 +82,41 @@ def transposed(value: Any, order: Sequence[int]) -> Any:
     if list(order) == list(range(len(order))):
         return value
     return stablehlo.transpose(value, ir.DenseI64ArrayAttr.get(list(order)))
+
+
+def laid_along(value: Any, dims: Sequence[int | None], mlir_type: Any) -> Any:
+    """A value broadcast to a type of the same elements, its dimensions laid along `dims` of it (None: of size 1)."""
+    kept = [(d, size) for d, size in zip(dims, value.type.shape, strict=True) if d is not None]
+    value = reshaped(value, [size for _, size in kept])
+    order = sorted(range(len(kept)), key=lambda i: kept[i][0])
+    value = transposed(value, order)
+    return value if len(kept) == len(mlir_type.shape) else broadcast(value, mlir_type, [kept[i][0] for i in order])
+
+
+def gathered(value: Any, indices: Any, dimension: int, size: int | None = None) -> Any:
+    """The elements of a value at indices along a dimension, of as many dimensions themselves.
+
+    Args:
+        size: so many elements from each index on, in a last dimension of their own.
+    """
+    rank = len(value.type.shape)
+    others = [d for d in range(rank) if d != dimension]
+    ends = ([], [dimension]) if size is None else ([rank], [])
+    numbers = stablehlo.GatherDimensionNumbers.get(*ends, others, others, [dimension], rank)
+    places = reshaped(indices, [*indices.type.shape, 1])
+    sizes = ir.DenseI64ArrayAttr.get([(size or 1) if d == dimension else 1 for d in range(rank)])
+    return stablehlo.GatherOp(value, places, numbers, sizes, indices_are_sorted=ir.BoolAttr.get(False)).result
+
+
+def reduced(value: Any, dims: Sequence[int], initial: float, combine: Callable[[Any, Any], Any]) -> Any:
+    """A value reduced over some dimensions, from a number, by what is built of two scalars (`stablehlo.add`)."""
+    scalar = tensor((), value.type.element_type)
+    shape = [size for d, size in enumerate(value.type.shape) if d not in dims]
+    reduce = stablehlo.ReduceOp([retype(scalar, shape)], [value], [splat(scalar, initial)], sorted(dims))
+    block = reduce.regions[0].blocks.append(scalar, scalar)
+    with ir.InsertionPoint(block):
+        stablehlo.return_([combine(*block.arguments)])
+    return reduce.results[0]
 
 
 def sliced(value: Any, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int]) -> Any:

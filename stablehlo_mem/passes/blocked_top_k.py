@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.ir.bindings import chlo, ir, stablehlo
-from stablehlo_mem.ir.build import retype, sliced, splat, tensor
+from stablehlo_mem.ir.build import gathered, reduced, retype, sliced, splat, tensor
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
 from stablehlo_mem.op_classes import ELEMENTWISE, classify
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass
@@ -136,14 +136,7 @@ def _maximum(x: Any, dimension: int) -> Any:
     """The largest integers along a dimension."""
     element = x.type.element_type
     least = 0 if element.is_unsigned else -(2 ** (element.width - 1))
-    scalar = tensor((), element)
-    shape = [n for d, n in enumerate(x.type.shape) if d != dimension]
-    dimensions = ir.DenseI64ArrayAttr.get([dimension])
-    reduce = stablehlo.ReduceOp([retype(x.type, shape)], [x], [splat(scalar, least)], dimensions)
-    block = reduce.regions[0].blocks.append(scalar, scalar)
-    with ir.InsertionPoint(block):
-        stablehlo.return_([stablehlo.maximum(*block.arguments)])
-    return reduce.results[0]
+    return reduced(x, [dimension], least, stablehlo.maximum)
 
 
 def _ordered(x: Any) -> Any:
@@ -185,7 +178,7 @@ def _candidates(x: Any, chosen: Any, blocks: _Blocks) -> Any:
     """The elements of the chosen blocks in x's order, and the rest."""
     lead = list(x.type.shape[:-1])
     starts = stablehlo.multiply(chosen, splat(chosen.type, blocks.size))
-    found = _gathered(x, starts, blocks.size)
+    found = gathered(x, starts, len(lead), blocks.size)
     found = stablehlo.reshape(retype(x.type, [*lead, blocks.k * blocks.size]), found)
     if not blocks.rest:
         return found
@@ -197,20 +190,10 @@ def _indices(chosen: Any, places: Any, blocks: _Blocks) -> Any:
     """The index in x of the candidates at places."""
     size, looked_into = splat(places.type, blocks.size), splat(places.type, blocks.k * blocks.size)
     block = stablehlo.minimum(stablehlo.divide(places, size), splat(places.type, blocks.k - 1))
-    start = stablehlo.multiply(stablehlo.reshape(places.type, _gathered(chosen, block, 1)), size)
+    start = stablehlo.multiply(gathered(chosen, block, len(chosen.type.shape) - 1), size)
     inside = stablehlo.add(start, stablehlo.remainder(places, size))
     if not blocks.rest:
         return inside
     after = stablehlo.add(places, splat(places.type, (blocks.count - blocks.k) * blocks.size))
     is_inside = stablehlo.compare(places, looked_into, stablehlo.ComparisonDirectionAttr.get("LT"))
     return stablehlo.select(is_inside, inside, after)
-
-
-def _gathered(x: Any, starts: Any, size: int) -> Any:
-    """`size` elements of the last dimension from each of the starts, in a dimension of their own."""
-    last = len(x.type.shape) - 1
-    lead = list(range(last))
-    numbers = stablehlo.GatherDimensionNumbers.get([last + 1], [], lead, lead, [last], last + 1)
-    places = stablehlo.reshape(retype(starts.type, [*starts.type.shape, 1]), starts)
-    sizes = ir.DenseI64ArrayAttr.get([1] * last + [size])
-    return stablehlo.GatherOp(x, places, numbers, sizes, indices_are_sorted=ir.BoolAttr.get(False)).result

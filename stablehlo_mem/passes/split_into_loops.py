@@ -179,13 +179,8 @@ class _Proposals:
         cost = loop_cost(self.graph, region, self.goal.chip, spared)
         kept = self.kept_bytes(region)
         sizes = tuple(
-            Size(
-                {"chunk": c},
-                int(spared * (1 - c / axis.n)) - kept,
-                self.runs * cost.seconds(c),
-                self.runs * cost.moved_seconds(c),
-            )
-            for c in cost.chunks()
+            Size({"chunk": c}, int(spared * (1 - c / axis.n)) - kept, self.runs * seconds, self.runs * moved)
+            for c, seconds, moved in cost.chunks()
         )
         size = self.fitting(sizes, spared - kept)
         numerics: Numerics = "reassociate" if regroups(self.graph, region) else "exact"

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir.bindings import chlo, ir, same_attributes, stablehlo
-from stablehlo_mem.ir.build import broadcast, clone_with, convert, reshaped, retype, sliced, splat, tensor, transposed
+from stablehlo_mem.ir.build import broadcast, clone_with, convert, gathered, retype, sliced, splat, tensor, transposed
 from stablehlo_mem.ir.graph import NARROW_FLOATS, Graph, Op
 from stablehlo_mem.op_classes import integers
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
@@ -90,10 +90,10 @@ class SortToTopK(RewritingPass):
         count = math.prod(key.shape)
         nbytes = 4 * count
         taken = sum(graph.values[graph.ops[p.slice].results[0]].nbytes for p in found.parts)
-        gathered = {v for i, v in enumerate(sort.operands) if _is_gathered(graph, found, sort, i)}
-        kept = {key.index, *gathered}
+        reread = {v for i, v in enumerate(sort.operands) if _is_gathered(graph, found, sort, i)}
+        kept = {key.index, *reread}
         # What makes the key is fused with what makes the operand, if nobody else needs the operand.
-        alone = key.producer >= 0 and key.index not in gathered and len(graph.users[key.index]) == 1
+        alone = key.producer >= 0 and key.index not in reread and len(graph.users[key.index]) == 1
         return Match(
             root=root,
             removed=needed_only_by(graph, root, kept, *_dead_users(graph, found)),
@@ -264,7 +264,7 @@ class _Emission:
         """The k elements of one result of the sort, in the sort's order."""
         element = self.operands[operand].type.element_type
         if _is_gathered(self.graph, self.found, self.sort, operand):
-            return self.gathered(self.operands[operand], indices)
+            return gathered(self.operands[operand], indices, self.found.dimension)
         if operand == self.found.order.key:
             return convert(_turned(taken) if self.flips else taken, element)
         return convert(indices, element)
@@ -287,15 +287,6 @@ class _Emission:
         """The value with the sorted dimension last, or back in its place."""
         order = [self.to_last.index(d) for d in range(len(self.shape))] if back else self.to_last
         return transposed(value, order)
-
-    def gathered(self, value: Any, indices: Any) -> Any:
-        """The elements of a value at indices along the sorted dimension."""
-        rank, dimension = len(self.shape), self.found.dimension
-        others = [d for d in range(rank) if d != dimension]
-        numbers = stablehlo.GatherDimensionNumbers.get([], [dimension], others, others, [dimension], rank)
-        places = reshaped(indices, [*indices.type.shape, 1])
-        sizes = ir.DenseI64ArrayAttr.get([1] * rank)
-        return stablehlo.GatherOp(value, places, numbers, sizes, indices_are_sorted=ir.BoolAttr.get(False)).result
 
 
 def _turned(value: Any) -> Any:

@@ -32,8 +32,8 @@ module {
     %values, %indices = chlo.top_k(%11, k = 7) : tensor<3x156xf32> -> (tensor<3x7xf32>, tensor<3x7xi32>)
     %12 = "stablehlo.sort"(%indices) <{dimension = 1 : i64, is_stable = false}> ({
     ^bb0(%arg1: tensor<i32>, %arg2: tensor<i32>):
-      %30 = stablehlo.compare LT, %arg1, %arg2 : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      stablehlo.return %30 : tensor<i1>
+      %29 = stablehlo.compare LT, %arg1, %arg2 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %29 : tensor<i1>
     }) : (tensor<3x7xi32>) -> tensor<3x7xi32>
     %13 = stablehlo.multiply %12, %c_2 : tensor<3x7xi32>
     %14 = stablehlo.reshape %13 : (tensor<3x7xi32>) -> tensor<3x7x1xi32>
@@ -45,14 +45,13 @@ module {
     %19 = stablehlo.divide %indices_9, %c_2 : tensor<3x7xi32>
     %20 = stablehlo.minimum %19, %c_0 : tensor<3x7xi32>
     %21 = stablehlo.reshape %20 : (tensor<3x7xi32>) -> tensor<3x7x1xi32>
-    %22 = "stablehlo.gather"(%12, %21) <{dimension_numbers = #stablehlo.gather<offset_dims = [2], operand_batching_dims = [0], start_indices_batching_dims = [0], start_index_map = [1], index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}> : (tensor<3x7xi32>, tensor<3x7x1xi32>) -> tensor<3x7x1xi32>
-    %23 = stablehlo.reshape %22 : (tensor<3x7x1xi32>) -> tensor<3x7xi32>
-    %24 = stablehlo.multiply %23, %c_2 : tensor<3x7xi32>
-    %25 = stablehlo.remainder %indices_9, %c_2 : tensor<3x7xi32>
-    %26 = stablehlo.add %24, %25 : tensor<3x7xi32>
-    %27 = stablehlo.add %indices_9, %c : tensor<3x7xi32>
-    %28 = stablehlo.compare LT, %indices_9, %c_1 : (tensor<3x7xi32>, tensor<3x7xi32>) -> tensor<3x7xi1>
-    %29 = stablehlo.select %28, %26, %27 : tensor<3x7xi1>, tensor<3x7xi32>
-    return %values_8, %29 : tensor<3x7xf32>, tensor<3x7xi32>
+    %22 = "stablehlo.gather"(%12, %21) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [1], operand_batching_dims = [0], start_indices_batching_dims = [0], start_index_map = [1], index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}> : (tensor<3x7xi32>, tensor<3x7x1xi32>) -> tensor<3x7xi32>
+    %23 = stablehlo.multiply %22, %c_2 : tensor<3x7xi32>
+    %24 = stablehlo.remainder %indices_9, %c_2 : tensor<3x7xi32>
+    %25 = stablehlo.add %23, %24 : tensor<3x7xi32>
+    %26 = stablehlo.add %indices_9, %c : tensor<3x7xi32>
+    %27 = stablehlo.compare LT, %indices_9, %c_1 : (tensor<3x7xi32>, tensor<3x7xi32>) -> tensor<3x7xi1>
+    %28 = stablehlo.select %27, %25, %26 : tensor<3x7xi1>, tensor<3x7xi32>
+    return %values_8, %28 : tensor<3x7xf32>, tensor<3x7xi32>
   }
 }

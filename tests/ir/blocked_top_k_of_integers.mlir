@@ -18,8 +18,8 @@ module {
     %values, %indices = chlo.top_k(%2, k = 2) : tensor<128xui16> -> (tensor<2xui16>, tensor<2xi32>)
     %3 = "stablehlo.sort"(%indices) <{dimension = 0 : i64, is_stable = false}> ({
     ^bb0(%arg2: tensor<i32>, %arg3: tensor<i32>):
-      %16 = stablehlo.compare LT, %arg2, %arg3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      stablehlo.return %16 : tensor<i1>
+      %15 = stablehlo.compare LT, %arg2, %arg3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %15 : tensor<i1>
     }) : (tensor<2xi32>) -> tensor<2xi32>
     %4 = stablehlo.multiply %3, %c_0 : tensor<2xi32>
     %5 = stablehlo.reshape %4 : (tensor<2xi32>) -> tensor<2x1xi32>
@@ -29,12 +29,11 @@ module {
     %8 = stablehlo.divide %indices_3, %c_0 : tensor<2xi32>
     %9 = stablehlo.minimum %8, %c : tensor<2xi32>
     %10 = stablehlo.reshape %9 : (tensor<2xi32>) -> tensor<2x1xi32>
-    %11 = "stablehlo.gather"(%3, %10) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1>}> : (tensor<2xi32>, tensor<2x1xi32>) -> tensor<2x1xi32>
-    %12 = stablehlo.reshape %11 : (tensor<2x1xi32>) -> tensor<2xi32>
-    %13 = stablehlo.multiply %12, %c_0 : tensor<2xi32>
-    %14 = stablehlo.remainder %indices_3, %c_0 : tensor<2xi32>
-    %15 = stablehlo.add %13, %14 : tensor<2xi32>
+    %11 = "stablehlo.gather"(%3, %10) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1>}> : (tensor<2xi32>, tensor<2x1xi32>) -> tensor<2xi32>
+    %12 = stablehlo.multiply %11, %c_0 : tensor<2xi32>
+    %13 = stablehlo.remainder %indices_3, %c_0 : tensor<2xi32>
+    %14 = stablehlo.add %12, %13 : tensor<2xi32>
     %values_4, %indices_5 = chlo.top_k(%arg1, k = 2) : tensor<4000xui16> -> (tensor<2xui16>, tensor<2xi32>)
-    return %15, %indices_5 : tensor<2xi32>, tensor<2xi32>
+    return %14, %indices_5 : tensor<2xi32>, tensor<2xi32>
   }
 }
