@@ -31,7 +31,7 @@ from training_runs import SIZES
 
 import stablehlo_mem as shm
 from stablehlo_mem.memory import Measured
-from stablehlo_mem.report import format_bytes
+from stablehlo_mem.wording import format_bytes
 
 PATH = record.RESULTS / "versus_checkpoint.json"
 TARGETS = ("cpu", "tpu:v5e", "cuda:h200")

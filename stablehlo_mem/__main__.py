@@ -1,7 +1,7 @@
 """The command line: python -m stablehlo_mem {optimize,profile,explain,curve,targets,demo}.
 
-Exit codes: 0 done, 1 the budget cannot be kept, 2 bad input or usage, 3 an error that is not the user's; 130 where it
-was interrupted, 141 where nobody read on.
+Exit codes: 0 done, 1 the budget cannot be kept, 2 bad input or usage, or the system refused to read or write, 3 an
+error that is not the user's; 130 where it was interrupted, 141 where nobody read on.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if _needs_no_accelerator(arguments):
             demo.use_cpu_only()
-        return command(arguments)
+        code = command(arguments)
+        print(end="", flush=True)
+        return code
     except BrokenPipeError:
-        # Else the interpreter complains once more when it flushes on its way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE
     except Exception as error:
         if arguments.debug:
@@ -51,6 +51,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _exit_code(error)
     except KeyboardInterrupt:
         return 130
+    finally:
+        _drop_what_cannot_be_written()
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Else the interpreter complains once more when it flushes on its way out."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def read_program(path: str) -> str | bytes:
@@ -99,10 +109,14 @@ def _optimize(arguments: argparse.Namespace) -> int:
     _check_output(arguments.output)
     _check_output(arguments.html)
     program = read_program(arguments.file)
-    with _progress():
-        plan = shm.plan(
-            program, _budget(arguments.budget), target=_targets(arguments.target), options=_options(arguments)
-        )
+    budget, target, options = _budget(arguments.budget), _targets(arguments.target), _options(arguments)
+    try:
+        with _progress():
+            plan = shm.plan(program, budget, target=target, options=options)
+    except BudgetError:
+        if arguments.html:
+            print(f"{arguments.html} is not written: nothing was planned.", file=sys.stderr)
+        raise
     if arguments.html:
         write_output(arguments.html, html_report.plan_page(plan).encode())
     if not plan.fits:
@@ -292,7 +306,7 @@ def _check_output(path: str | None) -> None:
 
 
 def _describe(error: Exception) -> str:
-    if isinstance(error, StableHLOMemError):
+    if isinstance(error, (StableHLOMemError, OSError)):
         return str(error)
     return f"{type(error).__name__}: {error}\nThis is not your program's fault; --debug shows where it happened."
 
@@ -300,7 +314,7 @@ def _describe(error: Exception) -> str:
 def _exit_code(error: Exception) -> int:
     if isinstance(error, BudgetError):
         return EXIT_BUDGET
-    return EXIT_USAGE if isinstance(error, (InputError, TargetError)) else EXIT_INTERNAL
+    return EXIT_USAGE if isinstance(error, (InputError, TargetError, OSError)) else EXIT_INTERNAL
 
 
 if __name__ == "__main__":

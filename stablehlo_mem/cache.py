@@ -77,7 +77,7 @@ def entry_path(
         "versions": [_sources(), jax.__version__, metadata.version("jaxlib"), *_plugins()],
         "flags": [os.environ.get(name, "") for name in _FLAGS],
     }
-    return directory / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.json"
+    return directory / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.plan"
 
 
 def _facts(target: Target, program: Program) -> list[str]:
@@ -105,7 +105,10 @@ def _sources() -> str:
 def read(path: pathlib.Path) -> Kept | None:
     """The plan in a file, None if there is none or the file is damaged."""
     try:
-        data = json.loads(path.read_bytes())
+        digest, _, text = path.read_bytes().partition(b"\n")
+        if digest != _digest(text):
+            raise ValueError("the file is damaged")
+        data = json.loads(text)
         plan = {**data["plan"], "result": None, "exported": None, "bytecode": b""}
         return Kept(_restored(Plan, plan), data["fingerprint"])
     except FileNotFoundError:
@@ -117,14 +120,19 @@ def read(path: pathlib.Path) -> Kept | None:
 
 def write(path: pathlib.Path, plan: Plan) -> None:
     """Keeps a plan; whoever reads at the same time sees all of it or nothing. A failure is logged."""
-    text = json.dumps({"fingerprint": fingerprint(plan.module), "plan": json.loads(plan.to_json())})
+    text = json.dumps({"fingerprint": fingerprint(plan.module), "plan": json.loads(plan.to_json())}).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
-            file.write(text)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+            file.write(_digest(text) + b"\n" + text)
         pathlib.Path(file.name).replace(path)
     except OSError as error:
         _log.warning("the plan is not kept in %s: %r", path, error)
+
+
+def _digest(text: bytes) -> bytes:
+    """The first line of a file: no step tells that a figure beside it was damaged."""
+    return hashlib.sha256(text).hexdigest().encode()
 
 
 def replay(module: ir.Module, kept: Kept) -> ir.Module | None:

@@ -10,7 +10,7 @@ from stablehlo_mem.errors import InputError
 from stablehlo_mem.ingest import Program, ingest
 from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.memory import MemoryProfile
-from stablehlo_mem.module_profile import profile_module
+from stablehlo_mem.module_profile import profile_graph
 from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.plan import Decision, Goal, Options
 from stablehlo_mem.progress import tell
@@ -48,13 +48,15 @@ def curve_of_program(program: Program, target: Target, options: Options) -> tupl
         InputError: an option has no meaning.
     """
     check_options(options)
-    profile = profile_module(program.module, target.chip)
+    module = clone_module(program.module)
+    normalise(module)
+    goal = Goal(target.chip, options, 0)
+    original = start(module, goal)
+    profile = profile_graph(original.graph, target.chip)
     fixed = profile.static_peak_bytes - profile.temp_bytes
     points: list[CurvePoint] = []
-    original = 0.0
-    for state in _states(program, Goal(target.chip, options, 0), int(_NOTHING * fixed)):
-        original = original or state.seconds
-        slowdown = state.seconds / original if original else 1.0
+    for state in (original, *_found(original, goal, int(_NOTHING * fixed))):
+        slowdown = state.seconds / original.seconds if original.seconds else 1.0
         points.append(CurvePoint(fixed + state.peak.temp_bytes, state.seconds, slowdown, state.decisions))
     return _worth_having(points)
 
@@ -70,12 +72,8 @@ def curve_of_profile(profile: MemoryProfile, options: Options | None = None) -> 
     return curve_of_program(ingest(profile.origin.program), profile.origin.target, options or Options())
 
 
-def _states(program: Program, goal: Goal, nothing: int) -> Iterator[State]:
-    """The original, then what searches with ever smaller goals find, from the forms of it."""
-    module = clone_module(program.module)
-    normalise(module)
-    original = start(module, goal)
-    yield original
+def _found(original: State, goal: Goal, nothing: int) -> Iterator[State]:
+    """What searches with ever smaller goals find, from the forms of a program."""
     quick = cheapen(original, goal, any_peak=False)
     for begun in [quick, original] if quick.steps else [original]:
         yield begun

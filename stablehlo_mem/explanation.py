@@ -12,7 +12,7 @@ from stablehlo_mem.checks import check_options
 from stablehlo_mem.ingest import Program
 from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.memory import MemoryProfile, Origin
-from stablehlo_mem.module_profile import profile_module
+from stablehlo_mem.module_profile import profile_graph
 from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.plan import Candidate, Goal, Options, Refusal, plain_data
 from stablehlo_mem.search import anywhere, propose, start
@@ -85,11 +85,12 @@ def explain_program(
         InputError: an option has no meaning.
     """
     check_options(options)
-    profile = dataclasses.replace(profile_module(program.module, target.chip), origin=Origin(program.lasting, target))
-    goal = Goal(target.chip, options, _goal_bytes(profile, budget))
     module = clone_module(program.module)
     normalise(module)
+    goal = Goal(target.chip, options, 0)
     state = start(module, goal)
+    profile = dataclasses.replace(profile_graph(state.graph, target.chip), origin=Origin(program.lasting, target))
+    goal = dataclasses.replace(goal, temp_bytes=_goal_bytes(profile, budget))
     near, refusals = propose(state, goal)
     far, _ = propose(state, dataclasses.replace(goal, far=True))
     helping = {(c.summary, c.saved_bytes): c for c in reversed([*near, *far]) if c.saved_bytes > 0}

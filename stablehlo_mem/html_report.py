@@ -12,30 +12,21 @@ from typing import Any
 from stablehlo_mem.explanation import Explanation
 from stablehlo_mem.history import History, Loop
 from stablehlo_mem.memory import MemoryProfile
-from stablehlo_mem.plan import Candidate, Decision, Figures, Plan, Refusal
-from stablehlo_mem.wording import (
-    PARTS,
-    advice,
-    cost_text,
-    distinct,
-    effort_text,
-    format_bytes,
-    format_seconds,
-    format_source,
-    format_value,
-    grouped,
-    headline,
-    how_text,
-    measured_part,
-    numerics_text,
-    refused_text,
-    static_part,
-    why_text,
-    worth_text,
+from stablehlo_mem.plan import Plan
+from stablehlo_mem.sections import (
+    Section,
+    decision_entries,
+    explanation_sections,
+    figures_section,
+    memory_section,
+    outcome,
+    peak_sections,
+    refused_notes,
 )
+from stablehlo_mem.wording import advice, effort_text, format_bytes, format_source, format_value, headline
 
 _SHOWN = 8
-"""Rows of a table of values, offers or refusals."""
+"""Rows of a table of values or refusals."""
 _FRAME_HEIGHT = 900
 
 
@@ -46,11 +37,9 @@ def plan_page(plan: Plan) -> str:
         _tiles(plan),
         _charts(profiles, plan.budget_bytes),
         _section("Decisions", _decisions(plan)),
-        _section("Memory of one execution", _memory_table(profiles), *_refused_notes(profiles)),
-        *_figures_section(plan.figures),
-        *_live_section(plan.before, "Live at the peak before"),
-        *(_live_section(plan.after, "Live at the peak after") if plan.steps else ()),
-        *_refusal_section(plan.refusals),
+        _table_section(memory_section(profiles), *(f'<p class="bad">{escape(n)}</p>' for n in refused_notes(profiles))),
+        *map(_table_section, figures_section(plan.figures)),
+        *map(_table_section, peak_sections(plan, _SHOWN)),
         *_advice_section(plan),
         f"<footer>{escape(effort_text(plan))}; made by stablehlo-mem</footer>",
     ]
@@ -62,14 +51,7 @@ def explanation_page(explanation: Explanation) -> str:
     profiles = {"the program": explanation.profile}
     sections = [
         _charts(profiles, None),
-        _section("Memory of one execution", _memory_table(profiles)),
-        *_live_section(explanation.profile, "Live at the peak"),
-        *_offers_section(explanation.quicker, "Steps that save time, taken first"),
-        *_offers_section(
-            explanation.offers,
-            f"Steps offered at this peak for temporaries of at most {format_bytes(explanation.goal_bytes)}",
-        ),
-        *_refusal_section(explanation.refusals),
+        *map(_table_section, explanation_sections(explanation, _SHOWN)),
         "<footer>static estimates; made by stablehlo-mem</footer>",
     ]
     peak = format_bytes(explanation.profile.peak_bytes)
@@ -194,95 +176,14 @@ def _spoken(name: str, profile: MemoryProfile, budget: int | None) -> str:
 
 
 def _decisions(plan: Plan) -> str:
-    if not plan.steps:
-        return f"<p>{'No decision was needed.' if plan.fits else 'Nothing could be done.'}</p>"
-    cards = [_decision(number, decision) for number, decision in enumerate(plan.decisions, 1)]
-    cards += [f'<li class="decision">{escape(text)}</li>' for text in plan.summaries[len(plan.decisions) :]]
-    costs = ""
-    if plan.cost_before is not None and plan.cost_after is not None:
-        costs = f"<p>Estimated {escape(cost_text(plan.cost_before, plan.cost_after))}</p>"
-    return f'<ol class="decisions">{"".join(cards)}</ol>{costs}'
+    cards = [_decision(what, lines) for what, lines in decision_entries(plan)]
+    listed = f'<ol class="decisions">{"".join(cards)}</ol>' if cards else ""
+    return listed + (f"<p>{escape(outcome(plan))}</p>" if outcome(plan) else "")
 
 
-def _decision(number: int, decision: Decision) -> str:
-    lines = (
-        f"{decision.pass_name}, {numerics_text(decision.numerics)}{how_text(decision)}",
-        f"at {format_source(decision.location)}",
-        f"estimated: {worth_text(decision)}",
-    )
+def _decision(what: str, lines: Iterable[str]) -> str:
     words = "".join(f'<p class="dim">{escape(line)}</p>' for line in lines)
-    return f'<li class="decision"><strong>{number}. {escape(decision.what)}</strong>{words}</li>'
-
-
-def _memory_table(profiles: dict[str, MemoryProfile]) -> str:
-    columns = [
-        (f"{name} {source}", profile, source)
-        for name, profile in profiles.items()
-        for source in ("static", "measured")
-        if source == "static" or profile.measured is not None
-    ]
-    rows: list[str] = []
-    for label, attribute in (*PARTS, ("peak", "peak_bytes")):
-        name = f"− {label}" if attribute == "alias_bytes" else label
-        cells = (_cell(_figure(profile, source, attribute), "number") for _, profile, source in columns)
-        rows.append(f'<tr class="{attribute}">{_cell(name)}{"".join(cells)}</tr>')
-    heads = "".join(f'<th scope="col" class="number">{escape(name)}</th>' for name, _, _ in columns)
-    return f'<div class="scroll">{_table("", "<td></td>" + heads, "".join(rows))}</div>'
-
-
-def _figure(profile: MemoryProfile, source: str, attribute: str) -> str:
-    if source == "static" or profile.measured is None:
-        return format_bytes(static_part(profile, attribute))
-    return measured_part(profile.measured, attribute)
-
-
-def _refused_notes(profiles: dict[str, MemoryProfile]) -> Iterable[str]:
-    notes = (refused_text(name, profile.measured) for name, profile in profiles.items())
-    return (f'<p class="bad">{escape(note)}</p>' for note in notes if note)
-
-
-def _figures_section(figures: Sequence[Figures]) -> Iterable[str]:
-    if len(figures) > 1:
-        rows = (
-            (one.target, measured_part(one.before, "peak_bytes"), measured_part(one.after, "peak_bytes"))
-            for one in figures
-        )
-        yield _section("Measured by each target's compiler", _rows(("target", "before", "after"), rows, (1, 2)))
-
-
-def _live_section(profile: MemoryProfile, title: str) -> Iterable[str]:
-    if profile.live:
-        live = grouped(profile.live)
-        rows = ((size, format_value(value), format_source(value.source)) for size, value in live[:_SHOWN])
-        point = f'<p class="dim">{escape(format_source(profile.point))}</p>' if profile.point else ""
-        table = _rows(("bytes", "value", "source"), rows, (0,))
-        yield _section(title, point, table, _more(len(live)))
-
-
-def _offers_section(offers: Sequence[Candidate], title: str) -> Iterable[str]:
-    rows = (
-        (
-            format_bytes(offer.saved_bytes),
-            format_seconds(offer.added_seconds),
-            numerics_text(offer.numerics),
-            f"{offer.summary} [{offer.step.pass_name}]",
-            format_source(offer.otherwise.location),
-        )
-        for offer in offers[:_SHOWN]
-    )
-    heads = ("frees", "adds", "numerics", "what", "source")
-    yield _section(title, _rows(heads, rows, (0, 1)) if offers else "<p>None.</p>", _more(len(offers)))
-
-
-def _refusal_section(refusals: Sequence[Refusal]) -> Iterable[str]:
-    different = distinct(refusals)
-    if different:
-        rows = (
-            (format_bytes(r.nbytes), r.value, f"{why_text(r)} [{r.code}]", format_source(r.location))
-            for r in different[:_SHOWN]
-        )
-        table = _rows(("bytes", "value", "why", "source"), rows, (0,))
-        yield _section("Not made smaller", table, _more(len(different)))
+    return f'<li class="decision"><strong>{escape(what)}</strong>{words}</li>'
 
 
 def _advice_section(plan: Plan) -> Iterable[str]:
@@ -291,25 +192,24 @@ def _advice_section(plan: Plan) -> Iterable[str]:
         yield _section("What may help", f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>")
 
 
+def _table_section(section: Section, *below: str) -> str:
+    note = f'<p class="dim">{escape(section.note)}</p>' if section.note else ""
+    more = f'<p class="dim">… and {section.more} more</p>' if section.more else ""
+    return _section(section.title, note, _table(section) if section.rows else "", more, *below)
+
+
 def _section(title: str, *parts: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{''.join(parts)}</section>"
 
 
-def _rows(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> str:
-    """A table that becomes a list on narrow screens."""
-    kinds = ["number" if i in numbers else "" for i in range(len(heads))]
-    head = "".join(f'<th scope="col" class="{k}">{escape(name)}</th>' for name, k in zip(heads, kinds, strict=True))
-    cells = ("".join(_cell(text, k) for text, k in zip(row, kinds, strict=True)) for row in rows)
-    return _table("stack", head, "".join(f"<tr>{row}</tr>" for row in cells))
-
-
-def _table(kind: str, head: str, body: str) -> str:
-    return f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-
-
-def _cell(text: str, kind: str = "") -> str:
-    return f'<td class="{kind}">{escape(text)}</td>' if kind else f"<td>{escape(text)}</td>"
-
-
-def _more(count: int) -> str:
-    return f'<p class="dim">… and {count - _SHOWN} more</p>' if count > _SHOWN else ""
+def _table(section: Section) -> str:
+    """A table that becomes a list on narrow screens, or one of sums that scrolls there."""
+    kinds = [' class="number"' if i in section.numbers else "" for i in range(len(section.heads))]
+    heads = zip(section.heads, kinds, strict=True)
+    head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' if name else "<td></td>" for name, kind in heads)
+    cells = (
+        "".join(f"<td{kind}>{escape(text)}</td>" for text, kind in zip(row, kinds, strict=True)) for row in section.rows
+    )
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="{"scroll" if section.sums else "stack"}">{table}</div>'

@@ -93,7 +93,10 @@ def test_the_budget_is_kept(target, name):
     original = export(jax.jit(case.fun), platforms=[PLATFORMS[target]])(*case.specs)
     plan = shm.plan(original, budget, target=target)
     assert plan.fits
-    assert plan.steps  # loops but for the kernel on TPU, which fuses all of it once its short sum is unrolled
+    assert plan.steps
+    # The kernel on TPU needs no loop: all of it is fused once its short sum is unrolled.
+    fused = target == "tpu:v5e" and case.fun is rbf
+    assert fused or "stablehlo.while" in plan.result.mlir_module()
     fixed, temporaries = compiled_bytes(plan.result.call, case.specs, target)
     assert fixed + temporaries <= budget
     assert shm.optimize(plan.result, budget, target=target) is plan.result

@@ -1,6 +1,7 @@
 """Plans kept in a directory: followed without compiling, and only where nothing that decided them has changed."""
 
 import dataclasses
+import hashlib
 import json
 import logging
 
@@ -133,6 +134,11 @@ def test_other_compilers_and_other_chips_are_other_questions(kept, monkeypatch):
     assert len(paths) == 4
 
 
+def signed(text):
+    """What a file with this text would be, had the cache written it."""
+    return hashlib.sha256(text.encode()).hexdigest() + "\n" + text
+
+
 def _altered(data, **changes):
     return json.dumps({**data, "plan": {**data["plan"], **changes}})
 
@@ -161,12 +167,33 @@ def _other_step(data, **changes):
 def test_a_damaged_plan_is_made_anew_and_mended(kept, damage, caplog):
     first = plan_of()
     (path,) = kept.iterdir()
-    path.write_text(damage(json.loads(path.read_text())))
+    text = path.read_text().partition("\n")[2]
+    assert path.read_text() == signed(text)
+    path.write_text(signed(damage(json.loads(text))))
     with caplog.at_level(logging.WARNING):
         second = plan_of()
     assert second.compiles == first.compiles
     assert decisions(second) == decisions(first)
     assert plan_of().compiles == 0
+
+
+def test_a_flipped_bit_anywhere_is_seen(kept, caplog):
+    first = plan_of()
+    (path,) = kept.iterdir()
+    data = path.read_bytes()
+    assert cache.read(path) is not None
+    digit = data.rindex(b'"temp_bytes": ') + len(b'"temp_bytes": ')  # of a figure: with another it reads as well
+    with caplog.at_level(logging.CRITICAL):
+        for i in (*range(0, len(data), 499), len(data) - 1, digit):
+            path.write_bytes(data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :])
+            assert cache.read(path) is None, i
+            path.write_bytes(data[:i])
+            assert cache.read(path) is None, i
+        path.write_bytes(data[:digit] + bytes([data[digit] ^ 1]) + data[digit + 1 :])
+        second = plan_of()
+    assert second.compiles == first.compiles
+    assert decisions(second) == decisions(first)
+    assert path.read_bytes() != data[:digit] + bytes([data[digit] ^ 1]) + data[digit + 1 :]
 
 
 def test_a_directory_that_cannot_be_written_does_no_harm(monkeypatch, tmp_path, caplog):

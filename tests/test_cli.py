@@ -292,6 +292,16 @@ def test_optimize_writes_the_page_also_of_a_plan_over_budget(
     assert "cannot be kept" in captured.err
 
 
+def test_no_page_is_written_for_a_budget_below_arguments_and_outputs(
+    exported: jax.export.Exported, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, page = tmp_path / "program.mlir", tmp_path / "page.html"
+    source.write_bytes(encoded(exported, "text"))
+    assert cli.main(["optimize", str(source), "--target", "cpu", "--html", str(page), "--budget", "1KiB"]) == 1
+    assert f"{page} is not written: nothing was planned." in capsys.readouterr().err
+    assert not page.exists()
+
+
 def test_planning_says_what_it_is_at(exported: jax.export.Exported) -> None:
     said: list[str] = []
     with listening(said.append):
@@ -326,6 +336,24 @@ def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--version"])
     assert capsys.readouterr().out.strip() == importlib.metadata.version("stablehlo-mem")
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no device that is full")
+@pytest.mark.parametrize("arguments", [("targets",), ("targets", "--json"), ("optimize", "-o", "-")])
+def test_standard_output_that_cannot_be_written_exits_with_2(
+    arguments: tuple[str, ...], exported: jax.export.Exported, tmp_path: pathlib.Path
+) -> None:
+    command = [sys.executable, "-m", "stablehlo_mem", *arguments]
+    if "optimize" in arguments:
+        source = tmp_path / "program.mlir"
+        source.write_bytes(encoded(exported, "text"))
+        command += [str(source), "--budget", "8MiB", "--target", "cpu"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+    assert b"No space left on device" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert b"Exception ignored" not in done.stderr
 
 
 def test_a_reader_who_stops_is_no_error(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 
 import pytest
 
+from stablehlo_mem.curves import CurvePoint
+from stablehlo_mem.explanation import Explanation
 from stablehlo_mem.ir.graph import OpId
 from stablehlo_mem.memory import LiveValue, Measured, MemoryProfile, Refused
 from stablehlo_mem.plan import Cost, Decision, Figures, Plan, Refusal, Step
-from stablehlo_mem.report import plan_text, profile_text
+from stablehlo_mem.report import curve_report, plan_text, profile_text, render_text
 from stablehlo_mem.wording import budget_error_text, format_bytes, format_flops, format_seconds
 
 MIB = 2**20
@@ -182,6 +185,19 @@ def test_only_the_largest_rows_are_shown_and_the_rest_counted() -> None:
     different = tuple(dataclasses.replace(REFUSAL, dimension=i) for i in range(10))
     assert "… and 4 more" in plan_text(plan(refusals=different))
     assert plan_text(plan(refusals=(REFUSAL,) * 10)).count("sort needs all of it") == 1
+
+
+def test_no_report_begins_or_ends_with_an_empty_line() -> None:
+    refused = profile(4096 * MIB, (SCORES,), Refused("RESOURCE_EXHAUSTED", 19 * 2**30))
+    explanation = Explanation(
+        target="cpu", profile=profile(4096 * MIB, (SCORES,)), goal_bytes=MIB, quicker=(), offers=(), refusals=(REFUSAL,)
+    )
+    points = render_text(curve_report([CurvePoint(MIB, 1.0, 1.0, (DECISION,))]))
+    for text in (plan_text(plan(before=refused)), profile_text(refused), str(explanation), points):
+        lines = text.splitlines()
+        assert lines[0]
+        assert lines[-1]
+        assert "" not in [a or b for a, b in itertools.pairwise(lines)]
 
 
 def test_profile_text_without_a_compiler_shows_the_estimate_alone() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax.export import export
 
+import stablehlo_mem as shm
 from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.ingest import ingest
 from stablehlo_mem.memory import Measured, Refused
@@ -19,7 +20,7 @@ from stablehlo_mem.targets import apart, devices
 from stablehlo_mem.targets import compile as compiling
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.compile import constant_bytes, refusal
-from stablehlo_mem.targets.target import Target, named_targets, resolve_targets
+from stablehlo_mem.targets.target import named_targets, resolve_targets
 
 needs = {
     "cpu": pytest.mark.skipif(False, reason=""),
@@ -232,7 +233,7 @@ def test_resolving():
     assert [t.name for t in resolve_targets(None, one)] == ["cpu"]
     assert [t.name for t in resolve_targets(("tpu:v5e", "cpu"), two)] == ["tpu:v5e", "cpu"]
     assert [t.name for t in resolve_targets("tpu:v6e", raw)] == ["tpu:v6e"]
-    mine = Target("tpu:v5e", "tpu", CHIPS["tpu:v5e"])
+    mine = shm.Target("tpu:v5e", "tpu", CHIPS["tpu:v5e"])
     assert resolve_targets(mine, raw) == (mine,)
     if not devices.local_devices("cuda"):
         assert resolve_targets("cuda", raw)[0].name == "cuda:h200"
@@ -262,7 +263,7 @@ def test_a_missing_plugin_names_the_extra(monkeypatch, name, extra):
     monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
     devices.topology_devices.cache_clear()
     with pytest.raises(TargetError, match=rf"pip install stablehlo-mem\[{extra}\]"):
-        Target(name, extra, CHIPS[name]).devices()
+        shm.Target(name, extra, CHIPS[name]).devices()
 
 
 def test_a_raw_module_over_several_devices():
