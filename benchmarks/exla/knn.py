@@ -42,6 +42,8 @@ SHAPES = {
     **{f"Glove-shaped {d}": (1_183_514, d) for d in (50, 100, 200)},
 }
 PASS_SECONDS = 0.5
+LEAST_QUERIES = 10
+"""Of fewer most of the time goes into reading the points once, whatever is done with them."""
 PAIR_SECONDS = {"L2": (2e-9, 4e-11), "L1": (1.5e-9, 1.5e-10), "cosine": (2e-9, 4e-11)}
 """What a pair of points takes about, and each of its dimensions: for the choice of the number of queries alone."""
 ROWS, LEAST_BYTES = 8, 16 * 10**6
@@ -161,11 +163,11 @@ def main() -> None:
 
 
 def query_count(metric: str, n: int, d: int) -> int:
-    """Of 10,000 as many as take about PASS_SECONDS, rounded down to 1, 2 or 5 times a power of ten."""
+    """Of 10,000 as many as take about PASS_SECONDS, rounded down to 1, 2 or 5 times a power of ten, and LEAST_QUERIES."""
     pair, dimension = PAIR_SECONDS[metric]
     affordable = PASS_SECONDS / (n * (pair + d * dimension))
     counts = [m * 10**e for e in range(5) for m in (1, 2, 5) if m * 10**e <= 10_000]
-    return max([c for c in counts if c <= affordable], default=1)
+    return max([LEAST_QUERIES, *(c for c in counts if c <= affordable)])
 
 
 def limit_bytes(metric: str, n: int, d: int, queries: int) -> int:
