@@ -389,7 +389,8 @@ def _profile(attempt: _Attempt) -> MemoryProfile:
 
 
 def _cost(state: State) -> Cost:
-    return Cost(state.seconds, state.flops)
+    """What a cache spares is estimated apart from what memory costs: together no less than the arithmetic takes."""
+    return Cost(max(state.seconds, state.flops / state.chip.flops_per_second), state.flops)
 
 
 def _figures(original: _Attempt, best: _Attempt) -> tuple[Figures, ...]:

@@ -163,7 +163,7 @@ def main() -> None:
 
 
 def query_count(metric: str, n: int, d: int) -> int:
-    """Of 10,000 as many as take about PASS_SECONDS, rounded down to 1, 2 or 5 times a power of ten, and LEAST_QUERIES."""
+    """Of 10,000 as many as take about PASS_SECONDS, rounded down to 1, 2 or 5 times a power of ten; LEAST_QUERIES."""
     pair, dimension = PAIR_SECONDS[metric]
     affordable = PASS_SECONDS / (n * (pair + d * dimension))
     counts = [m * 10**e for e in range(5) for m in (1, 2, 5) if m * 10**e <= 10_000]
