@@ -22,7 +22,8 @@ from stablehlo_mem.module_profile import profile_graph
 from stablehlo_mem.passes.normalise import normalise, remove_rules
 from stablehlo_mem.plan import Cost, Figures, Goal, Options, Plan, Refusal, Step
 from stablehlo_mem.progress import tell
-from stablehlo_mem.search import CACHES, State, cheapen, propose, search, start, unproven
+from stablehlo_mem.search import CACHES, cheapen, propose, search, unproven
+from stablehlo_mem.states import State, start
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.wording import budget_error_text, format_bytes

@@ -26,7 +26,7 @@ from stablehlo_mem.ingest import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.passes.normalise import normalise, remove_rules
 from stablehlo_mem.plan import Options, Plan
-from stablehlo_mem.search import take
+from stablehlo_mem.states import take
 from stablehlo_mem.targets.target import Target
 
 _log = logging.getLogger(__name__)

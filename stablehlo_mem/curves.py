@@ -14,7 +14,8 @@ from stablehlo_mem.module_profile import profile_graph
 from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.plan import Decision, Goal, Options
 from stablehlo_mem.progress import tell
-from stablehlo_mem.search import State, cheapen, search, start
+from stablehlo_mem.search import cheapen, search
+from stablehlo_mem.states import State, start
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.wording import format_bytes
 

@@ -15,7 +15,8 @@ from stablehlo_mem.memory import MemoryProfile, Origin
 from stablehlo_mem.module_profile import profile_graph
 from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.plan import Candidate, Goal, Options, Refusal, plain_data
-from stablehlo_mem.search import anywhere, propose, start
+from stablehlo_mem.search import anywhere, propose
+from stablehlo_mem.states import start
 from stablehlo_mem.targets.target import Target
 
 _PART = 4

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from jax.export import Exported
@@ -108,6 +108,8 @@ class Candidate:
         otherwise: the refusal to report if the step turns out not to lower the peak; its location is the step's.
         sizes: all the sizes the step could have, its own among them, fastest first; () if it has one only.
         moved_seconds: see `Size`.
+        edit: does the step to a copy of the module it was proposed for, knowing what was found out then; None: as any
+            other, by its pass. It stays in this process.
     """
 
     step: Step
@@ -118,6 +120,7 @@ class Candidate:
     otherwise: Refusal
     sizes: tuple[Size, ...] = ()
     moved_seconds: float = 0.0
+    edit: Callable[[ir.Module, Step], None] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def resized(self, size: Size) -> Candidate:
         """The candidate in another size."""

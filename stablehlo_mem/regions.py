@@ -91,6 +91,10 @@ class Region:
                     loops[source] = loops.get(source, 0) | wanted & until
         return loops
 
+    def spares(self, value: int) -> bool:
+        """Whether a value only ever exists by chunk."""
+        return self.graph.values[value].producer in self.owned and value not in self._left
+
     def source(self, use: Use, phase: int) -> Node | None:
         """The node that computes a chunk in loop `phase`; None where it is sliced from the whole value."""
         node = self.producers.get(use)
@@ -142,10 +146,12 @@ def form_region(graph: Graph, axis: Axis, *, streaming: bool = False) -> Region 
         return None
     phases = _Phases(graph, producers, owned, leaving, streaming=streaming)
     phases.run()
-    phases.leaving |= _small_to_store(graph, phases.region(axis), primary)
     region = phases.region(axis)
-    placement = _placement(graph, phases, region) if region.phases else None
-    return None if placement is None else dataclasses.replace(region, placement=placement)
+    small = _small_to_store(graph, region, primary)
+    if small:
+        phases.leaving |= small
+        region = phases.region(axis)
+    return region if region.phases and _place(graph, phases, region) else None
 
 
 def _settle(graph: Graph, axis: Axis, primary: Mapping[int, Node]) -> tuple[set[int], set[int]]:
@@ -222,6 +228,7 @@ class _Phases:
         self.graph, self.producers, self.owned, self.leaving = graph, producers, owned, leaving
         self.phase_of: dict[Node, int] = {}
         self.level: dict[int, int] = {}
+        self.placement: dict[int, int] = {}
         self.above: dict[int, int] = {}
         levels = Levels(self.level_of, lambda *use: producers.get(use), leaving.get, self.phase_of)
         self.finder = StreamFinder(graph, levels) if streaming else None
@@ -241,7 +248,7 @@ class _Phases:
                     self.above[value] = level
 
     def region(self, axis: Axis) -> Region:
-        """The loops so far, nothing placed yet."""
+        """The loops so far; `_place` does the placement."""
         left = [
             Leaving(v, n, self.phase_of[n], self.graph.values[v].result in n.partial)
             for v, n in self.leaving.items()
@@ -251,7 +258,9 @@ class _Phases:
         count = max((item.phase for item in left), default=-1) + 1
         streams = self.finder.streams() if self.finder else NO_STREAMS
         owned = frozenset(self.owned)
-        return Region(axis, tuple(left), count, self.phase_of, self.producers, owned, {}, streams, graph=self.graph)
+        return Region(
+            axis, tuple(left), count, self.phase_of, self.producers, owned, self.placement, streams, graph=self.graph
+        )
 
     def first_phase(self, node: Node) -> int:
         """The loop in which a node runs first, an earlier one than what it depends on where that streams."""
@@ -273,12 +282,13 @@ class _Phases:
 
 def _small_to_store(graph: Graph, region: Region, primary: Mapping[int, Node]) -> dict[int, Node]:
     """Small values that a later phase needs are kept, not recomputed: they join what leaves the loops."""
-    runs = ((node, phase) for phase in range(region.phases) for node in region.needed(phase))
-    # A loop that does not wait for what a node depends on needs nothing kept for it.
-    waiting = {node for node, phase in runs if phase >= region.phase_of[node]}
     found: dict[int, Node] = {}
+    if region.phases <= 1:
+        return found
     left = {item.value for item in region.leaving}
-    for node in (node for node in region.phase_of if node in waiting):
+    # A loop that does not wait for what a node depends on needs nothing kept for it.
+    waiting = (node for node, phase in region.phase_of.items() if region.loops_of.get(node, 0) >> phase)
+    for node in waiting:
         for use in operand_uses(graph, node):
             source = region.producers.get(use)
             if source is None or region.phase_of[source] >= region.phase_of[node] or use[0] in left:
@@ -289,13 +299,13 @@ def _small_to_store(graph: Graph, region: Region, primary: Mapping[int, Node]) -
     return found
 
 
-def _placement(graph: Graph, phases: _Phases, region: Region) -> dict[int, int] | None:
+def _place(graph: Graph, phases: _Phases, region: Region) -> bool:
     """For each op outside, between the first and the last owned one: the loop before which it runs, as late as can be.
 
-    Ops with side effects keep their order; None if they cannot.
+    Ops with side effects keep their order; False if they cannot.
     """
-    first_use = _first_uses(graph, phases, region)
-    placement: dict[int, int] = {}
+    first_use = _streaming_uses(graph, phases, region) if region.streams.terms else _first_uses(graph, region)
+    placement = phases.placement
     next_effect = count = region.phases
     owned = region.owned
     for index in range(max(owned), min(owned) - 1, -1):
@@ -308,12 +318,23 @@ def _placement(graph: Graph, phases: _Phases, region: Region) -> dict[int, int] 
             places = [next_effect]
         placement[index] = min(places, default=count)
         if placement[index] < phases.level[index]:
-            return None
-    return placement
+            return False
+    return True
 
 
-def _first_uses(graph: Graph, phases: _Phases, region: Region) -> dict[int, int]:
-    """The first loop that needs each value.
+def _first_uses(graph: Graph, region: Region) -> dict[int, int]:
+    """The first loop that needs each value; what it needs is finished before it."""
+    first_use: dict[int, int] = {}
+    for node, loops in region.loops_of.items():
+        first = (loops & -loops).bit_length() - 1
+        for value in graph.ops[node.op].inputs:
+            if first < first_use.get(value, region.phases):
+                first_use[value] = first
+    return first_use
+
+
+def _streaming_uses(graph: Graph, phases: _Phases, region: Region) -> dict[int, int]:
+    """The same where loops stream.
 
     What is not finished when a loop begins is made in it or after it, of what the loop leaves and of other values.
     """

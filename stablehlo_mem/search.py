@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import logging
 import math
 from collections.abc import Iterable, Iterator
 
-from stablehlo_mem.cost import graph_flops, graph_seconds
 from stablehlo_mem.errors import PassError
-from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
-from stablehlo_mem.ir.graph import Graph, entry_graph
-from stablehlo_mem.memory import Peak, find_peak
 from stablehlo_mem.passes import PASSES, Pass
-from stablehlo_mem.passes.normalise import attach_rules
-from stablehlo_mem.plan import Candidate, Decision, Goal, Refusal, Step, allows
-from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.plan import Candidate, Goal, Refusal, allows
+from stablehlo_mem.states import State, apply, taken
 
 _log = logging.getLogger(__name__)
 
@@ -50,53 +44,6 @@ _RISE = 1.1
 """What saves time may raise the static peak to so many times what it was."""
 
 
-@dataclasses.dataclass(frozen=True)
-class State:
-    """A module on the way, its graph and static peak, and the steps that led to it.
-
-    `first` names the first of the candidates taken, by the refusal it would have been; `added_seconds` and
-    `moved_seconds` are the estimates of all of them. `tried` is the candidate that led here, of which `_taken` makes a
-    decision.
-    """
-
-    module: ir.Module
-    graph: Graph
-    peak: Peak
-    chip: Chip
-    steps: tuple[Step, ...] = ()
-    tried: Candidate | None = None
-    decisions: tuple[Decision, ...] = ()
-    first: Refusal | None = None
-    added_seconds: float = 0.0
-    moved_seconds: float = 0.0
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """Of the module: printed once, however many candidates are tried on it."""
-        return fingerprint(self.module)
-
-    @functools.cached_property
-    def flops(self) -> float:
-        """Arithmetic of one execution."""
-        return graph_flops(self.graph)
-
-    @functools.cached_property
-    def seconds(self) -> float:
-        """The time a whole program is thought to take."""
-        return graph_seconds(self.graph, self.chip) + self.moved_seconds
-
-    @property
-    def regroups(self) -> bool:
-        """Whether a decision is not exact."""
-        return any(decision.numerics != "exact" for decision in self.decisions)
-
-
-def start(module: ir.Module, goal: Goal) -> State:
-    """The state before any step; `module` is in normal form and is not edited."""
-    graph = entry_graph(module)
-    return State(module, graph, find_peak(graph, goal.chip), goal.chip)
-
-
 def cheapen(state: State, goal: Goal, *, any_peak: bool) -> State:
     """Takes the steps that save time wherever they are, as long as the passes find any.
 
@@ -122,7 +69,7 @@ def _cheaper(state: State, one: Pass, goal: Goal, limit: float) -> State:
             _log.exception("left alone: %s", candidate.summary)
             continue
         if new.peak.temp_bytes <= limit:
-            return _taken(state, new)
+            return taken(state, new)
     return state
 
 
@@ -185,7 +132,7 @@ def _into_cache(state: State, goal: Goal) -> Iterator[State]:
         following, _ = _best_step(state, aim, frozenset())
         if following is None or following.seconds >= state.seconds:
             break
-        state = _taken(state, following)
+        state = taken(state, following)
     if state is not begun:
         yield state
 
@@ -210,7 +157,7 @@ def _descend(state: State, goal: Goal, not_first: frozenset[Refusal]) -> tuple[S
         creeps += 0 < brought < missing / _CREEP
         if creeps > _MAX_CREEPS:
             return state, refusals
-        state = _taken(state, following)
+        state = taken(state, following)
     return state, propose(state, goal)[1]
 
 
@@ -228,7 +175,7 @@ def unproven(state: State, goal: Goal) -> Iterator[State]:
     """The states after each of the first few candidates, whatever the profile says of them."""
     for candidate in propose(state, goal)[0][:_TRIED]:
         try:
-            yield _taken(state, apply(state, candidate, goal))
+            yield taken(state, apply(state, candidate, goal))
         except PassError:
             _log.exception("left alone: %s", candidate.summary)
 
@@ -346,57 +293,3 @@ def _better(new: State, old: State, goal: Goal) -> bool:
 def _pays(before: int, after: int, goal: int) -> bool:
     """Whether smaller chunks brought at least half of what they should: else the peak is elsewhere, or fixed."""
     return before - after >= (before - goal) / 2
-
-
-def apply(state: State, candidate: Candidate, goal: Goal) -> State:
-    """The state after a candidate's step, on a clone.
-
-    Raises:
-        PassError: the pass left an invalid module: a bug.
-    """
-    module = clone_module(state.module)
-    step = dataclasses.replace(candidate.step, input_fingerprint=state.fingerprint)
-    take(module, step, state.steps)
-    return dataclasses.replace(
-        start(module, goal),
-        steps=(*state.steps, step),
-        tried=dataclasses.replace(candidate, step=step),
-        decisions=state.decisions,
-        first=state.first or candidate.otherwise,
-        added_seconds=state.added_seconds + candidate.added_seconds,
-        moved_seconds=state.moved_seconds + candidate.moved_seconds,
-    )
-
-
-def take(module: ir.Module, step: Step, before: Iterable[Step]) -> None:
-    """Takes a step on a module, in place, which had those before.
-
-    Raises:
-        PassError: the step is for another module, or the pass left an invalid one: a bug.
-    """
-    try:
-        _pass_of(step).apply(module, step)
-        module.operation.verify()
-    except Exception as error:
-        raise PassError(step.pass_name, str(error), tuple(s.pass_name for s in before)) from error
-    attach_rules(module)
-
-
-def _taken(before: State, after: State) -> State:
-    """The state after a step that is taken and not only tried: with the decision, and what it brought."""
-    assert after.tried is not None
-    decision = Decision(
-        pass_name=after.tried.step.pass_name,
-        what=after.tried.summary,
-        how=_pass_of(after.tried.step).describe(after.tried.step),
-        location=after.tried.otherwise.location,
-        numerics=after.tried.numerics,
-        saved_bytes=before.peak.temp_bytes - after.peak.temp_bytes,
-        added_seconds=after.seconds - before.seconds,
-        added_flops=after.flops - before.flops,
-    )
-    return dataclasses.replace(after, decisions=(*before.decisions, decision))
-
-
-def _pass_of(step: Step) -> Pass:
-    return next(p for p in PASSES if p.name == step.pass_name)

@@ -14,7 +14,8 @@ from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.plan import Goal, Numerics, Options, Refusal, Step
-from stablehlo_mem.search import apply, cheapen, propose, search, start
+from stablehlo_mem.search import cheapen, propose, search
+from stablehlo_mem.states import apply, start
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import normal, program_of, text
 

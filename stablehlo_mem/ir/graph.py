@@ -167,6 +167,31 @@ def entry_graph(module: ir.Module) -> Graph:
     return build_graph(main_function(module).regions[0].blocks[0])
 
 
+def graph_of_copy(graph: Graph, copy: ir.Module) -> Graph:
+    """The graph of the function `main` of a copy of the module that `graph` is of: only what it holds of MLIR differs.
+
+    What analyses found in the one is not known of the other.
+    """
+    return _of_copy(graph, main_function(copy).regions[0].blocks[0], ())
+
+
+def _of_copy(graph: Graph, block: ir.Block, captured: tuple[Any, ...]) -> Graph:
+    handles = tuple([op.operation for op in block.operations])
+    values: list[Any] = [None] * len(graph.values)
+    for index, value in zip((*graph.arguments, *graph.captured), (*block.arguments, *captured), strict=True):
+        values[index] = value
+    ops = list(graph.ops)
+    for op, handle in zip(graph.ops, handles, strict=True):
+        if op.blocks:
+            inner = [block for region in handle.regions for block in region.blocks]
+            pairs = zip(op.blocks, inner, strict=True)
+            copies = [_of_copy(g, b, tuple([values[v] for v in g.captured_from])) for g, b in pairs]
+            ops[op.index] = dataclasses.replace(op, blocks=tuple(copies))
+        for index, result in zip(op.results, handle.results, strict=True):
+            values[index] = result
+    return dataclasses.replace(graph, ops=tuple(ops), handles=handles, mlir_values=tuple(values))
+
+
 def nested_graph(graph: Graph, path: Path) -> Graph:
     """The graph of the block a path leads to."""
     for op, block in path:

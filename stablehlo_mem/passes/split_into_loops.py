@@ -12,15 +12,16 @@ Refuses, with a reason, dimensions that an op on the way needs whole.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any
 
-from stablehlo_mem.axes import Axis, Obstacle, grow_axis
+from stablehlo_mem.axes import Axis, Obstacle, Use, grow_axis
 from stablehlo_mem.axis_names import origin_of
 from stablehlo_mem.chunks import loop_cost
 from stablehlo_mem.cost import block_runs
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, op_id
+from stablehlo_mem.ir.graph import Graph, entry_graph, graph_of_copy, nested_graph, op_id, remembered
 from stablehlo_mem.loops import emit_loops
 from stablehlo_mem.memory import Path, Peak
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Size, Step, allows
@@ -33,6 +34,8 @@ _MAX_INDEX = 2**31 - 1
 _NEEDED_WHOLE = "it is needed whole after it is computed, as a result or by an op outside"
 _FAR = 16
 """How much smaller the values are that a far-reaching split takes along."""
+_KEPT = 2000
+"""Of blocks of at most so many ops all that was grown in them is kept: small programs are searched again and again."""
 _SMALLEST = 1024
 """Bytes below which no value is worth a loop."""
 
@@ -103,11 +106,35 @@ def split(module: ir.Module, decision: Split) -> None:
         emit_loops(graph, region, decision.chunk)
 
 
+def _split_copy(main: Graph, region: Region, copy: ir.Module, step: Step) -> None:
+    """Splits a copy of the module of a graph as a step says, whose region in it is known."""
+    decision = decode(step)
+    graph = nested_graph(graph_of_copy(main, copy), decision.path)
+    with copy.context:
+        emit_loops(graph, region, decision.chunk)
+
+
 def decode(step: Step) -> Split:
     """The split of a step, also of one that came back from JSON."""
     params = dict(step.params)
     params["path"] = tuple((op, block) for op, block in params["path"])
     return Split(**params)
+
+
+@dataclasses.dataclass
+class _Grown:
+    """What was grown in a block from values of some size: axes by seed, their loops by what runs, those that stream."""
+
+    axes: dict[Use, Axis] = dataclasses.field(default_factory=dict[Use, Axis])
+    regions: dict[Any, list[Region]] = dataclasses.field(default_factory=dict[Any, "list[Region]"])
+    streaming: dict[Use, Region | None] = dataclasses.field(default_factory=dict[Use, "Region | None"])
+
+
+@remembered
+def _grown(graph: Graph, big_bytes: int) -> _Grown:
+    """What was grown in a small block in earlier searches from it."""
+    del graph, big_bytes
+    return _Grown()
 
 
 class _Proposals:
@@ -121,6 +148,8 @@ class _Proposals:
         big_bytes = min(goal.temp_bytes // 8, max(self.live.values(), default=0) // 4)
         self.big_bytes = max(_SMALLEST, big_bytes // (_FAR if goal.far else 1))
         self.seen: set[Any] = set()
+        small = len(self.graph.ops) <= _KEPT
+        self.grown = _grown(self.graph, self.big_bytes) if small else _Grown()
         self.runs = block_runs(main, path)
 
     def run(self) -> Iterator[Candidate | Refusal]:
@@ -133,10 +162,10 @@ class _Proposals:
                     yield from self.along(value, dimension)
 
     def along(self, value: int, dimension: int) -> Iterator[Candidate | Refusal]:
-        axis = grow_axis(self.graph, self.rules, (value, dimension), self.big_bytes)
+        axis = self.axis((value, dimension))
         for obstacle in axis.obstacles:
             yield self.refusal(obstacle)
-        region = form_region(self.graph, axis)
+        region = self.formed(axis)
         if region is None or self.too_long(axis):
             yield from () if axis.obstacles else (self.about_seed(axis, "needed-whole", _NEEDED_WHOLE),)
             return
@@ -144,6 +173,28 @@ class _Proposals:
         if key not in self.seen:
             self.seen.add(key)
             yield from self.candidates(axis, region)
+
+    def axis(self, seed: Use) -> Axis:
+        if seed not in self.grown.axes:
+            self.grown.axes[seed] = grow_axis(self.graph, self.rules, seed, self.big_bytes)
+        return self.grown.axes[seed]
+
+    def streaming(self, axis: Axis) -> Region | None:
+        """The loops of an axis where some stream, None if none do."""
+        if axis.seed not in self.grown.streaming:
+            region = form_region(self.graph, axis, streaming=True)
+            self.grown.streaming[axis.seed] = region if region and region.streams.terms else None
+        return self.grown.streaming[axis.seed]
+
+    def formed(self, axis: Axis) -> Region | None:
+        """The loops of an axis: those of an equal one that was grown from elsewhere, if there is one."""
+        alike = self.grown.regions.setdefault((axis.n, axis.nodes), [])
+        for region in alike:
+            if region.axis.producers == axis.producers:
+                return region if region.spares(axis.seed[0]) else None
+        region = form_region(self.graph, axis)
+        alike += [region] if region else []
+        return region
 
     def too_long(self, axis: Axis) -> bool:
         """Loops count and index in i32."""
@@ -166,8 +217,8 @@ class _Proposals:
         """One loop a phase, or fewer that stream: the faster of those allowed."""
         forms = [region]
         if region.phases > 1 and allows(self.goal.options, "reassociate"):
-            streaming = form_region(self.graph, axis, streaming=True)
-            forms += [streaming] if streaming and streaming.streams.terms else []
+            streaming = self.streaming(axis)
+            forms += [streaming] if streaming else []
         found = [c for c in (self.candidate(axis, form) for form in forms) if c is not None]
         if found:
             yield min(found, key=lambda c: c.added_seconds)
@@ -203,6 +254,7 @@ class _Proposals:
             summary=self.summary(axis),
             otherwise=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),
             sizes=sizes,
+            edit=functools.partial(_split_copy, self.main, region),
         )
 
     def kept_bytes(self, region: Region) -> int:
