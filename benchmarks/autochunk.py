@@ -96,7 +96,7 @@ def residual_block(x, noise, w):
 
 
 def image_attention(x, w):
-    b, height, width, c = x.shape
+    b, c = x.shape[0], x.shape[-1]
     z = group_normalised(x).reshape(b, -1, c)
     q, k, v = (jnp.reshape(z @ w[name], (b, -1, UNET_HEADS, c // UNET_HEADS)) for name in ("q", "k", "v"))
     weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5)

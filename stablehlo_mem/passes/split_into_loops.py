@@ -147,7 +147,7 @@ class _Proposals:
 
     def too_long(self, axis: Axis) -> bool:
         """Loops count and index in i32."""
-        return any(self.graph.values[v].shape[d] > _MAX_INDEX for v, d in axis.producers)
+        return any(self.graph.values[use.value].shape[use.dimension] > _MAX_INDEX for use in axis.producers)
 
     def spared_bytes(self, region: Region) -> int:
         """Bytes at the peak that the loops need for a chunk only, the scratch of an op and its blocks' values too."""
@@ -265,4 +265,7 @@ def regroups(graph: Graph, region: Region) -> bool:
     """Whether the loops make float sums in another grouping."""
     reducing = (item.node.op for item in region.leaving if item.accumulated)
     rows = ((ROWS[graph.ops[op].name].reduction, graph.handles[op]) for op in reducing)
+    cumulative = {node.op for node in region.phase_of if node.cumulative}
+    goes_on = ((ROWS[graph.ops[op].name].cumulative, graph.handles[op]) for op in sorted(cumulative))
+    rows = (*rows, *goes_on)
     return bool(region.streams.terms) or any(row is not None and row.regroups(op) for row, op in rows)
