@@ -88,7 +88,8 @@ class Flow:
         """An op in a block split along a dimension of one of its inputs or results, if chunks do not need others."""
         node = self.books[block].placed(op, side, position, dimension, n)
         if isinstance(node, Node) and not node.is_local:
-            return Blocked("needs-whole-dimension", "neighbouring positions are needed")
+            why = "it goes on from chunk to chunk" if node.cumulative else "neighbouring positions are needed"
+            return Blocked("needs-whole-dimension", why)
         return node
 
     def slot_at(self, side: Side, position: int) -> int | None:
