@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from stablehlo_mem.ir.graph import Graph, producers_of
 from stablehlo_mem.rules import ROWS, RuleBook
@@ -55,25 +55,35 @@ class Axis:
     producers: Mapping[Use, Node | None]
     obstacles: tuple[Obstacle, ...]
 
+    @property
+    def cuts(self) -> Iterator[Use]:
+        """The windows that are sliced from whole values."""
+        return (use for use, node in self.producers.items() if use.window is not None and node is None)
+
 
 def grow_axis(graph: Graph, rules: RuleBook, seed: tuple[int, int], big_bytes: int) -> Axis:
     """Grows the axis of a seed as far as it goes. Analysis only; deterministic.
 
     Where an op splits the dimension more coarsely (a reshape that separates it), the axis is grown again with as
-    many elements as both can do.
+    many elements as both can do. Where windows are cut from a value it is stored whatever comes before and after, so
+    the axis is grown again and ends there.
     """
-    n = graph.values[seed[0]].shape[seed[1]]
+    n, stored = graph.values[seed[0]].shape[seed[1]], frozenset[int]()
     while True:
-        axis = _Growth(graph, rules, seed, n, big_bytes).run()
+        axis = _Growth(graph, rules, seed, n, big_bytes, stored).run()
         coarser = math.gcd(n, *(o.blocked.coarser_n for o in axis.obstacles if o.blocked.coarser_n))
-        if coarser in (1, n):
+        cut = stored | {u.value for u in axis.cuts if graph.values[u.value].nbytes >= big_bytes}
+        if coarser in (1, n) and cut == stored:
             return axis
-        n = coarser
+        n, stored = n if coarser == 1 else coarser, cut
 
 
 class _Growth:
-    def __init__(self, graph: Graph, rules: RuleBook, seed: tuple[int, int], n: int, big_bytes: int):
+    def __init__(
+        self, graph: Graph, rules: RuleBook, seed: tuple[int, int], n: int, big_bytes: int, stored: frozenset[int]
+    ):
         self.graph, self.rules, self.seed, self.n, self.big_bytes = graph, rules, seed, n, big_bytes
+        self.stored = stored
         self.nodes: dict[_Key, Node] = {}
         self.split_ops: set[int] = set()
         self.producers: dict[Use, Node | None] = {}
@@ -99,7 +109,7 @@ class _Growth:
             # What is free is made again wherever it is used: its users need not run together.
             results = () if self.is_free(node) or node.window else zip(op.results, node.result_dims, strict=True)
             for value, dimension in results:
-                if dimension is not None and self.is_big(value):
+                if dimension is not None and self.is_big(value) and value not in self.stored:
                     self.downstream(value, dimension)
 
     def is_big(self, value: int) -> bool:
@@ -134,7 +144,7 @@ class _Growth:
         """Somebody needs a chunk of a value: its producer takes part if that is needed or free."""
         if use in self.producers:
             return
-        node = self.producer_node(use)
+        node = self.producer_node(use) if use.value not in self.stored else None
         self.producers[use] = None
         if isinstance(node, Blocked):
             self.obstacle(use.value, use.dimension, self.graph.values[use.value].producer, node)

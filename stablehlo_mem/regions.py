@@ -203,8 +203,8 @@ def _is_free(graph: Graph, op: Op) -> bool:
 
 
 def _stays_inside(graph: Graph, node: Node, owned: set[int]) -> bool:
-    """A producer that also runs outside is only cloned into the loop when that is free."""
-    return node.op in owned or _is_free(graph, graph.ops[node.op])
+    """A producer that also runs outside is only cloned into the loop when that is free, or spares a larger window."""
+    return node.op in owned or node.window is not None or _is_free(graph, graph.ops[node.op])
 
 
 class _Phases:

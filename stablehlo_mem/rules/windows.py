@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import build
-from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
 from stablehlo_mem.rules.halo import Sliding
 from stablehlo_mem.rules.reductions import (
     BODY_OPS,
     SUM,
     apply_elementwise,
+    body_name,
     emit_contraction,
     identity,
     regroups_floats,
@@ -178,7 +179,9 @@ def _reduce_window_rule(op: Any) -> Rule | None:
     ranks = tuple(len(v.type.shape) for v in op.operands)
     rule = elementwise_rule(len(shape), shape, ranks, len(op.results))
     for d, slide in enumerate(_slides(op, _OF_REDUCTION, list(op.attributes["window_dimensions"]))):
-        if slide.is_cumulative(shape[d]) and shape[d] > 1 and _is_known(op):
+        if any(_padding(op, len(shape))[d]) and not _pads_with_nothing(op):
+            rule = rule.block({d}, "its windows are padded with a value that counts")
+        elif slide.is_cumulative(shape[d]) and shape[d] > 1 and _is_known(op):
             rule = dataclasses.replace(rule, cumulative=rule.cumulative | {d})
         elif not slide.is_still():
             sizes = shape[d], op.results[0].type.shape[d]
@@ -188,6 +191,25 @@ def _reduce_window_rule(op: Any) -> Rule | None:
 
 def _is_known(op: Any) -> bool:
     return {o.operation.name for o in op.regions[0].blocks[0].operations} <= BODY_OPS
+
+
+def _pads_with_nothing(op: Any) -> bool:
+    """Whether padding makes no difference: the specification counts the initial value there, XLA:CPU leaves it out."""
+    inits = [_number(v) for v in op.operands[len(op.results) :]]
+    neutral = {"stablehlo.add": 0, "stablehlo.xor": 0, "stablehlo.multiply": 1}
+    name = body_name(op)
+    folds = name in ("stablehlo.maximum", "stablehlo.minimum", "stablehlo.and", "stablehlo.or")
+    return folds or (name in neutral and all(init == neutral[name] for init in inits))
+
+
+def _number(value: Any) -> float | None:
+    """What a value is filled with, if it is one constant."""
+    owner = value.owner
+    if getattr(owner, "name", "") == "stablehlo.broadcast_in_dim":
+        return _number(owner.operands[0])
+    constant = dense_value(owner) if getattr(owner, "name", "") == "stablehlo.constant" else None
+    number = constant.get_splat_value() if constant is not None and constant.is_splat else None
+    return number.value if isinstance(number, ir.FloatAttr | ir.IntegerAttr) else None
 
 
 def _emit_reduce_window(site: Site) -> list[Any]:

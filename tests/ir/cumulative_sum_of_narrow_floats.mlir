@@ -1,6 +1,6 @@
 // split exponential along 0 by 3
 func.func public @main(%x: tensor<8x3xbf16>) -> tensor<8x3xbf16> {
-  %v = stablehlo.constant dense<1.0> : tensor<bf16>
+  %v = stablehlo.constant dense<0.0> : tensor<bf16>
   %e = stablehlo.exponential %x : tensor<8x3xbf16>
   %c = "stablehlo.reduce_window"(%e, %v) <{padding = dense<[[7, 0], [0, 0]]> : tensor<2x2xi64>, window_dimensions = array<i64: 8, 1>}> ({
   ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
@@ -13,7 +13,7 @@ func.func public @main(%x: tensor<8x3xbf16>) -> tensor<8x3xbf16> {
 // -----
 module {
   func.func public @main(%arg0: tensor<8x3xbf16>) -> tensor<8x3xbf16> {
-    %cst = stablehlo.constant dense<1.000000e+00> : tensor<bf16>
+    %cst = stablehlo.constant dense<0.000000e+00> : tensor<bf16>
     %cst_0 = stablehlo.constant dense<0.000000e+00> : tensor<8x3xbf16>
     %0 = stablehlo.convert %cst : (tensor<bf16>) -> tensor<f32>
     %1 = stablehlo.broadcast_in_dim %0, dims = [] : (tensor<f32>) -> tensor<3x3xf32>
