@@ -178,13 +178,15 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Any, Any]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--targets", nargs="+", default=list(TARGETS), choices=TARGETS)
+    parser.add_argument("--models", nargs="+", default=list(PROGRAMS), choices=list(PROGRAMS))
     parser.add_argument("--quick", action="store_true", help="on CPU only")
     arguments = parser.parse_args()
     targets = ["cpu"] if arguments.quick else arguments.targets
-    rows: dict[str, Any] = {}
-    for name in PROGRAMS:
+    path = record.RESULTS / "autochunk.json"
+    rows = record.earlier_rows(path, arguments.models)
+    for name in arguments.models:
         rows[name] = {target: measure(name, target) for target in targets}
-        record.write({**record.header(), "share": SHARE, "rows": rows}, record.RESULTS / "autochunk.json")
+        record.write({**record.header(), "share": SHARE, "rows": rows}, path)
 
 
 def measure(name: str, target: str) -> dict[str, Any]:
