@@ -1,7 +1,8 @@
 """Models of the AutoChunk paper, written plainly, at a fifth of their temporaries: writes results/autochunk.json.
 
 Forward passes: the prefill of a GPT-2-small (12 layers in a scan, 16,384 tokens), a ViT-L/16 at 1,024 x 1,024 pixels
-(24 layers in a scan) and the pair half of an Evoformer block (768 residues, 128 channels, 4 heads). The budget is
+(24 layers in a scan), the pair half of an Evoformer block (768 residues, 128 channels, 4 heads) and the UNet of
+diffusion models at 1,024 x 1,024 (32 to 256 channels, attention at the lowest resolution, 128 x 128). The budget is
 arguments + outputs + 20% of the temporaries the target's compiler reports of the original. Executes nothing.
 """
 
@@ -26,6 +27,9 @@ from stablehlo_mem.wording import format_bytes
 TARGETS = ("cpu", "cuda:h200", "tpu:v5e")
 SHARE = 0.2
 PATCH = 16
+GROUPS = 8
+NOISE = 128
+UNET_HEADS = 4
 
 
 def normalised(x):
@@ -73,6 +77,56 @@ def evoformer_pair(w, pair):
     return pair + jax.nn.relu(normalised(pair) @ w["wide"]) @ w["narrow"]
 
 
+def group_normalised(x):
+    b, height, width, c = x.shape
+    groups = x.reshape(b, height, width, GROUPS, c // GROUPS)
+    mean, variance = (f(groups, (1, 2, 4), keepdims=True) for f in (jnp.mean, jnp.var))
+    return ((groups - mean) * jax.lax.rsqrt(variance + 1e-5)).reshape(x.shape)
+
+
+def conv(x, kernel, stride=1):
+    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def residual_block(x, noise, w):
+    h = conv(jax.nn.silu(group_normalised(x) * w["scale"] + w["shift"]), w["first"])
+    h = h + (noise @ w["noise"])[:, None, None]
+    h = conv(jax.nn.silu(group_normalised(h)), w["second"])
+    return h + (x if x.shape == h.shape else x @ w["through"])
+
+
+def image_attention(x, w):
+    b, c = x.shape[0], x.shape[-1]
+    z = group_normalised(x).reshape(b, -1, c)
+    q, k, v = (jnp.reshape(z @ w[name], (b, -1, UNET_HEADS, c // UNET_HEADS)) for name in ("q", "k", "v"))
+    weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5)
+    mixed = jnp.einsum("bhqk,bkhd->bqhd", weights, v).reshape(b, -1, c)
+    return x + (mixed @ w["out"]).reshape(x.shape)
+
+
+def timestep_embedding(steps, width):
+    angles = steps[:, None] * jnp.exp(-jnp.linspace(0, jnp.log(10_000.0), width // 2))
+    return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], -1)
+
+
+def unet(w, data):
+    images, steps = data
+    noise = jax.nn.silu(timestep_embedding(steps, w["noise"].shape[0]) @ w["noise"])
+    x = conv(images, w["in"])
+    skips = []
+    for level in w["down"]:
+        x = conv(x, level["down"], stride=2) if "down" in level else x
+        for block in level["blocks"]:
+            x = residual_block(x, noise, block)
+            skips.append(x)
+    x = image_attention(residual_block(x, noise, w["middle"]), w["attention"])
+    for level in w["up"]:
+        for block in level["blocks"]:
+            x = residual_block(jnp.concatenate([x, skips.pop()], -1), noise, block)
+        x = conv(jnp.repeat(jnp.repeat(x, 2, 1), 2, 2), level["up"]) if "up" in level else x
+    return conv(jax.nn.silu(group_normalised(x)), w["out"])
+
+
 def layers(count: int, width: int) -> dict[str, tuple[int, ...]]:
     square = dict.fromkeys(("q", "k", "v", "out"), (count, width, width))
     return {**square, "up": (count, width, 4 * width), "down": (count, 4 * width, width)}
@@ -84,9 +138,32 @@ def evoformer_shapes(c: int, heads: int) -> dict[str, tuple[int, ...]]:
     return {**dict.fromkeys(gates, (c, c)), **split, "bias": (c, heads), "wide": (c, 4 * c), "narrow": (4 * c, c)}
 
 
+def block_shapes(c_in: int, c: int) -> dict[str, tuple[int, ...]]:
+    norm = dict.fromkeys(("scale", "shift"), (c_in,))
+    return {**norm, "first": (3, 3, c_in, c), "second": (3, 3, c, c), "noise": (NOISE, c), "through": (c_in, c)}
+
+
+def unet_shapes(channels: tuple[int, ...], blocks: int) -> dict[str, Any]:
+    c, low = channels[0], channels[-1]
+    down: list[dict[str, Any]] = []
+    up: list[dict[str, Any]] = []
+    for before, after in zip((c, *channels), channels, strict=False):
+        resize = {"down": (3, 3, before, after)} if down else {}
+        down.append({"blocks": [block_shapes(after, after)] * blocks, **resize})
+        resize = {"up": (3, 3, after, before)} if up else {}
+        up.insert(0, {"blocks": [block_shapes(2 * after, after)] * blocks, **resize})
+    attention = dict.fromkeys(("q", "k", "v", "out"), (low, low))
+    ends = {"noise": (NOISE, NOISE), "in": (3, 3, 3, c), "out": (3, 3, c, 3)}
+    return {**ends, "down": down, "middle": block_shapes(low, low), "attention": attention, "up": up}
+
+
+def unet_data(side: int) -> tuple[jax.ShapeDtypeStruct, ...]:
+    return jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.float32)
+
+
 GPT = {"embedding": (50_257, 768), "positions": (16_384, 768), "layers": layers(12, 768)}
 VIT = {"patches": (768, 1024), "positions": (4096, 1024), "layers": layers(24, 1024), "head": (1024, 1000)}
-PROGRAMS: dict[str, tuple[Callable[..., Any], Any, jax.ShapeDtypeStruct]] = {
+PROGRAMS: dict[str, tuple[Callable[..., Any], Any, Any]] = {
     "GPT-2 prefill, 16,384 tokens": (gpt_prefill, GPT, jax.ShapeDtypeStruct((1, 16_384), jnp.int32)),
     "ViT-L/16, 1,024 x 1,024": (vit, VIT, jax.ShapeDtypeStruct((1, 1024, 1024, 3), jnp.float32)),
     "Evoformer pair block, 768": (
@@ -94,19 +171,22 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Any, jax.ShapeDtypeStruct]] = {
         evoformer_shapes(128, 4),
         jax.ShapeDtypeStruct((768, 768, 128), jnp.float32),
     ),
+    "UNet, 1,024 x 1,024": (unet, unet_shapes((32, 64, 128, 256), 2), unet_data(1024)),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--targets", nargs="+", default=list(TARGETS), choices=TARGETS)
+    parser.add_argument("--models", nargs="+", default=list(PROGRAMS), choices=list(PROGRAMS))
     parser.add_argument("--quick", action="store_true", help="on CPU only")
     arguments = parser.parse_args()
     targets = ["cpu"] if arguments.quick else arguments.targets
-    rows: dict[str, Any] = {}
-    for name in PROGRAMS:
+    path = record.RESULTS / "autochunk.json"
+    rows = record.earlier_rows(path, arguments.models)
+    for name in arguments.models:
         rows[name] = {target: measure(name, target) for target in targets}
-        record.write({**record.header(), "share": SHARE, "rows": rows}, record.RESULTS / "autochunk.json")
+        record.write({**record.header(), "share": SHARE, "rows": rows}, path)
 
 
 def measure(name: str, target: str) -> dict[str, Any]:

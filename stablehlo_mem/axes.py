@@ -10,14 +10,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from stablehlo_mem.ir.graph import Graph, producers_of
 from stablehlo_mem.rules import ROWS, RuleBook
+from stablehlo_mem.rules.halo import Use, Window
 from stablehlo_mem.rules.rule import Blocked, Node
+from stablehlo_mem.window_cuts import cheapest_cut
 
-Use = tuple[int, int]
-"""A value and the dimension along which it is used chunk by chunk."""
+_Key = tuple[int, int, Window | None]
+"""Of a node: its op, its factor and its window."""
 
 _MAX_CLOSURE = 256
 """Ops a path through small values may have before it is left alone as a barrier."""
@@ -46,65 +48,75 @@ class Axis:
         obstacles: where big values could not follow.
     """
 
-    seed: Use
+    seed: tuple[int, int]
     n: int
     big_bytes: int
     nodes: tuple[Node, ...]
     producers: Mapping[Use, Node | None]
     obstacles: tuple[Obstacle, ...]
 
+    @property
+    def cuts(self) -> Iterator[Use]:
+        """The windows that are sliced from whole values."""
+        return (use for use, node in self.producers.items() if use.window is not None and node is None)
 
-def grow_axis(graph: Graph, rules: RuleBook, seed: Use, big_bytes: int) -> Axis:
+
+def grow_axis(graph: Graph, rules: RuleBook, seed: tuple[int, int], big_bytes: int) -> Axis:
     """Grows the axis of a seed as far as it goes. Analysis only; deterministic.
 
     Where an op splits the dimension more coarsely (a reshape that separates it), the axis is grown again with as
-    many elements as both can do.
+    many elements as both can do. Where windows are cut from a value it is stored whatever comes before and after, so
+    the axis is grown again and ends there.
     """
-    n = graph.values[seed[0]].shape[seed[1]]
+    n, stored = graph.values[seed[0]].shape[seed[1]], frozenset[int]()
     while True:
-        axis = _Growth(graph, rules, seed, n, big_bytes).run()
+        axis = _Growth(graph, rules, seed, n, big_bytes, stored).run()
         coarser = math.gcd(n, *(o.blocked.coarser_n for o in axis.obstacles if o.blocked.coarser_n))
-        if coarser in (1, n):
+        cut = stored | {u.value for u in axis.cuts if graph.values[u.value].nbytes >= big_bytes}
+        if coarser in (1, n) and cut == stored:
             return axis
-        n = coarser
+        n, stored = n if coarser == 1 else coarser, cut
 
 
 class _Growth:
-    def __init__(self, graph: Graph, rules: RuleBook, seed: Use, n: int, big_bytes: int):
+    def __init__(
+        self, graph: Graph, rules: RuleBook, seed: tuple[int, int], n: int, big_bytes: int, stored: frozenset[int]
+    ):
         self.graph, self.rules, self.seed, self.n, self.big_bytes = graph, rules, seed, n, big_bytes
-        self.nodes: dict[tuple[int, int], Node] = {}
+        self.stored = stored
+        self.nodes: dict[_Key, Node] = {}
         self.split_ops: set[int] = set()
         self.producers: dict[Use, Node | None] = {}
         self.obstacles: dict[Obstacle, None] = {}
         self.queue: deque[Node] = deque()
 
     def run(self) -> Axis:
-        self.demand(self.seed)
+        self.demand(Use(*self.seed))
         self.downstream(*self.seed)
         self.drain()
         while self.close_paths():
             self.drain()
-        nodes = tuple(self.nodes[k] for k in sorted(self.nodes))
+        # Stable: of one op and factor the node on the chunk came first, or those in windows in the order found.
+        nodes = tuple(self.nodes[k] for k in sorted(self.nodes, key=lambda k: (k[0], k[1], k[2] is not None)))
         return Axis(self.seed, self.n, self.big_bytes, nodes, self.producers, tuple(self.obstacles))
 
     def drain(self) -> None:
         while self.queue:
             node = self.queue.popleft()
             op = self.graph.ops[node.op]
-            for value, dimension in zip(op.inputs, node.operand_dims, strict=True):
-                if dimension is not None:
-                    self.demand((value, dimension))
+            for use in filter(None, node.uses(op.inputs)):
+                (self.demand if use.window is None else self.demand_window)(use)
             # What is free is made again wherever it is used: its users need not run together.
-            results = () if self.is_free(node) else zip(op.results, node.result_dims, strict=True)
+            results = () if self.is_free(node) or node.window else zip(op.results, node.result_dims, strict=True)
             for value, dimension in results:
-                if dimension is not None and self.is_big(value):
+                if dimension is not None and self.is_big(value) and value not in self.stored:
                     self.downstream(value, dimension)
 
     def is_big(self, value: int) -> bool:
         return self.graph.values[value].nbytes >= self.big_bytes
 
     def add(self, node: Node) -> None:
-        key = (node.op, node.factor)
+        key = (node.op, node.factor, node.window)
         if key not in self.nodes:
             self.nodes[key] = node
             self.split_ops.add(node.op)
@@ -132,22 +144,30 @@ class _Growth:
         """Somebody needs a chunk of a value: its producer takes part if that is needed or free."""
         if use in self.producers:
             return
-        node = self.producer_node(use)
+        node = self.producer_node(use) if use.value not in self.stored else None
         self.producers[use] = None
         if isinstance(node, Blocked):
-            self.obstacle(*use, self.graph.values[use[0]].producer, node)
-        elif node is not None and (self.is_big(use[0]) or self.is_known(node) or self.is_free(node)):
+            self.obstacle(use.value, use.dimension, self.graph.values[use.value].producer, node)
+        elif node is not None and (self.is_big(use.value) or self.is_known(node) or self.is_free(node)):
             self.producers[use] = node
             self.add(node)
 
+    def demand_window(self, use: Use) -> None:
+        """Somebody needs a window of a value: what makes it of less than itself takes part there."""
+        if use not in self.producers:
+            self.producers[use] = None
+            for window_use, node in cheapest_cut(self.graph, self.rules, use).items():
+                self.producers[window_use] = node
+                self.add(node)
+
     def producer_node(self, use: Use) -> Node | Blocked | None:
-        value = self.graph.values[use[0]]
+        value = self.graph.values[use.value]
         if value.producer < 0:
             return None
-        return self.rules.placed(value.producer, "results", value.result, use[1], self.n)
+        return self.rules.placed(value.producer, "results", value.result, use.dimension, self.n)
 
     def is_known(self, node: Node) -> bool:
-        return (node.op, node.factor) in self.nodes
+        return (node.op, node.factor, None) in self.nodes
 
     def is_free(self, node: Node) -> bool:
         return ROWS[self.graph.ops[node.op].name].free
@@ -156,9 +176,9 @@ class _Growth:
         """Pulls in small values that depend on the axis where all of the way back can be chunked too."""
         before = len(self.nodes)
         tainted = self.tainted_ops()
-        for use in [u for u, node in self.producers.items() if node is None]:
+        for use in [u for u, node in self.producers.items() if node is None and u.window is None]:
             closure: dict[Use, Node] = {}
-            if self.graph.values[use[0]].producer in tainted and self.closes(use, tainted, closure):
+            if self.graph.values[use.value].producer in tainted and self.closes(use, tainted, closure):
                 self.producers.update(closure)
                 for node in closure.values():
                     self.add(node)
@@ -186,9 +206,10 @@ class _Growth:
             closure[current] = node
             if self.is_known(node):
                 continue
-            for value, dimension in zip(self.graph.ops[node.op].inputs, node.operand_dims, strict=True):
-                if dimension is not None:
-                    pending.append((value, dimension))
+            inputs = self.graph.ops[node.op].inputs
+            for value, read in zip(inputs, node.uses(inputs), strict=True):
+                if read is not None and read.window is None:
+                    pending.append(read)
                 elif self.graph.values[value].producer in tainted:
                     return False
         return True

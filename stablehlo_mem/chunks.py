@@ -7,12 +7,12 @@ import functools
 import math
 from collections.abc import Iterator
 
-from stablehlo_mem.axes import Use
 from stablehlo_mem.cost import arithmetic_seconds, op_seconds, overhead_seconds, packing_factor
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.op_classes import CLASSES, Class, dot_sizes
 from stablehlo_mem.regions import Region, operand_uses
 from stablehlo_mem.rules import ROWS
+from stablehlo_mem.rules.halo import Use
 from stablehlo_mem.targets.chips import Chip
 
 _MULTIPLES = (128, 8, 1)
@@ -149,6 +149,7 @@ def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> Lo
     bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
     steps_inside = sum(overhead_seconds(graph, graph.ops[op], chip) for op in runs)
     step = chip.step_seconds * region.phases + steps_inside + moved / bandwidth
+    step += sum(op_seconds(graph, op, chip) * share for op, share in _overlaps(graph, region))
     traffic = _PASSES_OVER_MEMORY * spared_bytes / chip.bytes_per_second
     return LoopCost(
         n=region.axis.n,
@@ -162,6 +163,14 @@ def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> Lo
         packed=tuple(_packed(graph, region, chip)),
         strided=tuple(_strided(graph, region, chip)),
     )
+
+
+def _overlaps(graph: Graph, region: Region) -> Iterator[tuple[int, float]]:
+    """The ops that run in windows around the chunk, and the share of them that a step repeats of the step before."""
+    for phase in range(region.phases):
+        for node in region.needed(phase):
+            if node.window is not None:
+                yield node.op, max(0, node.window.length - node.window.stride) / node.window.n
 
 
 def _packed(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, float, float]]:
@@ -181,8 +190,8 @@ def _strided(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, 
     """What is sliced in a phase or written back: seconds of a pass over it, bytes side by side for an element."""
     moved = [(phase, use) for phase in range(region.phases) for use in _sliced(graph, region, phase)]
     left = {item.value for item in region.leaving}
-    moved += [(-1, (v, d)) for v, d in region.axis.producers if v in left]
-    for _, (value, dimension) in dict.fromkeys(moved):
+    moved += [(-1, use) for use in region.axis.producers if use.value in left]
+    for _, (value, dimension, _) in dict.fromkeys(moved):
         data = graph.values[value]
         inner = data.nbytes // max(1, math.prod(data.shape[: dimension + 1]))
         yield data.nbytes / chip.bytes_per_second, inner

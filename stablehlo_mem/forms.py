@@ -12,6 +12,7 @@ from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
 from stablehlo_mem.maxima import Dims, Levels, Maxima, Running, converts_floats
 from stablehlo_mem.recognise import filling
 from stablehlo_mem.rules import rule_of
+from stablehlo_mem.rules.halo import Use
 from stablehlo_mem.rules.linear import linear_groups
 from stablehlo_mem.rules.rule import Node, Rule
 
@@ -88,25 +89,25 @@ class Forms:
     def _derive(self, node: Node) -> Form | None:
         op = self.graph.ops[node.op]
         operands: list[Form] = []
-        for value, dimension in zip(op.inputs, node.operand_dims, strict=True):
-            form = self._operand(value, dimension)
+        for value, use in zip(op.inputs, node.uses(op.inputs), strict=True):
+            form = self._operand(value, use)
             if form is None:
                 return None
             operands.append(form)
         if all(form == _CLOSED for form in operands):
             return _CLOSED
-        if len(op.results) != 1 or (op.blocks and op.name not in _WITH_REDUCERS):
+        if not node.is_local or len(op.results) != 1 or (op.blocks and op.name not in _WITH_REDUCERS):
             return None
         of_open = (v for v, form in zip(op.inputs, operands, strict=True) if form != _CLOSED)
         if any(self.graph.values[v].dtype not in FLOATS for v in of_open):
             return None
         return self._formed(node, op, operands)
 
-    def _operand(self, value: int, dimension: int | None) -> Form | None:
-        if dimension is None:
+    def _operand(self, value: int, use: Use | None) -> Form | None:
+        if use is None:
             rank = len(self.graph.values[value].shape)
             return Form(spread=(value, tuple(range(rank)))) if self.maxima.is_open(value) else _CLOSED
-        source = self.levels.source(value, dimension)
+        source = self.levels.source(use)
         if source is None:
             return None if self.maxima.is_open(value) else _CLOSED
         return self.of(source)

@@ -16,6 +16,7 @@ from stablehlo_mem.maxima import Running
 from stablehlo_mem.regions import Leaving, Region
 from stablehlo_mem.rescaling import at_least_finite, finished, rescaled, rescaling
 from stablehlo_mem.rules import ROWS
+from stablehlo_mem.rules.halo import Use, Window
 from stablehlo_mem.rules.on_chunk import OnChunk
 from stablehlo_mem.rules.row import Chunk, Reduction
 from stablehlo_mem.rules.rule import Node
@@ -86,15 +87,18 @@ class _Rewrite:
 
     def emit_loop(self, phase: int, anchor: Any) -> None:
         leaving = [item for item in self.region.leaving if item.phase == phase]
-        carries = [_Carry(self, node, items) for node, items in _by_carry(leaving)]
+        carries: list[_Carry | _Passed] = [_Carry(self, node, items) for node, items in _by_carry(leaving)]
+        carries += [_Passed(self, node) for node in self.region.needed(phase) if node.cumulative]
         initial = [value for carry in carries for value in carry.initial()]
         steps = -(-self.region.axis.n // self.chunk)
         body = lambda step, values: _Body(self, phase, step).run(carries, values)  # noqa: E731
         results = iter(build.while_loop(steps, initial, body))
         for carry in carries:
-            for term in carry.terms:
-                self.bring(term.whole, phase, anchor)
-            carry.finish([next(results) for _ in range(carry.count)])
+            finals = [next(results) for _ in range(carry.count)]
+            if isinstance(carry, _Carry):
+                for term in carry.terms:
+                    self.bring(term.whole, phase, anchor)
+                carry.finish(finals)
 
 
 def _by_carry(leaving: Sequence[Leaving]) -> list[tuple[Node, list[Leaving]]]:
@@ -152,6 +156,30 @@ class _Carry:
             self.rewrite.values[item.value] = new
 
 
+class _Passed:
+    """What a cumulative op passes from one chunk to the next: as much of it as a chunk may repeat, or its last part."""
+
+    def __init__(self, rewrite: _Rewrite, node: Node):
+        self.rewrite, self.node = rewrite, node
+        self.op = rewrite.graph.handles[node.op]
+        self.count = len(self.op.results)
+
+    def initial(self) -> list[Any]:
+        row = ROWS[self.op.name].cumulative
+        assert row is not None
+        operands = [self.rewrite.values[v] for v in self.rewrite.graph.ops[self.node.op].operands]
+        scalars = zip(row.initial(self.op, operands), self.op.results, self.node.result_dims, strict=True)
+        return [build.broadcast(v, build.retype(v.type, self.shape(r.type.shape, d))) for v, r, d in scalars]
+
+    def shape(self, shape: Sequence[int], dimension: int | None) -> list[int]:
+        n, chunk = self.node.n, self.rewrite.chunk
+        kept = [extent // n * chunk if n % chunk else 1 for extent in shape]
+        return [kept[d] if d == dimension else extent for d, extent in enumerate(shape)]
+
+    def next(self, body: _Body, carries: Sequence[Any]) -> list[Any]:
+        return body.passed[self.node]
+
+
 class _Body(OnChunk):
     """One step of a loop: the region's nodes on one chunk, each once in each version, in program order."""
 
@@ -160,20 +188,23 @@ class _Body(OnChunk):
         super().__init__(ROWS, rewrite.graph, n, _chunk(step, n, rewrite.chunk))
         self.rewrite, self.phase = rewrite, phase
         self.results: dict[tuple[Node, bool], list[Any]] = {}
-        self.slices: dict[tuple[int, int], Any] = {}
+        self.slices: dict[Use, Any] = {}
         self.made: dict[int, Any] = {}
         self.running = False
         self.maxima: dict[int, tuple[Any, Any]] = {}
         self.followed: dict[int, tuple[Any, Any]] = {}
         self.factors: dict[int, Any] = {}
+        self.passed: dict[Node, list[Any]] = {}
 
-    def run(self, carries: Sequence[_Carry], values: list[Any]) -> list[Any]:
+    def run(self, carries: Sequence[_Carry | _Passed], values: list[Any]) -> list[Any]:
         """The next values of the carries."""
         streams = self.rewrite.region.streams
         pivots = {running.pivot for (loop, _), running in streams.running.items() if loop == self.phase}
         old = dict(zip(carries, _parts(values, [carry.count for carry in carries]), strict=True))
-        new: dict[_Carry, list[Any]] = {}
-        early = {carry.node: carry for carry in carries if carry.items[0].value in pivots}
+        new: dict[_Carry | _Passed, list[Any]] = {}
+        leaving = [carry for carry in carries if isinstance(carry, _Carry)]
+        early = {carry.node: carry for carry in leaving if carry.items[0].value in pivots}
+        self.passed = {carry.node: old[carry] for carry in carries if isinstance(carry, _Passed)}
         for node, running in self.rewrite.region.runs(self.phase):
             with self.graph.handles[node.op].location:
                 self.results[node, running] = self.emit_version(node, running)
@@ -191,8 +222,13 @@ class _Body(OnChunk):
         """The results of a node, those of its operand where it brings in a term that is left out."""
         op = self.graph.ops[node.op]
         positions, self.running = self.rewrite.region.streams.reads(op, self.phase, node, running)
+        if node.cumulative:
+            row = ROWS[op.name].cumulative
+            assert row is not None
+            results, self.passed[node] = row.emit(self.site(node, self.passed[node]))
+            return results
         if len(positions) == len(op.inputs):
-            return self.emit(node)
+            return self.at(node.window).emit(node)
         return [self.input(node, position, op.inputs[position]) for position in positions]
 
     def scaled_down(self, carry: Any, terms: Sequence[Term]) -> Any:
@@ -245,13 +281,35 @@ class _Body(OnChunk):
 
     def chunk_of(self, value: int, dimension: int) -> Any:
         """What a node of the loop made, or a slice of the value."""
-        source = self.rewrite.region.source((value, dimension), self.phase)
+        return self.read(Use(value, dimension), self)
+
+    def in_window(self, chunk: Chunk, window: Window) -> OnChunk:
+        """The same step on another part of the axis."""
+        return _InWindow(self, chunk, window)
+
+    def read(self, use: Use, part: OnChunk) -> Any:
+        """What a node of the loop made, or a slice of the value, in a part of the axis."""
+        source = self.rewrite.region.source(use, self.phase)
         if source is not None:
             version = self.rewrite.region.streams.version(self.phase, source, self.running)
-            return self.results[source, version][self.graph.values[value].result]
-        if (value, dimension) not in self.slices:
-            self.slices[value, dimension] = self.slice(self.rewrite.values[value], dimension)
-        return self.slices[value, dimension]
+            return self.results[source, version][self.graph.values[use.value].result]
+        if use not in self.slices:
+            self.slices[use] = part.slice(self.rewrite.values[use.value], use.dimension)
+        return self.slices[use]
+
+
+class _InWindow(OnChunk):
+    """A step of a loop in a window around its chunk."""
+
+    def __init__(self, body: _Body, chunk: Chunk, window: Window):
+        super().__init__(ROWS, body.graph, window.n, chunk)
+        self.body, self.window = body, window
+
+    def whole(self, value: int) -> Any:
+        return self.body.whole(value)
+
+    def chunk_of(self, value: int, dimension: int) -> Any:
+        return self.body.read(Use(value, dimension, self.window), self)
 
 
 def _parts(values: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, has_effect
 from stablehlo_mem.op_classes import integers
 from stablehlo_mem.recognise import filling
+from stablehlo_mem.rules.halo import Use
 from stablehlo_mem.rules.reductions import body_name
 from stablehlo_mem.rules.rule import Node
 from stablehlo_mem.views import view_of
@@ -49,7 +50,7 @@ class Levels:
     """
 
     of: Callable[[int], int]
-    source: Callable[[int, int], Node | None]
+    source: Callable[[Use], Node | None]
     leaving: Callable[[int], Node | None]
     phase_of: Mapping[Node, int]
 

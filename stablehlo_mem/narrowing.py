@@ -111,7 +111,7 @@ def _by_rule(graph: Graph, op: Op, window: Window) -> Narrowed | None:
         coarser = _coarser(window, node.coarser_n)
         node = place(rule, op.index, rule.results[0], window.dimension, node.coarser_n) if coarser else node
         window = coarser or window
-    if isinstance(node, Blocked) or node.reducing or set(node.result_dims) != {window.dimension}:
+    if isinstance(node, Blocked) or node.reducing or not node.is_local or set(node.result_dims) != {window.dimension}:
         return None
     windows = tuple(None if d is None else dataclasses.replace(window, dimension=d) for d in node.operand_dims)
     return Narrowed(op.index, window, windows, node)

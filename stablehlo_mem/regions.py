@@ -6,10 +6,11 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
-from stablehlo_mem.axes import Axis, Use
+from stablehlo_mem.axes import Axis
 from stablehlo_mem.ir.graph import Graph, Op, has_effect, producers_of
 from stablehlo_mem.maxima import Levels
 from stablehlo_mem.rules import ROWS
+from stablehlo_mem.rules.halo import Use
 from stablehlo_mem.rules.rule import Node
 from stablehlo_mem.streaming import NO_STREAMS, StreamFinder, Streams
 
@@ -87,7 +88,7 @@ class Region:
                 source = self.producers.get(use)
                 if source is not None:
                     # Later loops than the first to compute it read what that has left.
-                    until = (2 << self.phase_of[source]) - 1 if use[0] in self._left else wanted
+                    until = (2 << self._left[use.value]) - 1 if use.value in self._left else wanted
                     loops[source] = loops.get(source, 0) | wanted & until
         return loops
 
@@ -98,12 +99,12 @@ class Region:
     def source(self, use: Use, phase: int) -> Node | None:
         """The node that computes a chunk in loop `phase`; None where it is sliced from the whole value."""
         node = self.producers.get(use)
-        stored = node is not None and use[0] in self._left and self.phase_of[node] < phase
-        return None if stored else node
+        return None if self._left.get(use.value, phase) < phase else node
 
     @functools.cached_property
-    def _left(self) -> frozenset[int]:
-        return frozenset(item.value for item in self.leaving)
+    def _left(self) -> dict[int, int]:
+        """The loop that leaves each value."""
+        return {item.value: item.phase for item in self.leaving}
 
 
 def _streaming_runs(region: Region, phase: int) -> tuple[tuple[Node, bool], ...]:
@@ -116,9 +117,9 @@ def _streaming_runs(region: Region, phase: int) -> tuple[tuple[Node, bool], ...]
         found.add(run)
         op = region.graph.ops[node.op]
         positions, running = region.streams.reads(op, phase, node, running)
-        for position in positions:
-            dimension = node.operand_dims[position]
-            source = None if dimension is None else region.source((op.inputs[position], dimension), phase)
+        uses = node.uses(op.inputs)
+        for use in (uses[position] for position in positions):
+            source = None if use is None else region.source(use, phase)
             if source is not None:
                 pending.append((source, region.streams.version(phase, source, running)))
     return tuple(sorted(found, key=lambda run: (run[0].op, run[0].factor, run[1])))
@@ -126,8 +127,7 @@ def _streaming_runs(region: Region, phase: int) -> tuple[tuple[Node, bool], ...]
 
 def operand_uses(graph: Graph, node: Node) -> list[Use]:
     """The uses along the axis that a node makes of its operands."""
-    inputs = graph.ops[node.op].inputs
-    return [(v, d) for v, d in zip(inputs, node.operand_dims, strict=True) if d is not None]
+    return [use for use in node.uses(graph.ops[node.op].inputs) if use is not None]
 
 
 def form_region(graph: Graph, axis: Axis, *, streaming: bool = False) -> Region | None:
@@ -138,10 +138,11 @@ def form_region(graph: Graph, axis: Axis, *, streaming: bool = False) -> Region 
     """
     primary: dict[int, Node] = {}
     for node in axis.nodes:
-        primary.setdefault(node.op, node)
+        if node.window is None:
+            primary.setdefault(node.op, node)
     owned, whole = _settle(graph, axis, primary)
     producers = {u: n if n and _stays_inside(graph, n, owned) else None for u, n in axis.producers.items()}
-    leaving = {v: primary[op] for op in sorted(owned) for v in graph.ops[op].results if v in whole}
+    leaving = {v: primary[op] for op in sorted(owned & primary.keys()) for v in graph.ops[op].results if v in whole}
     if axis.seed[0] in leaving or graph.values[axis.seed[0]].producer not in owned:
         return None
     phases = _Phases(graph, producers, owned, leaving, streaming=streaming)
@@ -159,20 +160,21 @@ def _settle(graph: Graph, axis: Axis, primary: Mapping[int, Node]) -> tuple[set[
 
     A split op that stays outside after all needs its own operands whole.
     """
-    whole = _used_whole(graph, axis, primary)
+    split = {node.op for node in axis.nodes}
+    whole = _used_whole(graph, axis, split)
     while True:
-        owned = _owned(graph, primary, whole)
-        outside = {v for op in primary if op not in owned for v in graph.ops[op].inputs}
+        owned = _owned(graph, primary, split, whole)
+        outside = {v for op in split - owned for v in graph.ops[op].inputs}
         if outside <= whole:
             return owned, whole
         whole |= outside
 
 
-def _used_whole(graph: Graph, axis: Axis, primary: Mapping[int, Node]) -> set[int]:
+def _used_whole(graph: Graph, axis: Axis, split: set[int]) -> set[int]:
     """Values that somebody outside, or a node, needs whole; a slice along a dimension nobody computes it by is one."""
-    whole = {value for (value, _), node in axis.producers.items() if node is None}
+    whole = {use.value for use, node in axis.producers.items() if node is None}
     for op in graph.ops:
-        if op.index not in primary:
+        if op.index not in split:
             whole.update(op.inputs)
     for node in axis.nodes:
         inputs = graph.ops[node.op].inputs
@@ -180,10 +182,10 @@ def _used_whole(graph: Graph, axis: Axis, primary: Mapping[int, Node]) -> set[in
     return whole
 
 
-def _owned(graph: Graph, primary: Mapping[int, Node], whole: set[int]) -> set[int]:
+def _owned(graph: Graph, primary: Mapping[int, Node], split: set[int], whole: set[int]) -> set[int]:
     """Split ops that run in the loops only: nobody needs them whole, or they depend on such ops themselves.
 
-    Of several results one by chunk is enough.
+    Of several results one by chunk is enough. What runs in windows alone leaves nothing behind.
     """
     owned: set[int] = set()
     dependent: set[int] = set()
@@ -191,7 +193,8 @@ def _owned(graph: Graph, primary: Mapping[int, Node], whole: set[int]) -> set[in
     for op in graph.ops:
         depends = not dependent.isdisjoint(sources[op.index])
         spares = any(graph.users[v] and v not in whole for v in op.results)
-        if op.index in primary and (depends or spares):
+        windows_only = op.index in split and op.index not in primary and whole.isdisjoint(op.results)
+        if (op.index in primary and (depends or spares)) or (windows_only and spares):
             owned.add(op.index)
             if depends or not _is_free(graph, op):
                 dependent.add(op.index)
@@ -206,8 +209,8 @@ def _is_free(graph: Graph, op: Op) -> bool:
 
 
 def _stays_inside(graph: Graph, node: Node, owned: set[int]) -> bool:
-    """A producer that also runs outside is only cloned into the loop when that is free."""
-    return node.op in owned or _is_free(graph, graph.ops[node.op])
+    """A producer that also runs outside is only cloned into the loop when that is free, or spares a larger window."""
+    return node.op in owned or node.window is not None or _is_free(graph, graph.ops[node.op])
 
 
 class _Phases:
@@ -230,7 +233,7 @@ class _Phases:
         self.level: dict[int, int] = {}
         self.placement: dict[int, int] = {}
         self.above: dict[int, int] = {}
-        levels = Levels(self.level_of, lambda *use: producers.get(use), leaving.get, self.phase_of)
+        levels = Levels(self.level_of, producers.get, leaving.get, self.phase_of)
         self.finder = StreamFinder(graph, levels) if streaming else None
         self.nodes: dict[int, list[Node]] = {}
         for node in dict.fromkeys(n for n in (*producers.values(), *leaving.values()) if n):
@@ -271,8 +274,8 @@ class _Phases:
     def phase(self, node: Node) -> int:
         op = self.graph.ops[node.op]
         phase = 0
-        for value, dimension in zip(op.inputs, node.operand_dims, strict=True):
-            source = self.producers.get((value, dimension)) if dimension is not None else None
+        for value, use in zip(op.inputs, node.uses(op.inputs), strict=True):
+            source = self.producers.get(use) if use is not None else None
             phase = max(phase, self.phase_of[source] if source else self.above.get(value, 0))
         return phase
 
@@ -294,7 +297,7 @@ def _small_to_store(graph: Graph, region: Region, primary: Mapping[int, Node]) -
             if source is None or region.phase_of[source] >= region.phase_of[node] or use[0] in left:
                 continue
             small = graph.values[use[0]].nbytes < region.axis.big_bytes
-            if small and not _is_free(graph, graph.ops[source.op]) and source == primary[source.op]:
+            if small and not _is_free(graph, graph.ops[source.op]) and source == primary.get(source.op):
                 found.setdefault(use[0], source)
     return found
 

@@ -1,10 +1,12 @@
 """Factor rules: how an op splits along a dimension of one of its tensors, and why not."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from stablehlo_mem.rules import ROWS, RuleBook, rule_of
+from stablehlo_mem.rules.halo import Window
 from stablehlo_mem.rules.linear import linear_groups
 from stablehlo_mem.rules.rule import Blocked, Node, Rule, elementwise_rule, place
 from tests.support import graph_of, program_of
@@ -146,14 +148,35 @@ def test_free_rows_read_nothing_big():
     }
 
 
-def test_a_window_slides_along_its_own_dimension_only():
+def test_a_cumulative_sum_goes_on_along_its_own_dimension_only():
     """A cumulative sum over rows leaves the columns alone."""
     graph = graph_of(program_of(lambda x: jnp.cumsum(x, 0), np.zeros((12, 5), np.float32)))
     op = next(op.index for op in graph.ops if op.name == "stablehlo.reduce_window")
     rule = rule_of(graph, op)
     assert rule is not None
-    assert place(rule, op, rule.operands[0], 0, 12) == Blocked("needs-whole-dimension", "a window slides along it")
+    assert place(rule, op, rule.operands[0], 0, 12) == Node(op, 0, 12, (0, None), (0,), False, cumulative=True)
     assert place(rule, op, rule.operands[0], 1, 5) == Node(op, 1, 5, (1, None), (1,), False)
+
+
+def test_windows_slide_over_an_operand_by_chunks_of_the_result():
+    def pooled(x):
+        return jax.lax.reduce_window(x, -np.inf, jax.lax.max, (3, 1), (2, 1), "SAME")
+
+    graph = graph_of(program_of(pooled, np.zeros((12, 5), np.float32)))
+    op = next(op.index for op in graph.ops if op.name == "stablehlo.reduce_window")
+    rule = rule_of(graph, op)
+    assert rule is not None
+    fine = place(rule, op, rule.results[0], 0, 6)
+    assert fine == place(rule, op, rule.operands[0], 0, 6)
+    assert isinstance(fine, Node)
+    assert (fine.operand_dims, fine.result_dims) == ((0, None), (0,))
+    assert fine.windows == ((0, Window(12, 2, 0, 3)),)
+    coarse = place(rule, op, rule.results[0], 0, 3)
+    assert isinstance(coarse, Node)
+    assert coarse.windows == ((0, Window(12, 4, 0, 5)),)
+    assert place(rule, op, rule.operands[0], 0, 12) == Blocked(
+        "finer-than-factor", "the op splits the dimension more coarsely", 6
+    )
 
 
 LOOP = """

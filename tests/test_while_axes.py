@@ -184,7 +184,7 @@ def test_ragged_batches(batch, chunk, gradient):
 REFUSED = {
     # a step of a scan over h and x of 7 x 4: what the refusal names
     "sort": (lambda h, x: (jnp.sort(h + x, 0), h), "stablehlo.sort", "elements are ordered along it"),
-    "cumsum": (lambda h, x: (jnp.cumsum(h, 0) + x, h), "stablehlo.reduce_window", "a window slides along it"),
+    "cumsum": (lambda h, x: (jnp.cumsum(h, 0) + x, h), "stablehlo.reduce_window", "it goes on from chunk to chunk"),
     "batch_norm": (lambda h, x: (h - h.mean(0) + x, h), "stablehlo.", "which is there after the last chunk only"),
     "maximum": (lambda h, x: (h + x, h.max(0)), "stablehlo.reduce", "cannot be added up chunk by chunk"),
     "two_dimensions": (lambda h, x: (h @ h.T @ x, h), "stablehlo.dot_general", ""),

@@ -144,7 +144,7 @@ class _Answers:
             if isinstance(answer, Blocked):
                 whole.setdefault(self._why(answer), []).append(letters)
             else:
-                (summed if answer.reducing else through)[letters[:1]] = None
+                (summed if answer.reducing or answer.cumulative else through)[letters[:1]] = None
         for letters in whole.values():
             letters[:] = [n for n in dict.fromkeys(letters) if n not in through and n not in summed]
         kept = [f"{', '.join(names)}: {why}" for why, names in whole.items() if names]
@@ -161,8 +161,9 @@ class _Answers:
         return "nobody has said how" if blocked.code == "no-rule" else _POSITION.sub("", blocked.message)
 
     def _exactly(self, summed: dict[str, None]) -> Iterator[str]:
-        reduction = ROWS[self.op.name].reduction
-        regroups = reduction is not None and reduction.regroups(self.graph.handles[self.op.index])
+        row = ROWS[self.op.name]
+        combining = row.reduction or row.cumulative
+        regroups = combining is not None and combining.regroups(self.graph.handles[self.op.index])
         yield from (f'{name} (not with numerics="exact")' if regroups else name for name in summed)
 
     def _shape(self, side: Side, position: int) -> tuple[int, ...]:

@@ -149,6 +149,20 @@ def update_along(value: Any, update: Any, dimension: int, start: Any) -> Any:
     return stablehlo.dynamic_update_slice(value, update, _starts(value, dimension, start))
 
 
+def clamped(index: Any, highest: int) -> Any:
+    """An i32 scalar that is at least 0 and at most `highest`."""
+    return stablehlo.maximum(stablehlo.minimum(index, i32(highest)), i32(0))
+
+
+def padded_along(value: Any, dimension: int, low: int, high: int, padding: Any) -> Any:
+    """A value with elements of the scalar `padding` before and after it along a dimension."""
+    if not low and not high:
+        return value
+    rank = len(value.type.shape)
+    edges = ([n if d == dimension else 0 for d in range(rank)] for n in (low, high, 0))
+    return stablehlo.pad(value, padding, *(ir.DenseI64ArrayAttr.get(edge) for edge in edges))
+
+
 def keep_from(value: Any, dimension: int, first: Any, otherwise: Any) -> Any:
     """`value` where its index along a dimension is at least the i32 scalar `first`, else the scalar `otherwise`."""
     shape = value.type.shape

@@ -29,7 +29,7 @@ from stablehlo_mem.narrowing import GIVEN, Emission, Narrowed, Window, leaves, n
 from stablehlo_mem.op_classes import FUSIBLE, Class, classify, integers
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 from stablehlo_mem.rules import rule_of
-from stablehlo_mem.rules.rule import Blocked, place
+from stablehlo_mem.rules.rule import Blocked, Node, place
 
 _SHARE = 0.75
 """A slice of more than this is not worth another form."""
@@ -105,6 +105,8 @@ def _refusal(graph: Graph, root: Op) -> Blocked | None:
     if rule is None:
         return Blocked("no-rule", f"{op.name} is not known to work on parts")
     node = place(rule, op.index, rule.results[0], window.dimension, window.n)
+    if isinstance(node, Node) and not node.is_local:
+        return Blocked("needs-whole-dimension", "parts of its result need more than those parts of its operands")
     return node if isinstance(node, Blocked) else None
 
 

@@ -16,7 +16,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from stablehlo_mem.axes import Axis, Obstacle, Use, grow_axis
+from stablehlo_mem.axes import Axis, Obstacle, grow_axis
 from stablehlo_mem.axis_names import origin_of
 from stablehlo_mem.chunks import loop_cost
 from stablehlo_mem.cost import block_runs
@@ -36,6 +36,7 @@ _FAR = 16
 """How much smaller the values are that a far-reaching split takes along."""
 _KEPT = 2000
 """Of blocks of at most so many ops all that was grown in them is kept: small programs are searched again and again."""
+_Seed = tuple[int, int]
 _SMALLEST = 1024
 """Bytes below which no value is worth a loop."""
 
@@ -125,9 +126,9 @@ def decode(step: Step) -> Split:
 class _Grown:
     """What was grown in a block from values of some size: axes by seed, their loops by what runs, those that stream."""
 
-    axes: dict[Use, Axis] = dataclasses.field(default_factory=dict[Use, Axis])
+    axes: dict[_Seed, Axis] = dataclasses.field(default_factory=dict[_Seed, Axis])
     regions: dict[Any, list[Region]] = dataclasses.field(default_factory=dict[Any, "list[Region]"])
-    streaming: dict[Use, Region | None] = dataclasses.field(default_factory=dict[Use, "Region | None"])
+    streaming: dict[_Seed, Region | None] = dataclasses.field(default_factory=dict[_Seed, "Region | None"])
 
 
 @remembered
@@ -174,7 +175,7 @@ class _Proposals:
             self.seen.add(key)
             yield from self.candidates(axis, region)
 
-    def axis(self, seed: Use) -> Axis:
+    def axis(self, seed: _Seed) -> Axis:
         if seed not in self.grown.axes:
             self.grown.axes[seed] = grow_axis(self.graph, self.rules, seed, self.big_bytes)
         return self.grown.axes[seed]
@@ -198,7 +199,7 @@ class _Proposals:
 
     def too_long(self, axis: Axis) -> bool:
         """Loops count and index in i32."""
-        return any(self.graph.values[v].shape[d] > _MAX_INDEX for v, d in axis.producers)
+        return any(self.graph.values[use.value].shape[use.dimension] > _MAX_INDEX for use in axis.producers)
 
     def spared_bytes(self, region: Region) -> int:
         """Bytes at the peak that the loops need for a chunk only, the scratch of an op and its blocks' values too."""
@@ -312,4 +313,7 @@ def regroups(graph: Graph, region: Region) -> bool:
     """Whether the loops make float sums in another grouping."""
     reducing = (item.node.op for item in region.leaving if item.accumulated)
     rows = ((ROWS[graph.ops[op].name].reduction, graph.handles[op]) for op in reducing)
+    cumulative = {node.op for node in region.phase_of if node.cumulative}
+    goes_on = ((ROWS[graph.ops[op].name].cumulative, graph.handles[op]) for op in sorted(cumulative))
+    rows = (*rows, *goes_on)
     return bool(region.streams.terms) or any(row is not None and row.regroups(op) for row, op in rows)

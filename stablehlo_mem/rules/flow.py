@@ -84,6 +84,14 @@ class Flow:
             for block, value in slot.returns:
                 self.returning[block].setdefault(value, []).append(number)
 
+    def placed(self, block: int, op: int, side: Side, position: int, dimension: int, n: int) -> Node | Blocked:
+        """An op in a block split along a dimension of one of its inputs or results, if chunks do not need others."""
+        node = self.books[block].placed(op, side, position, dimension, n)
+        if isinstance(node, Node) and not node.is_local:
+            why = "it goes on from chunk to chunk" if node.cumulative else "neighbouring positions are needed"
+            return Blocked("needs-whole-dimension", why)
+        return node
+
     def slot_at(self, side: Side, position: int) -> int | None:
         """The slot of one of the op's inputs or results; None of what only decides, as the index of a case."""
         places = ((s.operand if side == "operands" else s.result) for s in self.slots)

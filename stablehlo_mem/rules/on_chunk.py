@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import dense_value, stablehlo
 from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.rules.halo import Window
 from stablehlo_mem.rules.row import Chunk, Row, Site
 from stablehlo_mem.rules.rule import Node
 
@@ -19,6 +20,7 @@ class OnChunk(abc.ABC):
     def __init__(self, rows: Mapping[str, Row], graph: Graph, n: int, chunk: Chunk):
         self.rows, self.graph, self.n, self.chunk = rows, graph, n, chunk
         self.starts: dict[int, Any] = {1: chunk.start}
+        self.windows: dict[Window, OnChunk] = {}
 
     @abc.abstractmethod
     def whole(self, value: int) -> Any:
@@ -28,24 +30,43 @@ class OnChunk(abc.ABC):
     def chunk_of(self, value: int, dimension: int) -> Any:
         """The chunk of a value along a dimension."""
 
+    def in_window(self, chunk: Chunk, window: Window) -> OnChunk:
+        """The values in a window around the chunk, where the part of it that is there is `chunk`."""
+        raise NotImplementedError("ops that slide over the axis run in loops of their own only")
+
+    def at(self, window: Window | None) -> OnChunk:
+        """The values in a window around the chunk, clamped to what is there; this chunk if it is None."""
+        if window is None:
+            return self
+        if window not in self.windows:
+            size = window.size(self.chunk.size)
+            start = build.clamped(self.chunk.first_read(window), window.n - size)
+            self.windows[window] = self.in_window(Chunk(start, size), window)
+        return self.windows[window]
+
     def addend(self, value: int) -> Any:
         """A value that counts in the first chunk only, so that it counts once in a sum over chunks."""
         return self.in_first_chunk(self.whole(value))
 
     def emit(self, node: Node) -> list[Any]:
         """The results of a node."""
+        return self.rows[self.graph.ops[node.op].name].emit(self.site(node))
+
+    def site(self, node: Node, carried: Sequence[Any] = ()) -> Site:
+        """A node about to run; `carried`: what it left in the chunk before, where it is cumulative."""
         op = self.graph.ops[node.op]
         inputs = [self.input(node, p, value) for p, value in enumerate(op.inputs)]
         shapes = [self.chunk_shape(v, d) for v, d in zip(op.results, node.result_dims, strict=True)]
         count = len(op.operands)
-        return self.rows[op.name].emit(Site(self.graph, node, inputs[:count], inputs[count:], shapes, self.chunk))
+        read = {p: self.at(window).chunk for p, window in node.windows}
+        return Site(self.graph, node, inputs[:count], inputs[count:], shapes, self.chunk, read, carried)
 
     def input(self, node: Node, position: int, value: int) -> Any:
         """What a node takes as one of its operands or captures."""
         dimension = node.operand_dims[position]
         if dimension is None:
             return self.addend(value) if position in node.addends else self.whole(value)
-        chunk = self.chunk_of(value, dimension)
+        chunk = self.at(dict(node.windows).get(position)).chunk_of(value, dimension)
         if not node.reducing or self.chunk.repeated is None:
             return chunk
         return self.masked(node, position, dimension, chunk)

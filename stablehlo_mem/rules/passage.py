@@ -111,7 +111,7 @@ class _Spread:
             asking = self.seen[block, value, dimension, False]
             self.follow(self.flow.entering[block][value], dimension, (block, asking))
             return
-        node = self.flow.books[block].placed(data.producer, "results", data.result, dimension, self.n)
+        node = self.flow.placed(block, data.producer, "results", data.result, dimension, self.n)
         if isinstance(node, Node):
             self.add(block, node)
 
@@ -122,8 +122,7 @@ class _Spread:
         for node in self.nodes[block].get(op, {}).values():
             if any(node.operand_dims[p] == dimension for p in positions):
                 return node
-        book = self.flow.books[block]
-        tries = [book.placed(op, "operands", p, dimension, self.n) for p in positions]
+        tries = [self.flow.placed(block, op, "operands", p, dimension, self.n) for p in positions]
         found = next((t for t in tries if isinstance(t, Node)), None)
         if found is None:
             blocked = next(t for t in tries if isinstance(t, Blocked))

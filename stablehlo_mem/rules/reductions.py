@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.ir import build
@@ -47,7 +47,7 @@ def _sums_floats(op: Any) -> bool:
     return is_float(op.results[0].type)
 
 
-def _emit_contraction(site: Site) -> list[Any]:
+def emit_contraction(site: Site) -> list[Any]:
     """A contraction on a chunk; partial sums of narrow floats come out wide."""
     results = clone_on_chunk(site)
     if site.node.reducing and "algorithm" not in site.op.attributes:
@@ -62,7 +62,7 @@ SUM = Reduction(_zero_sums, _add_sums, _zero_operand, _sums_floats, addends=lamb
 # stablehlo.reduce: the partial results are combined by the op's own body, made to work on whole tensors.
 
 
-def _identity(op: Any, mlir_type: Any) -> Any | None:
+def identity(op: Any, mlir_type: Any) -> Any | None:
     """The neutral scalar of a sum or product; None where the op's own init serves.
 
     Max, min, and, or fold their init in any number of times without harm, and other reducers may by the
@@ -81,17 +81,18 @@ def _emit_reduce(site: Site) -> list[Any]:
     operands = list(site.operands)
     if site.node.reducing:
         half = len(operands) // 2
-        operands[half:] = [_identity(site.op, v.type) or v for v in operands[half:]]
+        operands[half:] = [identity(site.op, v.type) or v for v in operands[half:]]
     return build.clone_with(site.op, operands, site.result_shapes)
 
 
 def _reduce_initial(op: Any, operands: Sequence[Any]) -> list[Any]:
     """The init values. Reducers without a known neutral element fold them in again: the specification lets them."""
     inits = operands[len(operands) // 2 :]
-    return [_widened(op, build.broadcast(v, r.type)) for v, r in zip(inits, op.results, strict=True)]
+    return [widened(op, build.broadcast(v, r.type)) for v, r in zip(inits, op.results, strict=True)]
 
 
-def _widened(op: Any, value: Any) -> Any:
+def widened(op: Any, value: Any) -> Any:
+    """A partial result as it is accumulated: sums of narrow floats in a wider one."""
     return build.convert(value, _wide(value.type).element_type) if body_name(op) == "stablehlo.add" else value
 
 
@@ -102,13 +103,13 @@ def body_name(op: Any) -> str:
 
 
 def _combine_reduced(op: Any, carries: Sequence[Any], partials: Sequence[Any]) -> list[Any]:
-    partials = [_widened(op, p) for p in partials]
+    partials = [widened(op, p) for p in partials]
     return apply_elementwise(op.regions[0].blocks[0], [*carries, *partials])
 
 
 def _reduce_identity(op: Any, position: int, operands: Sequence[Any]) -> Any:
     init = operands[position + len(operands) // 2]
-    return _identity(op, init.type) or init
+    return identity(op, init.type) or init
 
 
 def regroups_floats(op: Any) -> bool:
@@ -148,7 +149,7 @@ def _shaped(value: Any, shape: list[int]) -> Any:
 _SAME_TYPE = frozenset({"stablehlo.add"})
 """Body ops whose result follows a widened operand."""
 
-_BODY_OPS = frozenset(
+BODY_OPS = frozenset(
     {
         *("stablehlo.add", "stablehlo.multiply", "stablehlo.negate", "stablehlo.abs", "stablehlo.convert"),
         *("stablehlo.and", "stablehlo.or", "stablehlo.xor", "stablehlo.not", "stablehlo.constant"),
@@ -162,9 +163,9 @@ def _reduce_rule(op: Any) -> Rule | None:
     """Shardy's rule; reducing factors block where the body is not elementwise code we know."""
     rule = shardy_rule(op)
     names = {o.operation.name for o in op.regions[0].blocks[0].operations}
-    if rule is None or names <= _BODY_OPS:
+    if rule is None or names <= BODY_OPS:
         return rule
-    unknown = ", ".join(sorted(names - _BODY_OPS))
+    unknown = ", ".join(sorted(names - BODY_OPS))
     return rule.block(set(rule.reduction), f"its reducer uses {unknown}")
 
 
@@ -175,28 +176,7 @@ def _inits(op: Any) -> tuple[int, ...] | None:
 BODY = Reduction(_reduce_initial, _combine_reduced, _reduce_identity, regroups_floats, _inits)
 
 
-def _convolution_rule(op: Any) -> Rule | None:
-    """Shardy's rule, spatial factors blocked: halos are not exchanged over time yet."""
-    rule = shardy_rule(op)
-    if rule is None:
-        return None
-    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    spatial = {f for d in numbers.input_spatial_dimensions for f in rule.operands[0][d]}
-    spatial |= {f for d in numbers.kernel_spatial_dimensions for f in rule.operands[1][d]}
-    spatial |= {f for d in numbers.output_spatial_dimensions for f in rule.results[0][d]}
-    return _without_groups(op, rule.block(spatial, "neighbouring positions are needed"))
-
-
-def _without_groups(op: Any, rule: Rule) -> Rule:
-    """Grouped convolutions tie features to group counts in an attribute: every factor but the batch blocks."""
-    counts: Callable[[str], int] = lambda name: op.attributes[name].value if name in op.attributes else 1  # noqa: E731
-    if counts("feature_group_count") == counts("batch_group_count") == 1:
-        return rule
-    return rule.block(set(range(len(rule.sizes))), "it is grouped")
-
-
 ROWS: dict[str, Row] = {
-    "stablehlo.dot_general": Row(emit=_emit_contraction, reduction=SUM),
-    "stablehlo.convolution": Row(rule=_convolution_rule, emit=_emit_contraction, reduction=SUM),
+    "stablehlo.dot_general": Row(emit=emit_contraction, reduction=SUM),
     "stablehlo.reduce": Row(rule=_reduce_rule, emit=_emit_reduce, reduction=BODY),
 }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import build
+from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.rules.halo import Window
 from stablehlo_mem.rules.rule import Node, Rule, shardy_rule
 
 
@@ -25,6 +27,11 @@ class Chunk:
     size: int
     repeated: Any | None = None
 
+    def first_read(self, window: Window) -> Any:
+        """Where a window around the chunk begins, below zero in the padding; an i32 scalar."""
+        start = self.start if window.stride == 1 else stablehlo.multiply(self.start, build.i32(window.stride))
+        return stablehlo.subtract(start, build.i32(window.before)) if window.before else start
+
 
 @dataclasses.dataclass(frozen=True)
 class Site:
@@ -36,6 +43,8 @@ class Site:
         operands: its operands, sliced where they carry the axis.
         captures: what its blocks use from outside, likewise.
         result_shapes: shapes of the results on this chunk.
+        read: for operands that are read in windows, the part of the dimension that is there.
+        carried: what the op left itself in the chunk before, where it is cumulative.
     """
 
     graph: Graph
@@ -44,6 +53,8 @@ class Site:
     captures: Sequence[Any]
     result_shapes: Sequence[Sequence[int]]
     chunk: Chunk
+    read: Mapping[int, Chunk] = dataclasses.field(default_factory=dict[int, Chunk])
+    carried: Sequence[Any] = ()
 
     @property
     def op(self) -> Any:
@@ -80,6 +91,21 @@ class Reduction:
     addends: Callable[[Any], tuple[int, ...] | None] = _adds_nothing
 
 
+@dataclasses.dataclass(frozen=True)
+class Cumulative:
+    """How an op goes on from chunk to chunk.
+
+    Attributes:
+        initial: what it begins with, from the op and its operands, as scalars: what it leaves is as the results are.
+        emit: its results on a chunk, and what it leaves for the next one.
+        regroups: whether float rounding may change, from the op.
+    """
+
+    initial: Callable[[Any, Sequence[Any]], list[Any]]
+    emit: Callable[[Site], tuple[list[Any], list[Any]]]
+    regroups: Callable[[Any], bool]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slot:
     """What is one value at the edges of an op's blocks: a carry of a loop, a capture, a result of branches.
@@ -105,6 +131,7 @@ class Row:
         rule: its factor rule, None where it is a barrier.
         emit: the op on one chunk.
         reduction: how partial results combine; None: reducing factors block.
+        cumulative: how it runs along a cumulative factor; None: its rule has none.
         free: costs nothing to recompute in a loop (a broadcast, iota, splat constant).
         view: shows its operand's elements as they lie: it may as well be in a loop that reads it whole as before it.
         slots: how values pass through its blocks, which then make its rule; None: its blocks are part of the op.
@@ -113,6 +140,7 @@ class Row:
     rule: Callable[[Any], Rule | None] = shardy_rule
     emit: Callable[[Site], list[Any]] = clone_on_chunk
     reduction: Reduction | None = None
+    cumulative: Cumulative | None = None
     free: bool = False
     view: bool = False
     slots: Callable[[Op], tuple[Slot, ...]] | None = None

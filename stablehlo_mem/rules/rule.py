@@ -11,6 +11,7 @@ import dataclasses
 from typing import Any
 
 from stablehlo_mem.ir.bindings import RULE, sdy
+from stablehlo_mem.rules.halo import Sliding, Use, Window
 
 Dims = tuple[tuple[int, ...], ...]
 """For each dimension of a tensor its factor indices, major to minor."""
@@ -31,6 +32,8 @@ class Rule:
         apart: (factor, result) where an op with blocks has a result that does not depend on the factor.
         addends: (factor, operand) where partial results each hold a part of an operand: it counts in the first only.
         blocked: factors along which the op needs the whole dimension, each with the reason.
+        slidings: factors of the results for which operands are read in windows.
+        cumulative: factors along which results go on from those of the chunk before.
     """
 
     sizes: tuple[int, ...]
@@ -40,6 +43,8 @@ class Rule:
     blocked: tuple[tuple[int, str], ...]
     apart: tuple[tuple[int, int], ...] = ()
     addends: tuple[tuple[int, int], ...] = ()
+    slidings: tuple[Sliding, ...] = ()
+    cumulative: frozenset[int] = frozenset()
 
     def reason(self, factor: int) -> str | None:
         """Why a factor cannot be split, None if it can."""
@@ -69,6 +74,9 @@ class Node:
         reducing: some results are partial and must be combined over the chunks.
         apart: results that are the same for every chunk.
         addends: operands that count in the first chunk only.
+        windows: operands that are read in windows around the chunk, by position.
+        cumulative: the results go on from those of the chunk before.
+        window: where the op runs in a window itself; None: on the chunk.
     """
 
     op: int
@@ -79,6 +87,9 @@ class Node:
     reducing: bool
     apart: tuple[int, ...] = ()
     addends: tuple[int, ...] = ()
+    windows: tuple[tuple[int, Window], ...] = ()
+    cumulative: bool = False
+    window: Window | None = None
 
     def __hash__(self) -> int:
         # Asked for millions of times: no tuple is made for it.
@@ -90,6 +101,23 @@ class Node:
         if not self.reducing:
             return ()
         return tuple(i for i, d in enumerate(self.result_dims) if d is None and i not in self.apart)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a chunk of the results needs nothing but that chunk of the operands."""
+        return not self.windows and not self.cumulative
+
+    def at(self, window: Window) -> Node:
+        """The same op in a window."""
+        return dataclasses.replace(self, window=window)
+
+    def uses(self, inputs: tuple[int, ...]) -> tuple[Use | None, ...]:
+        """How each of the op's inputs is used along the axis, None where it is whole."""
+        windows = dict(self.windows)
+        return tuple(
+            None if d is None else Use(v, d, windows.get(p, self.window))
+            for p, (v, d) in enumerate(zip(inputs, self.operand_dims, strict=True))
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -148,6 +176,12 @@ def place(rule: Rule, op: int, dims: Dims, dimension: int, n: int) -> Node | Blo
     if not factors:
         return Blocked("unit-dimension", "the dimension does not take part in the op")
     factor = factors[0]
+    sliding = next((s for s in rule.slidings if s.source == factor), None)
+    if sliding is not None:
+        # Chunks of the operand are those of the result: their windows begin and end elsewhere.
+        if rule.sizes[factor] != sliding.stride * rule.sizes[sliding.factor]:
+            return Blocked("needs-whole-dimension", "a window slides along it, and the result has not its size")
+        factor = sliding.factor
     reason = rule.reason(factor)
     if reason:
         return Blocked("needs-whole-dimension", reason)
@@ -166,7 +200,11 @@ def _spread(rule: Rule, op: int, factor: int, n: int) -> Node | Blocked:
     if not reducing and any(d is None and i not in apart for i, d in enumerate(result_dims)):
         return Blocked("needs-whole-dimension", "every result depends on the whole dimension")
     addends = tuple(operand for f, operand in rule.addends if f == factor)
-    return Node(op, factor, n, operand_dims, result_dims, reducing, apart, addends)
+    slidings = {s.operand: s for s in rule.slidings if s.factor == factor}
+    operand_dims = tuple(slidings[p].dimension if p in slidings else d for p, d in enumerate(operand_dims))
+    windows = tuple((p, s.window(rule.sizes, n)) for p, s in slidings.items())
+    cumulative = factor in rule.cumulative
+    return Node(op, factor, n, operand_dims, result_dims, reducing, apart, addends, windows, cumulative)
 
 
 def _carrier(rule: Rule, dims: Dims, factor: int) -> int | None:

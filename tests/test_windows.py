@@ -1,0 +1,164 @@
+"""Splits along the dimensions that windows slide over, and along cumulative ones: what is cut, and the results.
+
+The numbers are small integers, so that sums in any order have the same bits.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import stablehlo_mem as shm
+from stablehlo_mem.axes import grow_axis
+from stablehlo_mem.memory import Measured
+from stablehlo_mem.rules import RuleBook
+from stablehlo_mem.rules.halo import Use, Window
+from stablehlo_mem.window_cuts import cheapest_cut
+from tests.support import apply_split, graph_of, normal, possible_splits, program_of, run, same_bits, spec
+
+DIMS = ("NHWC", "HWIO", "NHWC")
+
+
+def conv(x, kernel, strides=(1, 1), padding="SAME", **settings):
+    return jax.lax.conv_general_dilated(x, kernel, strides, padding, dimension_numbers=DIMS, **settings)
+
+
+def pooled(x, size, strides, padding):
+    return jax.lax.reduce_window(x, np.array(-np.inf, x.dtype), jax.lax.max, size, strides, padding)
+
+
+def integers(*shape, dtype=np.float32):
+    return np.random.default_rng(list(shape)).integers(-4, 5, shape).astype(dtype)
+
+
+IMAGE, KERNEL = integers(1, 12, 11, 2), integers(3, 3, 2, 2)
+
+SLIDING = {
+    # a program, its arguments, how many of its ops slide in a loop
+    "same": (lambda x, k: conv(x * x, k), (IMAGE, KERNEL), 1),
+    "valid": (lambda x, k: conv(x * x, k, padding="VALID") * 2, (IMAGE, KERNEL), 1),
+    "strided": (lambda x, k: conv(x * x, k, (2, 1)) * 2, (IMAGE, KERNEL), 1),
+    "dilated": (lambda x, k: conv(x * x, k, rhs_dilation=(2, 1)), (IMAGE, KERNEL), 1),
+    "cropped": (lambda x, k: conv(x * x, k, padding=[(-2, 3), (0, -1)]) * 2, (IMAGE, KERNEL), 1),
+    "two": (lambda x, k: conv(jnp.maximum(conv(x * x, k), 0), k) * 2, (IMAGE, KERNEL), 1),
+    "pooled": (lambda x: pooled(x * x, (1, 3, 2, 1), (1, 2, 1, 1), "SAME") * 2, (IMAGE,), 1),
+    "of integers": (
+        lambda x: jax.lax.reduce_window(x * x, np.int32(0), jax.lax.add, (4,), (1,), [(2, 1)]) * 2,
+        (integers(13, dtype=np.int32),),
+        1,
+    ),
+}
+
+
+def spatial(module, count):
+    """The splits in which so many ops slide over the axis."""
+    found = possible_splits(module)
+    return [p for p in found if len({n.op for n in p.axis.nodes if n.windows and n.op in p.region.owned}) == count]
+
+
+@pytest.mark.parametrize("name", SLIDING)
+def test_chunks_of_what_slides_have_the_same_bits(name):
+    fun, args, count = SLIDING[name]
+    program = program_of(fun, *args)
+    module = normal(program)
+    old = run(program, None, *args)
+    found = spatial(module, count)
+    assert found
+    for number, possible in enumerate(found):
+        chunk = possible.chunks[number % len(possible.chunks)]
+        new = run(program, apply_split(module, possible, chunk), *args)
+        assert all(map(same_bits, new, old)), f"{possible}, chunk {chunk}"
+
+
+REFUSED = {
+    "spread apart": (lambda x, k: conv(x * x, k, padding=[(0, 0), (0, 0)], lhs_dilation=(2, 2)), (IMAGE, KERNEL)),
+    "most of it": (lambda x, k: conv(x * x, k), (integers(1, 5, 5, 2), KERNEL)),
+    "counted padding": (
+        lambda x: jax.lax.reduce_window(x * x, np.int32(3), jax.lax.add, (4,), (1,), [(2, 1)]),
+        (integers(13, dtype=np.int32),),
+    ),
+    "backwards": (lambda x: jax.lax.cumsum(x * x, 0, reverse=True), (integers(12, 1),)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_window_of_its_operand_needs_it_whole(name):
+    fun, args = REFUSED[name]
+    module = normal(program_of(fun, *args))
+    assert not [p for p in possible_splits(module) if any(n.windows or n.cumulative for n in p.axis.nodes)]
+
+
+def test_a_window_is_cut_from_what_takes_the_fewest_bytes():
+    def fun(x, y, a, k):
+        z = jnp.tanh((x + y) * a)
+        return conv(z * jnp.cos(z), k)
+
+    graph = graph_of(program_of(fun, IMAGE, IMAGE, np.ones(2, np.float32), KERNEL))
+    convolution = next(op for op in graph.ops if op.name == "stablehlo.convolution")
+    use = Use(convolution.operands[0], 1, Window(12, 1, 1, 3))
+    cut = cheapest_cut(graph, RuleBook(graph), use)
+    names = {graph.ops[node.op].name.removeprefix("stablehlo.") for node in cut.values()}
+    assert names == {"multiply", "tanh", "cosine", "broadcast_in_dim"}
+    assert {node.window for node in cut.values()} == {use.window}
+
+
+def test_what_an_op_slides_over_is_stored_and_not_computed_again():
+    """Of three convolutions with sums between them every one runs once, in a loop of its own."""
+
+    def fun(x, k):
+        for _ in range(3):
+            x = x + conv(jnp.maximum(x - x.max((1, 2), keepdims=True), -3), k)
+        return x.sum((1, 2))
+
+    graph = graph_of(program_of(fun, IMAGE, KERNEL))
+    seed = next(op for op in reversed(graph.ops) if op.name == "stablehlo.maximum").results[0]
+    axis = grow_axis(graph, RuleBook(graph), (seed, 1), graph.values[seed].nbytes)
+    (found,) = [p for p in spatial(normal(program_of(fun, IMAGE, KERNEL)), 3) if p.axis.n == axis.n == 12][:1]
+    runs = [n.op for phase in range(found.region.phases) for n in found.region.needed(found.graph, phase) if n.windows]
+    assert len(runs) == len(set(runs)) == 3
+
+
+CUMULATIVE = {
+    "sum": (lambda x: (jnp.cumsum(x * x, 0) * 2).sum(1), integers(13, 5)),
+    "sum along columns": (lambda x: (jnp.cumsum(x * x, 1) * 2).sum(0), integers(5, 12)),
+    "product": (lambda x: jax.lax.cumprod(x * x, 0).sum(1), integers(13, 5, dtype=np.int32)),
+    "maximum": (lambda x: jax.lax.cummax(x * x, 0) + x, integers(13, 5)),
+    "of bf16": (lambda x: (jnp.cumsum(x * x, 0, dtype=x.dtype) * 2).max(1), integers(13, 5, dtype=jnp.bfloat16)),
+    "merged": (lambda x: (jnp.cumsum((x * x).reshape(-1), 0) * 2).reshape(x.shape).sum(1), integers(13, 4)),
+    "of a sum": (lambda x: (jnp.cumsum(x - x.sum(0), 0) * 2).sum(1), integers(13, 5)),
+}
+
+
+@pytest.mark.parametrize("name", CUMULATIVE)
+def test_cumulative_ops_go_on_from_chunk_to_chunk(name):
+    fun, x = CUMULATIVE[name]
+    program = program_of(fun, x)
+    module = normal(program)
+    old = run(program, None, x)
+    found = [p for p in possible_splits(module) if any(n.cumulative for n in p.region.phase_of)]
+    assert found
+    assert all(p.regroups is (name not in ("product", "maximum")) for p in found)
+    for number, possible in enumerate(found):
+        chunk = possible.chunks[number % len(possible.chunks)]
+        new = run(program, apply_split(module, possible, chunk), x)
+        assert all(map(same_bits, new, old)), f"{possible}, chunk {chunk}"
+
+
+def test_a_residual_block_fits():
+    """Its normalised input need not be there: each convolution makes what it slides over."""
+
+    def block(x, first, second):
+        h = conv(jax.nn.silu(jnp.concatenate([x, x * 2], -1)), first)
+        return x + conv(jax.nn.silu(h - h.mean((1, 2), keepdims=True)), second)
+
+    args = spec(1, 192, 192, 8), spec(3, 3, 16, 8), spec(3, 3, 8, 8)
+    whole = 192 * 192 * 8 * 4
+    original = shm.profile(block, *args, target="cpu")
+    assert isinstance(original.measured, Measured)
+    fixed = original.measured.argument_bytes + original.measured.output_bytes
+    budget = fixed + whole * 3 // 2
+    assert original.measured.peak_bytes > budget
+    exported = jax.export.export(jax.jit(block), platforms=["cpu"])(*args)
+    plan = shm.plan(exported, budget, target="cpu")
+    assert plan.fits
+    assert any(step.pass_name == "split-into-loops" for step in plan.steps)
