@@ -138,13 +138,14 @@ def test_refusals_come_largest_first():
     assert all(isinstance(r, Refusal) and "test_search.py" in r.location for r in refusals)
 
 
-def test_a_pass_that_breaks_the_module_is_named(module, monkeypatch):
-    def broken(self, module, step):
+@pytest.mark.parametrize("known", [False, True], ids=["by its pass", "by what is known"])
+def test_a_pass_that_breaks_the_module_is_named(module, monkeypatch, known):
+    def broken(*_):
         raise ValueError("nothing to split")
 
     goal = goal_of(20_000)
     first = start(module, goal)
-    candidate = propose(first, goal)[0][0]
+    candidate = dataclasses.replace(propose(first, goal)[0][0], edit=broken if known else None)
     monkeypatch.setattr(SplitIntoLoops, "apply", broken)
     state = dataclasses.replace(first, steps=(candidate.step,))
     with pytest.raises(PassError, match="split-into-loops") as info:
