@@ -14,6 +14,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import record
@@ -34,11 +35,14 @@ def main() -> int:
     pieces: list[dict[str, Any]] = data.get("pieces", [])
     first = arguments.first if arguments.first is not None else max((p["end"] for p in pieces), default=0)
     piece = _piece(pieces, first)
-    for start in range(first, first + arguments.count, _AT_A_TIME):
-        run(start, min(start + _AT_A_TIME, first + arguments.count), piece)
-        record.write({**summary(pieces), "pieces": pieces}, PATH)
-        print(f"{piece['end']}: {len(piece['findings'])} findings", flush=True)
-    return len(piece["findings"])
+    before = len(piece["findings"])
+    end = first + arguments.count
+    while piece["end"] < end:
+        for row in checked(piece["end"], min(piece["end"] + _AT_A_TIME, end)):
+            add(row, piece)
+            record.write({**summary(pieces), "pieces": pieces}, PATH)
+        print(f"{piece['end'] - first} programs, {len(piece['findings']) - before} findings", flush=True)
+    return len(piece["findings"]) - before
 
 
 def _piece(pieces: list[dict[str, Any]], first: int) -> dict[str, Any]:
@@ -50,27 +54,24 @@ def _piece(pieces: list[dict[str, Any]], first: int) -> dict[str, Any]:
     return pieces[-1]
 
 
-def run(first: int, end: int, piece: dict[str, Any]) -> None:
-    """Checks some seeds, their outcomes added to a piece."""
+def checked(first: int, end: int) -> Iterator[dict[str, Any]]:
+    """The outcomes of some seeds in order, up to one that ends the process."""
+    command = [sys.executable, str(ROOT / "tests" / "properties" / "seeds.py"), str(first), str(end)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as worker:
+        assert worker.stdout is not None
+        for line in worker.stdout:
+            row = json.loads(line)
+            yield row
+            first = row["seed"] + 1
+    if worker.returncode and first < end:
+        yield {"seed": first, "counts": {}, "finding": f"the process ended: {_reason(worker.returncode)}"}
+
+
+def add(row: dict[str, Any], piece: dict[str, Any]) -> None:
+    """Adds an outcome to a piece."""
     counts = collections.Counter(piece["counts"])
-    while first < end:
-        command = [sys.executable, str(ROOT / "tests" / "properties" / "seeds.py"), str(first), str(end)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as worker:
-            assert worker.stdout is not None
-            for line in worker.stdout:
-                row = json.loads(line)
-                first = row["seed"]
-                if "counts" in row:
-                    first += 1
-                    counts.update(row.pop("counts"))
-                    _note(row, piece)
-        if worker.returncode and first < end:
-            _note({"seed": first, "finding": f"the process ended: {_reason(worker.returncode)}"}, piece)
-            first += 1
-        piece |= {"end": first, "counts": dict(sorted(counts.items()))}
-
-
-def _note(row: dict[str, Any], piece: dict[str, Any]) -> None:
+    counts.update(row.pop("counts"))
+    piece |= {"end": row["seed"] + 1, "counts": dict(sorted(counts.items()))}
     if "finding" in row:
         piece["findings"].append(row)
         print(json.dumps(row, indent=1), flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from jax.export import Exported, deserialize, is_symbolic_dim
@@ -21,6 +21,7 @@ from stablehlo_mem.ir.bindings import (
     refine_shapes,
 )
 from stablehlo_mem.ir.graph import main_function, tensor_type
+from stablehlo_mem.ir.shards import argument_shardings, mesh_axes, part_bytes, result_shardings, sharding_parts
 from stablehlo_mem.raw import wrap_module
 
 Kind = Literal["exported", "serialized", "module", "text", "bytecode", "artifact"]
@@ -63,18 +64,31 @@ class Program:
 
     @property
     def argument_bytes(self) -> int:
-        """Bytes of the arguments of `main`, dense: a target may pad them. The platform index is a constant."""
+        """Bytes of the arguments of `main` on one device, dense: a target may pad them.
+
+        The platform index is a constant.
+        """
         attributes = _argument_attributes(self.main)
-        return sum(
-            tensor_type(t)[2]
-            for t, attribute in zip(self.main.type.inputs, attributes, strict=True)
-            if attribute is None or _GLOBAL_CONSTANT not in attribute
-        )
+        given = zip(self._bytes(self.main.type.inputs, argument_shardings(self.main)), attributes, strict=True)
+        return sum(n for n, attribute in given if attribute is None or _GLOBAL_CONSTANT not in attribute)
 
     @property
     def output_bytes(self) -> int:
-        """Bytes of the results of `main`, dense."""
-        return sum(tensor_type(t)[2] for t in self.main.type.results)
+        """Bytes of the results of `main` on one device, dense: the fewest there can be, where the compiler chooses."""
+        return sum(self._result_bytes)
+
+    @property
+    def _result_bytes(self) -> list[int]:
+        shardings = result_shardings(self.main)
+        devices = self.exported.nr_devices if self.exported is not None else 1
+        known = self._bytes(self.main.type.results, shardings)
+        return [n // devices if s is None else n for n, s in zip(known, shardings, strict=True)]
+
+    def _bytes(self, types: Sequence[Any], shardings: Sequence[Any]) -> list[int]:
+        meshes = mesh_axes(self.module)
+        parts = (sharding_parts(sharding, meshes) for sharding in shardings)
+        sizes = ((tensor_type(t), p) for t, p in zip(types, parts, strict=True))
+        return [part_bytes(shape, nbytes, p) for (shape, _, nbytes), p in sizes]
 
     @functools.cached_property
     def alias_bytes(self) -> int:
@@ -82,10 +96,10 @@ class Program:
         inputs = self.main.type.inputs
         free = [str(inputs[i]) for i in self.donated]
         aliased = 0
-        for result in self.main.type.results:
+        for result, nbytes in zip(self.main.type.results, self._result_bytes, strict=True):
             if str(result) in free:
                 free.remove(str(result))
-                aliased += tensor_type(result)[2]
+                aliased += nbytes
         return aliased
 
     @property

@@ -41,7 +41,7 @@ class Trial:
 
 
 def draw_trial(draw: Draw) -> Trial:
-    budget: str | int | None = draw(0, 999)
+    budget: str | int | None = draw(0, 700)
     which = draw(0, 11)
     if which in _OTHER_BUDGETS:
         budget = _OTHER_BUDGETS[which]

@@ -32,7 +32,7 @@ def _outputs(d: Drawing) -> tuple[int, ...]:
     outputs: list[int] = []
     for _ in range(d.draw(1, 3)):
         value = d.recent()
-        if math.prod(d.avals[value].shape) > 200 and d.draw(0, 5) and d.one(REDUCING, value):
+        if math.prod(d.avals[value].shape) > 200 and d.draw(0, 5) and d.one(d.pick(REDUCING), value):
             value = len(d.avals) - 1
         outputs.append(value)
     return tuple(outputs)

@@ -108,6 +108,19 @@ def _reduce(d: Drawing, v: int) -> Any:
     return f"reduce{list(axes)}", d.tamed(lambda x: fun(x, axis=axes), 1.0), (v,)
 
 
+def _project(d: Drawing, v: int) -> Any:
+    """A matrix product that leaves little: what it multiplies is a whole array in memory."""
+    dim = d.dim(v)
+    if dim is None or not is_float(d.avals[v]):
+        return None
+
+    def fun(x: Any) -> Any:
+        numbers = jnp.arange(x.shape[dim] * 3, dtype=x.dtype)
+        return jnp.moveaxis(x, dim, -1) @ (numbers % 4 if d.whole else jnp.cos(numbers)).reshape(-1, 3)
+
+    return f"project[{dim}]", d.tamed(fun), (v,)
+
+
 def _own_reduce(d: Drawing, v: int) -> Any:
     """A reducer or an initial value that is not everyday."""
     a = d.avals[v]
@@ -251,7 +264,21 @@ def _compare(d: Drawing, v: int) -> Any:
 
 
 _ARITHMETIC = (
-    *(_unary, _unary, _unary, _binary, _binary, _binary, _outer, _matmul, _matmul, _contract, _reduce, _reduce),
+    *(
+        _unary,
+        _unary,
+        _unary,
+        _binary,
+        _binary,
+        _binary,
+        _outer,
+        _matmul,
+        _matmul,
+        _contract,
+        _project,
+        _reduce,
+        _reduce,
+    ),
     *(_own_reduce, _arg_reduce, _softmax, _softmax, _centre, _cumulate, _convolve, _scan, _loop, _cond, _random),
     *(_iota, _constant, _compare),
 )
@@ -262,4 +289,4 @@ KINKED = (_unary, _binary, _outer, _reduce, _own_reduce, moving.scatter, moving.
 """Kinds whose derivatives may."""
 NOT_DIFFERENTIABLE = (_own_reduce, moving.scatter, _loop)
 WIDENING = (_outer, _matmul)
-REDUCING = _reduce
+REDUCING = (_project, _project, _reduce)

@@ -1,6 +1,6 @@
 """Programs by their seeds, checked one after the other: what `benchmarks/fuzz.py` runs in a process of its own.
 
-`python tests/properties/seeds.py FIRST END` prints a line of JSON before and after each. `python
+`python tests/properties/seeds.py FIRST END` prints a line of JSON after each. `python
 tests/properties/seeds.py --smaller SEED` drops steps of a failing program as long as it fails in the same way.
 """
 
@@ -31,7 +31,6 @@ def trial_of(seed: int) -> tuple[RandomProgram, Trial]:
 
 def work(first: int, end: int) -> None:
     for seed in range(first, end):
-        print(json.dumps({"seed": seed}), flush=True)
         seen = Seen()
         program, trial = trial_of(seed)
         finding = failure(program, trial, seed, seen)
