@@ -12,7 +12,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-NAMES = ("heads", "sequence", "mapped heads", "mapped sequence", "train step", "mapped train step")
+NAMES = ("heads", "sequence", "constrained", "mapped heads", "mapped sequence", "train step", "mapped train step")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_the_profile_counts_what_one_device_holds(outcomes, name):
     assert one["temporaries"] / 2 < one["static temporaries"] < 2 * one["temporaries"]
 
 
-@pytest.mark.parametrize(("name", "distributed"), [("heads", 0), ("sequence", 1)])
+@pytest.mark.parametrize(("name", "distributed"), [("heads", 0), ("sequence", 1), ("constrained", 0)])
 def test_a_distributed_dimension_is_not_split(outcomes, name, distributed):
     """The scores are [heads, queries, keys]: heads or queries lie on several devices."""
     splits = [step for step in outcomes[name]["steps"] if step["pass"] == "split-into-loops"]

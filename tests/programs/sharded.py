@@ -31,6 +31,11 @@ def attention(q, k, v):
     return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, -1), v)
 
 
+def constrained_attention(q, k, v):
+    scores = jax.lax.with_sharding_constraint(jnp.einsum("hqd,hkd->hqk", q, k), HEADS)
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, -1), v)
+
+
 def gathered_attention(q, k, v):
     k, v = (jax.lax.all_gather(a, "x", axis=1, tiled=True) for a in (k, v))
     return attention(q, k, v)
@@ -69,6 +74,7 @@ _BATCH = (WHOLE, WHOLE, HEADS, HEADS)
 PROGRAMS = {
     "heads": Distributed(attention, _HEADS, (HEADS,) * 3, HEADS, 0.25, attention),
     "sequence": Distributed(attention, _HEADS, (SEQUENCE, WHOLE, WHOLE), SEQUENCE, 0.5, attention),
+    "constrained": Distributed(constrained_attention, _HEADS, (WHOLE,) * 3, WHOLE, 0.4, attention),
     "mapped heads": Distributed(attention, _HEADS, (HEADS,) * 3, HEADS, 0.25, attention, mapped=True),
     "mapped sequence": Distributed(gathered_attention, _HEADS, (SEQUENCE,) * 3, SEQUENCE, 0.6, attention, mapped=True),
     "train step": Distributed(train_step, _LAYERS, _BATCH, (WHOLE, WHOLE), 0.6, train_step, donated=(0, 1)),
@@ -85,7 +91,8 @@ def outcome(one: Distributed) -> dict[str, Any]:
     fun = jax.shard_map(one.fun, mesh=mesh, in_specs=one.given, out_specs=one.results) if one.mapped else one.fun
     out = jax.tree.map(lambda spec: NamedSharding(mesh, spec), one.results)
     specs = [jax.ShapeDtypeStruct(s, np.float32, sharding=g) for s, g in zip(one.shapes, shardings, strict=True)]
-    original = export(jax.jit(fun, out_shardings=out, donate_argnums=one.donated))(*specs)
+    with mesh:
+        original = export(jax.jit(fun, out_shardings=out, donate_argnums=one.donated))(*specs)
     before: Any = shm.profile(original, target="cpu")
     measured = before.measured
     budget = measured.peak_bytes - int((1 - one.share) * measured.temp_bytes)
