@@ -3,7 +3,6 @@
 Two minutes of them on an idle core; more of them: `make fuzz N=1000`.
 """
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +11,7 @@ from tests.properties.generate import draw_program
 from tests.properties.seeds import trial_of
 
 EXAMPLES = 60
-SHARE = 15
+SEEDS = 40
 
 
 @settings(
@@ -31,11 +30,11 @@ def test_random_programs(data):
     check(draw_program(draw), trial, 0, Seen())
 
 
-@pytest.mark.parametrize("first", [0, 100, 200, 300])
-def test_a_good_share_is_changed(first):
-    """Programs of seeds, so that these are the same whatever hypothesis draws."""
+def test_a_good_share_is_changed():
+    """The first programs of `make fuzz`: the same whatever hypothesis draws."""
     seen = Seen()
-    for seed in range(first, first + SHARE):
+    for seed in range(SEEDS):
         check(*trial_of(seed), seed, seen)
-    assert seen.counts["programs"] == SHARE
-    assert seen.counts["changed"] >= SHARE // 4
+    assert seen.counts["programs"] == SEEDS
+    assert seen.counts["changed"] >= SEEDS // 5
+    assert seen.counts["equal"] > 0
