@@ -6,6 +6,7 @@ import collections
 import contextlib
 import dataclasses
 import logging
+import random
 import warnings
 from collections.abc import Generator
 from typing import Any
@@ -19,6 +20,7 @@ import stablehlo_mem as shm
 from stablehlo_mem.ingest import ingest
 from stablehlo_mem.plan import weakest
 from tests.properties.drawing import Draw, RandomProgram
+from tests.properties.generate import draw_program
 from tests.support import HONEST, is_float, memory_of
 
 COMPILES = 4
@@ -46,6 +48,13 @@ def draw_trial(draw: Draw) -> Trial:
     if which in _OTHER_BUDGETS:
         budget = _OTHER_BUDGETS[which]
     return Trial(budget, "reassociate" if draw(0, 2) else "exact", not draw(0, 7))
+
+
+def trial_of(seed: int) -> tuple[RandomProgram, Trial]:
+    """The program of a seed and what it is planned for."""
+    draw = random.Random(seed).randint
+    trial = draw_trial(draw)
+    return draw_program(draw), trial
 
 
 _OTHER_BUDGETS: dict[int, str | int | None] = {0: "min", 1: "min", 2: "min", 3: None, 4: 1000, 5: -1}

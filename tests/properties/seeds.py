@@ -10,7 +10,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import random
 import sys
 import traceback
 from collections.abc import Iterator
@@ -18,15 +17,8 @@ from collections.abc import Iterator
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
-from tests.properties.check import Seen, Trial, check, draw_trial
+from tests.properties.check import Seen, Trial, check, trial_of
 from tests.properties.drawing import RandomProgram, without_unused
-from tests.properties.generate import draw_program
-
-
-def trial_of(seed: int) -> tuple[RandomProgram, Trial]:
-    draw = random.Random(seed).randint
-    trial = draw_trial(draw)
-    return draw_program(draw), trial
 
 
 def work(first: int, end: int) -> None:

@@ -6,9 +6,8 @@ Two minutes of them on an idle core; more of them: `make fuzz N=1000`.
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.properties.check import Seen, check, draw_trial
+from tests.properties.check import Seen, check, draw_trial, trial_of
 from tests.properties.generate import draw_program
-from tests.properties.seeds import trial_of
 
 EXAMPLES = 60
 SEEDS = 40
