@@ -32,6 +32,7 @@ def test_the_budget_of_each_device_is_kept(outcomes, name):
     assert one["steps"]
     assert one["fits"], one["refusals"]
     assert one["after"] <= one["budget"]
+    assert one["summaries"][0].partition(" (")[0] in one["report"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import functions, ir, source_line
-from stablehlo_mem.ir.shards import Parts, marked_parts, part_bytes
+from stablehlo_mem.ir.shards import Parts, is_distributed, marked_parts, part_bytes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -168,7 +168,7 @@ def main_function(module: ir.Module) -> Any:
 def entry_graph(module: ir.Module) -> Graph:
     """The graph of the function `main`."""
     main = main_function(module)
-    return build_graph(main.regions[0].blocks[0], marked_parts(main.operation))
+    return build_graph(main.regions[0].blocks[0], marked_parts(main.operation) if is_distributed(module) else None)
 
 
 def nested_graph(graph: Graph, path: Path) -> Graph:
@@ -200,12 +200,12 @@ def len_ops(graph: Graph) -> int:
     return _starts(graph)[-1]
 
 
-def build_graph(block: ir.Block, parts: Sequence[Parts] = ()) -> Graph:
+def build_graph(block: ir.Block, parts: Sequence[Parts] | None = None) -> Graph:
     """The graph of a block and, recursively, of the blocks in its ops' regions. Linear in their size.
 
     Args:
         block: a function's.
-        parts: those of its arguments, where the program is distributed; () where it is not.
+        parts: those of its arguments in a distributed program, () where none is; None in any other program.
     """
     graph, _ = _build(block, {}, parts)
     return graph
@@ -278,7 +278,7 @@ class _Builder:
 
 
 def _build(
-    block: ir.Block, types: dict[Any, tuple[tuple[int, ...], str, int]], given: Sequence[Parts]
+    block: ir.Block, types: dict[Any, tuple[tuple[int, ...], str, int]], given: Sequence[Parts] | None
 ) -> tuple[Graph, list[Any]]:
     builder = _Builder(types)
     whole: list[Parts] = [()] * len(block.arguments)
@@ -289,12 +289,12 @@ def _build(
         op = handle.operation
         index = len(ops)
         operands = tuple(builder.use(v, index) for v in op.operands)
-        parts = marked_parts(op)
+        parts = None if given is None else marked_parts(op)
         blocks: list[Graph] = []
         captures: dict[int, None] = {}
         for region in op.regions:
             for inner in region.blocks:
-                nested, outer_values = _build(inner, types, parts if op.name == "stablehlo.while" else ())
+                nested, outer_values = _build(inner, types, () if parts and op.name != "stablehlo.while" else parts)
                 indices = tuple(builder.use(v, index) for v in outer_values)
                 captures.update(dict.fromkeys(indices))
                 blocks.append(dataclasses.replace(nested, captured_from=indices))

@@ -21,9 +21,9 @@ Parts = tuple[int, ...]
 
 def mark_shards(module: ir.Module) -> None:
     """Marks the ops and functions of a distributed module with the parts of their values, in place."""
-    meshes = mesh_axes(module)
-    if not any(size > 1 for axes in meshes.values() for size in axes.values()):
+    if not is_distributed(module):
         return
+    meshes = mesh_axes(module)
     remove_marks(module)
     ops = _numbered(module)
     copy = clone_module(module)
@@ -40,12 +40,19 @@ def mark_shards(module: ir.Module) -> None:
 
 def remove_marks(module: ir.Module) -> None:
     """Removes what `mark_shards` left."""
+    if not is_distributed(module):
+        return
     for function in functions(module):
         if SHARDS in function.operation.attributes:
             del function.operation.attributes[SHARDS]
     for op in walk_operations(module.operation):
         if SHARDS in op.attributes:
             del op.attributes[SHARDS]
+
+
+def is_distributed(module: ir.Module) -> bool:
+    """Whether a module is for several devices, as Shardy says it."""
+    return any(size > 1 for axes in mesh_axes(module).values() for size in axes.values())
 
 
 def marked_parts(op: Any) -> tuple[Parts, ...]:

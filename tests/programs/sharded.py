@@ -118,6 +118,7 @@ def outcome(one: Distributed) -> dict[str, Any]:
             if (message := yardstick(*(np.asarray(a) for a in three)))
         ],
         "same shardings": all(a.sharding.is_equivalent_to(b.sharding, a.ndim) for a, b in zip(new, old, strict=True)),
+        "report": str(plan),
         "same signature": _signature(plan.exported) == _signature(original),
     }
 

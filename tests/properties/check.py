@@ -106,7 +106,7 @@ def _budget(trial: Trial, original: Exported, compiled: Any) -> Any:
         return trial.budget
     least = ingest(original).floor_bytes
     if trial.budget < 0:
-        return max(0, least - 1)
+        return least - 1
     return max(1, least + trial.budget * (sum(memory_of(compiled)) - least) // 1000)
 
 
