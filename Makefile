@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: demo test lint docs bench
+.PHONY: demo test lint docs bench fuzz
 
 demo: .venv/stamp
 	$(PY) -m stablehlo_mem demo
@@ -20,6 +20,10 @@ docs: .venv/stamp
 	$(PY) benchmarks/tables.py
 	$(PY) docs/generate
 	$(PY) -m mkdocs build --strict
+
+N ?= 100
+fuzz: .venv/stamp
+	$(PY) benchmarks/fuzz.py $(N)
 
 bench: .venv/stamp
 	$(PY) benchmarks/run.py

@@ -20,6 +20,7 @@ from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.memory import MemoryProfile, Origin
 from stablehlo_mem.module_profile import profile_module
 from stablehlo_mem.plan import Options, Plan
+from stablehlo_mem.symbolic import at_sizes
 from stablehlo_mem.targets.target import Target, named_targets, resolve_targets
 
 TargetLike = str | Target | tuple[str | Target, ...] | None
@@ -63,7 +64,8 @@ def plan(
         budget: as in `optimize`.
         target: as in `optimize`.
         options: as in `optimize`.
-        dims: sizes for the symbolic dimensions of an Exported; not supported yet.
+        dims: sizes for all symbolic dimensions of an Exported, serialised or not, by their names: the plan's result has
+            these shapes.
 
     Raises:
         BudgetError: the budget is below arguments + outputs − aliased, which no plan changes.
@@ -71,9 +73,7 @@ def plan(
         TargetError: as in `optimize`.
     """
     limit = parse_budget(budget)
-    if dims is not None:
-        raise InputError("dims: symbolic dimensions are not supported yet; export with concrete shapes")
-    program = ingest(module)
+    program = ingest(module if dims is None else at_sizes(module, dims))
     return budget_loop.keep_budget(program, limit, resolve_targets(target, program), options)
 
 

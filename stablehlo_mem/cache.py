@@ -74,7 +74,7 @@ def entry_path(
         "budget": budget,
         "targets": [_facts(target, program) for target in targets],
         "options": repr(options),
-        "versions": [_sources(), jax.__version__, metadata.version("jaxlib"), *_plugins()],
+        "versions": [package_digest(), jax.__version__, metadata.version("jaxlib"), *_plugins()],
         "flags": [os.environ.get(name, "") for name in _FLAGS],
     }
     return directory / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.plan"
@@ -93,7 +93,7 @@ def _plugins() -> tuple[str, ...]:
 
 
 @functools.cache
-def _sources() -> str:
+def package_digest() -> str:
     """A digest of this package's sources: a plan is as good as what made it."""
     root = pathlib.Path(__file__).parent
     digest = hashlib.sha256()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from jax.export import Exported, deserialize, is_symbolic_dim
 
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import (
+    MAGIC,
+    dimension_names,
     ir,
     module_bytes,
     parse_artifact,
@@ -19,11 +21,11 @@ from stablehlo_mem.ir.bindings import (
     refine_shapes,
 )
 from stablehlo_mem.ir.graph import main_function, tensor_type
+from stablehlo_mem.ir.shards import argument_shardings, mesh_axes, part_bytes, result_shardings, sharding_parts
 from stablehlo_mem.raw import wrap_module
 
 Kind = Literal["exported", "serialized", "module", "text", "bytecode", "artifact"]
 
-_MAGIC = b"ML\xefR"
 _PORTABLE_PRODUCER = b"StableHLO_v"
 _EFFECTFUL_OPS = frozenset({"infeed", "outfeed", "send", "recv"})
 _GLOBAL_CONSTANT = "jax.global_constant"
@@ -62,18 +64,31 @@ class Program:
 
     @property
     def argument_bytes(self) -> int:
-        """Bytes of the arguments of `main`, dense: a target may pad them. The platform index is a constant."""
+        """Bytes of the arguments of `main` on one device, dense: a target may pad them.
+
+        The platform index is a constant.
+        """
         attributes = _argument_attributes(self.main)
-        return sum(
-            tensor_type(t)[2]
-            for t, attribute in zip(self.main.type.inputs, attributes, strict=True)
-            if attribute is None or _GLOBAL_CONSTANT not in attribute
-        )
+        given = zip(self._bytes(self.main.type.inputs, argument_shardings(self.main)), attributes, strict=True)
+        return sum(n for n, attribute in given if attribute is None or _GLOBAL_CONSTANT not in attribute)
 
     @property
     def output_bytes(self) -> int:
-        """Bytes of the results of `main`, dense."""
-        return sum(tensor_type(t)[2] for t in self.main.type.results)
+        """Bytes of the results of `main` on one device, dense: the fewest there can be, where the compiler chooses."""
+        return sum(self._result_bytes)
+
+    @property
+    def _result_bytes(self) -> list[int]:
+        shardings = result_shardings(self.main)
+        devices = self.exported.nr_devices if self.exported is not None else 1
+        known = self._bytes(self.main.type.results, shardings)
+        return [n // devices if s is None else n for n, s in zip(known, shardings, strict=True)]
+
+    def _bytes(self, types: Sequence[Any], shardings: Sequence[Any]) -> list[int]:
+        meshes = mesh_axes(self.module)
+        parts = (sharding_parts(sharding, meshes) for sharding in shardings)
+        sizes = ((tensor_type(t), p) for t, p in zip(types, parts, strict=True))
+        return [part_bytes(shape, nbytes, p) for (shape, _, nbytes), p in sizes]
 
     @functools.cached_property
     def alias_bytes(self) -> int:
@@ -81,10 +96,10 @@ class Program:
         inputs = self.main.type.inputs
         free = [str(inputs[i]) for i in self.donated]
         aliased = 0
-        for result in self.main.type.results:
+        for result, nbytes in zip(self.main.type.results, self._result_bytes, strict=True):
             if str(result) in free:
                 free.remove(str(result))
-                aliased += tensor_type(result)[2]
+                aliased += nbytes
         return aliased
 
     @property
@@ -133,7 +148,7 @@ def emit(program: Program, module: ir.Module, vjp_transform: Callable[[Exported]
     """
     if program.exported is not None:
         exported = _replace_module(program.exported, module, vjp_transform)
-        return exported if program.kind == "exported" else bytes(exported.serialize(vjp_order=_vjp_order(exported)))
+        return exported if program.kind == "exported" else bytes(exported.serialize(vjp_order=vjp_order(exported)))
     if program.kind == "module":
         return parse_module(module_bytes(module), program.original.context)
     if program.kind == "text":
@@ -161,20 +176,27 @@ def _from_exported(exported: Exported, kind: Kind, original: Any) -> Program:
             f"{exported.fun_name} has side effects ({', '.join(str(e) for e in effects)}), which must not be "
             "repeated or reordered: take debug prints and callbacks out of the function"
         )
-    for aval in (*exported.in_avals, *exported.out_avals):
-        if any(is_symbolic_dim(size) for size in aval.shape):
-            raise InputError(
-                f"{exported.fun_name} has a dynamic shape, {aval}: memory is planned for known sizes; "
-                "export it again with concrete shapes"
-            )
+    symbolic = [a for a in (*exported.in_avals, *exported.out_avals) if any(is_symbolic_dim(n) for n in a.shape)]
+    if symbolic:
+        dims = ", ".join(f"{name!r}: ..." for name in symbolic_names(exported))
+        raise InputError(
+            f"{exported.fun_name} has a dynamic shape, {symbolic[0]}: memory is planned for known sizes; "
+            f"plan(..., dims={{{dims}}}) says which, or export it again with concrete shapes"
+        )
     module = parse_artifact(exported.mlir_module_serialized)
     if exported.uses_global_constants and _first_dynamic(module) is not None:
         module = refine_shapes(module)
     return _checked(module, kind, exported, original)
 
 
+def symbolic_names(exported: Exported) -> tuple[str, ...]:
+    """The symbolic dimensions of an Exported's arguments, in order; () if its shapes are concrete."""
+    sizes = [size for aval in exported.in_avals for size in aval.shape if is_symbolic_dim(size)]
+    return tuple(dict.fromkeys(name for size in sizes for name in sorted(dimension_names(size))))
+
+
 def _from_bytes(data: bytes, original: Any) -> Program:
-    if data.startswith(_MAGIC):
+    if data.startswith(MAGIC):
         portable = _PORTABLE_PRODUCER in data[:64]
         module = _parse(data)  # also for artifacts: the other reader prints what is wrong to stderr
         return _from_module(
@@ -195,7 +217,7 @@ def deserialize_exported(data: bytes) -> Exported:
         return deserialize(bytearray(data))
     except Exception as error:  # flatbuffers has no error of its own: struct, index, type, value and unicode errors
         raise InputError(
-            f"{len(data)} bytes are neither MLIR bytecode (they do not begin with {_MAGIC!r}) nor a whole serialised "
+            f"{len(data)} bytes are neither MLIR bytecode (they do not begin with {MAGIC!r}) nor a whole serialised "
             f"jax.export.Exported ({type(error).__name__}: {error})"
         ) from error
 
@@ -299,7 +321,8 @@ def _lazy_vjp(original: Exported, transform: Callable[[Exported], Exported]) -> 
     return lambda _: optimised()
 
 
-def _vjp_order(exported: Exported) -> int:
+def vjp_order(exported: Exported) -> int:
+    """How often an Exported can be differentiated."""
     order = 0
     while exported.has_vjp():
         exported, order = exported.vjp(), order + 1
@@ -310,9 +333,30 @@ def kept_donated(program: Program) -> tuple[int, ...]:
     """The donated arguments as indices into the wrap's or the Exported's `in_avals`."""
     if program.exported is None:
         return program.donated
-    kept = program.exported.module_kept_var_idx
-    leading = len(program.main.type.inputs) - len(kept)  # the platform index comes first
-    return tuple(kept[i - leading] for i in program.donated)
+    return _kept(program.exported, program.main, program.donated)
 
 
-__all__ = ["Kind", "Program", "as_exported", "deserialize_exported", "emit", "ingest", "kept_donated"]
+def donated_arguments(exported: Exported) -> tuple[int, ...]:
+    """The donated arguments of an Exported, whatever its shapes, as indices into its `in_avals`."""
+    main = main_function(parse_artifact(exported.mlir_module_serialized))
+    return _kept(exported, main, _donated(main))
+
+
+def _kept(exported: Exported, main: Any, indices: tuple[int, ...]) -> tuple[int, ...]:
+    kept = exported.module_kept_var_idx
+    leading = len(main.type.inputs) - len(kept)  # the platform index comes first
+    return tuple(kept[i - leading] for i in indices)
+
+
+__all__ = [
+    "Kind",
+    "Program",
+    "as_exported",
+    "deserialize_exported",
+    "donated_arguments",
+    "emit",
+    "ingest",
+    "kept_donated",
+    "symbolic_names",
+    "vjp_order",
+]

@@ -51,6 +51,7 @@ CLASSES: dict[str, Class] = {
     **_named("stablehlo", "dot_general", Class.DOT),
     **_named("stablehlo", "dynamic_update_slice scatter sort", Class.UPDATE),
     **_named("stablehlo", "while case if", Class.CONTROL),
+    **_named("sdy", "manual_computation", Class.CONTROL),
     **_named("stablehlo", "return", Class.RETURN),
     **_named("func", "return", Class.RETURN),
     **_named("sdy", "return", Class.RETURN),

@@ -15,6 +15,11 @@ func.func @stablehlo.reduce_precision(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
   return %0 : tensor<2x3xf32>
 }
 
+func.func @sdy.sharding_constraint(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %0 = sdy.sharding_constraint %x <mesh<["x"=2]>, [{?}, {?}]> : tensor<2x3xf32>
+  return %0 : tensor<2x3xf32>
+}
+
 func.func @stablehlo.constant() -> tensor<2x3xf32> {
   %0 = stablehlo.constant dense<1.0> : tensor<2x3xf32>
   return %0 : tensor<2x3xf32>

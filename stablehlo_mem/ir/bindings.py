@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jax.extend.backend import get_backend
@@ -19,12 +19,15 @@ from jaxlib.mlir._mlir_libs._jax_mlir_ext import inlined_func_call
 from jaxlib.mlir.dialects import sdy
 
 __all__ = [
+    "MAGIC",
     "RULE",
     "PassManager",
     "chlo",
     "clone_module",
     "dense_value",
     "deserialize_portable_artifact",
+    "dimension_names",
+    "dimension_size",
     "fingerprint",
     "func",
     "functions",
@@ -46,6 +49,8 @@ __all__ = [
     "walk_operations",
 ]
 
+MAGIC = b"ML\xefR"
+"""What MLIR bytecode begins with."""
 RULES_PASS = "func.func(sdy-populate-op-sharding-rules)"
 RULE = "sdy.sharding_rule"
 """The attribute it leaves on an op."""
@@ -88,6 +93,16 @@ def portable_artifact(module: ir.Module) -> bytes:
 def refine_shapes(module: ir.Module) -> ir.Module:
     """Makes the shapes inside static, given a main whose arguments are; in a fresh context."""
     return parse_artifact(refine_polymorphic_shapes(module_bytes(module), enable_shardy=True))
+
+
+def dimension_names(size: Any) -> set[str]:
+    """The names in a symbolic dimension such as `2*b`: JAX has no public way to ask."""
+    return set(size._get_vars())  # pyright: ignore[reportPrivateUsage]
+
+
+def dimension_size(size: Any, dims: Mapping[str, int]) -> int:
+    """A symbolic dimension at given sizes."""
+    return int(size._evaluate(dims))  # pyright: ignore[reportPrivateUsage]
 
 
 def clone_module(module: ir.Module) -> ir.Module:

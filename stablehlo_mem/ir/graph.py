@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import functions, ir, source_line
+from stablehlo_mem.ir.shards import Parts, is_distributed, marked_parts, part_bytes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,7 +38,8 @@ class Value:
         producer: index of the op that defines it, -1 for a block argument, -2 for a value captured from
             an enclosing block.
         result: its position among the producer's results, the block's arguments or `Graph.captured`.
-        nbytes: dense size in bytes, before any target's padding.
+        nbytes: dense size in bytes on one device, before any target's padding.
+        parts: in how many parts each dimension lies on the devices; () where every device has it whole.
     """
 
     index: int
@@ -46,6 +48,7 @@ class Value:
     nbytes: int
     producer: int
     result: int
+    parts: Parts = ()
 
     def __str__(self) -> str:
         """Its type, for people: "f32[8,64]"."""
@@ -164,7 +167,8 @@ def main_function(module: ir.Module) -> Any:
 
 def entry_graph(module: ir.Module) -> Graph:
     """The graph of the function `main`."""
-    return build_graph(main_function(module).regions[0].blocks[0])
+    main = main_function(module)
+    return build_graph(main.regions[0].blocks[0], marked_parts(main.operation) if is_distributed(module) else None)
 
 
 def graph_of_copy(graph: Graph, copy: ir.Module) -> Graph:
@@ -221,9 +225,14 @@ def len_ops(graph: Graph) -> int:
     return _starts(graph)[-1]
 
 
-def build_graph(block: ir.Block) -> Graph:
-    """The graph of a block and, recursively, of the blocks in its ops' regions. Linear in their size."""
-    graph, _ = _build(block, {})
+def build_graph(block: ir.Block, parts: Sequence[Parts] | None = None) -> Graph:
+    """The graph of a block and, recursively, of the blocks in its ops' regions. Linear in their size.
+
+    Args:
+        block: a function's.
+        parts: those of its arguments in a distributed program, () where none is; None in any other program.
+    """
+    graph, _ = _build(block, {}, parts)
     return graph
 
 
@@ -266,13 +275,16 @@ class _Builder:
         self.captured_mlir: list[Any] = []
         self.users: list[list[int]] = []
 
-    def define(self, mlir_value: Any, producer: int, result: int) -> int:
+    def define(self, mlir_value: Any, producer: int, result: int, parts: Parts = ()) -> int:
         index = len(self.values)
         mlir_type = mlir_value.type
         found = self.types.get(mlir_type)
         if found is None:
             found = self.types[mlir_type] = tensor_type(mlir_type)
-        self.values.append(Value(index, *found, producer, result))
+        if parts:
+            shape, dtype, nbytes = found
+            found = shape, dtype, part_bytes(shape, nbytes, parts)
+        self.values.append(Value(index, *found, producer, result, parts))
         self.mlir_values.append(mlir_value)
         self.users.append([])
         self.ids[mlir_value] = index
@@ -290,24 +302,28 @@ class _Builder:
         return index
 
 
-def _build(block: ir.Block, types: dict[Any, tuple[tuple[int, ...], str, int]]) -> tuple[Graph, list[Any]]:
+def _build(
+    block: ir.Block, types: dict[Any, tuple[tuple[int, ...], str, int]], given: Sequence[Parts] | None
+) -> tuple[Graph, list[Any]]:
     builder = _Builder(types)
-    arguments = tuple(builder.define(a, -1, i) for i, a in enumerate(block.arguments))
+    whole: list[Parts] = [()] * len(block.arguments)
+    arguments = tuple(builder.define(a, -1, i, (given or whole)[i]) for i, a in enumerate(block.arguments))
     ops: list[Op] = []
     handles: list[Any] = []
     for handle in block.operations:
         op = handle.operation
         index = len(ops)
         operands = tuple(builder.use(v, index) for v in op.operands)
+        parts = None if given is None else marked_parts(op)
         blocks: list[Graph] = []
         captures: dict[int, None] = {}
         for region in op.regions:
             for inner in region.blocks:
-                nested, outer_values = _build(inner, types)
+                nested, outer_values = _build(inner, types, () if parts and op.name != "stablehlo.while" else parts)
                 indices = tuple(builder.use(v, index) for v in outer_values)
                 captures.update(dict.fromkeys(indices))
                 blocks.append(dataclasses.replace(nested, captured_from=indices))
-        results = tuple(builder.define(r, index, i) for i, r in enumerate(op.results))
+        results = tuple(builder.define(r, index, i, parts[i] if parts else ()) for i, r in enumerate(op.results))
         ops.append(Op(index, op.name, operands, tuple(captures), results, tuple(blocks)))
         handles.append(op)
     graph = Graph(

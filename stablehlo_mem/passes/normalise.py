@@ -15,6 +15,7 @@ from stablehlo_mem.ir.bindings import (
     stablehlo,
     walk_operations,
 )
+from stablehlo_mem.ir.shards import mark_shards, remove_marks
 
 
 
@@ -35,13 +36,17 @@ def normalise(module: ir.Module) -> None:
 
 
 def attach_rules(module: ir.Module) -> None:
-    """Attaches Shardy's factor rules; the custom ones that JAX puts on its custom calls stay."""
+    """Attaches Shardy's factor rules, and what of each value a device has where it distributes the program.
+
+    The custom rules that JAX puts on its custom calls stay.
+    """
     run_passes(module, RULES_PASS)
+    mark_shards(module)
 
 
 def remove_rules(module: ir.Module) -> None:
-    """Removes the attached rules: custom ones are part of the program and stay."""
-
+    """Removes the attached rules and marks: custom rules are part of the program and stay."""
+    remove_marks(module)
     for op in walk_operations(module.operation):
         if RULE in op.attributes and "custom" not in str(op.attributes[RULE]):
             del op.attributes[RULE]

@@ -38,6 +38,9 @@ def _has_tensors(graph: Graph, op: int) -> bool:
     return all(graph.values[r].dtype for r in graph.ops[op].results)
 
 
+_DISTRIBUTED = Blocked("distributed-dimension", "the dimension lies in parts on several devices")
+
+
 class RuleBook:
     """The factor rules of a block's ops, each derived once; of control flow only along what is asked for."""
 
@@ -59,7 +62,15 @@ class RuleBook:
         rule = self._rule(op, side, position, dimension, n)
         if rule is None:
             return Blocked("no-rule", f"there is no rule for splitting {self.graph.ops[op].name}")
-        return place(rule, op, (rule.operands if side == "operands" else rule.results)[position], dimension, n)
+        node = place(rule, op, (rule.operands if side == "operands" else rule.results)[position], dimension, n)
+        return _DISTRIBUTED if isinstance(node, Node) and self._is_distributed(node) else node
+
+    def _is_distributed(self, node: Node) -> bool:
+        """Whether one of the dimensions lies in parts on several devices: its chunks would be on one of them each."""
+        op = self.graph.ops[node.op]
+        pairs = (*zip(op.inputs, node.operand_dims, strict=True), *zip(op.results, node.result_dims, strict=True))
+        values = self.graph.values
+        return any(d is not None and values[v].parts and values[v].parts[d] > 1 for v, d in pairs)
 
     def _rule(self, op: int, side: Side, position: int, dimension: int, n: int) -> Rule | None:
         row = ROWS.get(self.graph.ops[op].name)

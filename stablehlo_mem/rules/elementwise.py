@@ -60,6 +60,7 @@ ROWS: dict[str, Row] = {
     **{f"stablehlo.{name}": Row() for name in _SHARDY_ELEMENTWISE},
     **{f"chlo.{name}": Row(rule=_same_shape_rule) for name in _CHLO_ELEMENTWISE},
     "stablehlo.optimization_barrier": Row(rule=_same_shape_rule),
+    "sdy.sharding_constraint": Row(rule=_same_shape_rule),
     "stablehlo.constant": Row(rule=_constant_rule, emit=_emit_constant, free=True),
     "stablehlo.iota": Row(rule=_same_shape_rule, emit=_emit_iota, free=True),
     "stablehlo.broadcast_in_dim": Row(free=True),

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import dataclasses
 import logging
+import random
 import warnings
 from collections.abc import Generator
 from typing import Any
@@ -13,49 +14,152 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.export import export
+from jax.export import Exported, export
 
 import stablehlo_mem as shm
-from tests.properties.generate import Draw, RandomProgram
+from stablehlo_mem.ingest import ingest
+from stablehlo_mem.plan import weakest
+from tests.properties.drawing import Draw, RandomProgram
+from tests.properties.generate import draw_program
 from tests.support import HONEST, is_float, memory_of
 
-COMPILES = 5
+COMPILES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """What a program is planned for.
+
+    Attributes:
+        budget: "min", None, or thousandths of the original's temporaries: below 0 less than arguments and outputs,
+            1000 and more for one that fits as it is.
+        numerics: as in `Options`.
+        again: plan it twice.
+    """
+
+    budget: str | int | None
+    numerics: Any
+    again: bool
+
+
+def draw_trial(draw: Draw) -> Trial:
+    budget: str | int | None = draw(0, 700)
+    which = draw(0, 11)
+    if which in _OTHER_BUDGETS:
+        budget = _OTHER_BUDGETS[which]
+    return Trial(budget, "reassociate" if draw(0, 2) else "exact", not draw(0, 7))
+
+
+def trial_of(seed: int) -> tuple[RandomProgram, Trial]:
+    """The program of a seed and what it is planned for."""
+    draw = random.Random(seed).randint
+    trial = draw_trial(draw)
+    return draw_program(draw), trial
+
+
+_OTHER_BUDGETS: dict[int, str | int | None] = {0: "min", 1: "min", 2: "min", 3: None, 4: 1000, 5: -1}
 
 
 @dataclasses.dataclass
 class Seen:
     """What a run of checks came across."""
 
-    counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    counts: collections.Counter[str] = dataclasses.field(default_factory=lambda: collections.Counter[str]())
 
 
-def check(program: RandomProgram, draw: Draw, seed: int, seen: Seen) -> None:
-    """Plans a program for a random budget and compares; an AssertionError or any other exception is a finding."""
-    with jax.enable_x64(True), warnings.catch_warnings():
+def check(program: RandomProgram, trial: Trial, seed: int, seen: Seen) -> None:
+    """Plans a program and compares; an AssertionError or any exception is a finding."""
+    with jax.enable_x64(True), warnings.catch_warnings(), no_failing_passes():
         warnings.simplefilter("ignore")
         original = export(jax.jit(program), platforms=["cpu"])(*program.arguments)
-        profile = shm.profile(original, target="cpu")
-        least = profile.argument_bytes + profile.output_bytes
-        budget: Any = "min" if draw(0, 1) else max(1, least + draw(0, 1000) * (profile.peak_bytes - least) // 1000)
-        numerics: Any = "reassociate" if draw(0, 3) else "exact"
-        options = shm.Options(numerics=numerics, max_compiles=COMPILES)
-        with no_failing_passes():
-            plan = shm.plan(original, budget, target="cpu", options=options)
-        seen.counts["programs"] += 1
-        seen.counts["over budget"] += not plan.fits
-        if not plan.steps:
-            seen.counts["unchanged"] += 1
-            return
-        seen.counts["split"] += 1
-        seen.counts["steps"] += len(plan.steps)
         arguments = program.data(seed)
-        old, _ = execute(original, arguments)
-        new, peak = execute(plan.result, arguments)
-        if plan.fits and budget != "min":
-            assert peak <= budget, f"{peak} bytes, the budget is {budget}"
-        exact = execute_wide(program, arguments)
-        for got, want, true in zip(new, old, exact, strict=True):
-            compare(got, want, true, program.continuous, seen)
+        compiled = _compiled(original, arguments)
+        options = shm.Options(numerics=trial.numerics, max_compiles=COMPILES, cache=False)
+        budget = _budget(trial, original, compiled)
+        seen.counts["programs"] += 1
+        seen.counts["gradients"] += program.gradient
+        seen.counts["whole numbers"] += program.whole
+        if trial.budget == -1:
+            _check_refusal(original, budget, options)
+            seen.counts["below arguments and outputs"] += 1
+            return
+        plan = shm.plan(original, budget, target="cpu", options=options)
+        _check_plan(plan, original, budget, options)
+        if trial.again:
+            again = shm.plan(original, budget, target="cpu", options=options)
+            assert (again.bytecode, again.steps) == (plan.bytecode, plan.steps), "another plan the second time"
+            seen.counts["planned twice"] += 1
+        seen.counts["over budget"] += not plan.fits
+        seen.counts["unchanged" if not plan.steps else "changed"] += 1
+        for step in plan.steps:
+            seen.counts[f"step {step.pass_name}"] += 1
+        if plan.steps:
+            _check_result(program, plan, arguments, compiled, seen)
+
+
+def _compiled(exported: Exported, arguments: list[np.ndarray]) -> Any:
+    return jax.jit(exported.call).lower(*arguments).compile(compiler_options=HONEST)
+
+
+def _budget(trial: Trial, original: Exported, compiled: Any) -> Any:
+    if not isinstance(trial.budget, int):
+        return trial.budget
+    least = ingest(original).floor_bytes
+    if trial.budget < 0:
+        return least - 1
+    return max(1, least + trial.budget * (sum(memory_of(compiled)) - least) // 1000)
+
+
+def _check_refusal(original: Exported, budget: int, options: shm.Options) -> None:
+    try:
+        shm.plan(original, budget, target="cpu", options=options)
+    except (shm.BudgetError, shm.InputError):
+        return
+    raise AssertionError(f"a plan for {budget} bytes, less than arguments and outputs")
+
+
+def _check_plan(plan: shm.Plan, original: Exported, budget: Any, options: shm.Options) -> None:
+    """What a plan says of itself."""
+    if isinstance(budget, int):
+        assert plan.fits == (plan.after.peak_bytes <= budget), (
+            f"{plan.after.peak_bytes} bytes for {budget}: {plan.fits}"
+        )
+        assert plan.before.peak_bytes > budget or not plan.steps, "changed though it fits"
+    else:
+        assert plan.fits
+    assert plan.after.peak_bytes <= plan.before.peak_bytes or budget is None, "more memory than before"
+    assert plan.steps or plan.result is original, "another object though nothing was changed"
+    numerics = [options.numerics, *(decision.numerics for decision in plan.decisions)]
+    assert weakest(numerics) == options.numerics, "a step that the options do not allow"
+    assert plan.compiles <= max(options.max_compiles, 1), "more compilations than allowed"
+
+
+def _check_result(
+    program: RandomProgram, plan: shm.Plan, arguments: list[np.ndarray], original: Any, seen: Seen
+) -> None:
+    """What the program that came out needs and gives."""
+    compiled = _compiled(plan.result, arguments)
+    needed = sum(memory_of(compiled))
+    assert needed <= plan.after.peak_bytes, f"{needed} bytes, the plan says {plan.after.peak_bytes}"
+    old, new = ([np.asarray(leaf) for leaf in some(*arguments)] for some in (original, compiled))
+    if all(_same(*pair) for pair in zip(new, old, strict=True)):
+        seen.counts["equal"] += 1
+        return
+    assert not program.whole, f"whole numbers differ: {_difference(new, old)}"
+    seen.counts["rounded otherwise"] += 1
+    exact = _wide(program, arguments)
+    for got, want, true in zip(new, old, exact, strict=True):
+        compare(got, want, true, program.continuous)
+
+
+def _same(new: np.ndarray, old: np.ndarray) -> bool:
+    assert (new.dtype, new.shape) == (old.dtype, old.shape)
+    return np.array_equal(new, old, equal_nan=is_float(old))
+
+
+def _difference(new: list[np.ndarray], old: list[np.ndarray]) -> str:
+    shares = (float((a != b).mean()) if a.size else 0.0 for a, b in zip(new, old, strict=True))
+    return ", ".join(f"{share:.1%}" for share in shares)
 
 
 @contextlib.contextmanager
@@ -76,36 +180,28 @@ class _Raising(logging.Handler):
             raise AssertionError(record.getMessage()) from record.exc_info[1]
 
 
-def execute(exported: Any, arguments: list[np.ndarray]) -> tuple[list[np.ndarray], int]:
-    """The results, and the bytes that the compiler says are needed."""
-    compiled = jax.jit(exported.call).lower(*arguments).compile(compiler_options=HONEST)
-    return [np.asarray(leaf) for leaf in compiled(*arguments)], sum(memory_of(compiled))
-
-
-def execute_wide(program: RandomProgram, arguments: list[np.ndarray]) -> list[np.ndarray]:
+def _wide(program: RandomProgram, arguments: list[np.ndarray]) -> list[np.ndarray]:
     wide = [a.astype(np.float64) if is_float(a) else a for a in arguments]
     return [np.asarray(leaf) for leaf in jax.jit(program)(*wide)]
 
 
-def compare(new: np.ndarray, old: np.ndarray, exact: np.ndarray, continuous: bool, seen: Seen) -> None:
+def compare(new: np.ndarray, old: np.ndarray, exact: np.ndarray, continuous: bool) -> None:
     """The yardstick with room for few elements: their errors are chance, not a bound."""
-    assert (new.dtype, new.shape) == (old.dtype, old.shape)
     if not new.size:
         return
     if not is_float(old):
         differ = float((new != old).mean())
-        seen.counts["integers differ"] += differ > 0
         assert differ == 0 or not continuous, f"{differ:.1%} of the integers differ"
         return
     eps = float(jnp.finfo(old.dtype).eps)
     new, old, exact = (a.astype(np.float64) for a in (new, old, exact))
     finite = np.isfinite(old) & np.isfinite(exact)
-    assert np.array_equal(np.isfinite(new[~finite]), np.isfinite(old[~finite])), "other infinities"
+    assert np.array_equal(new[~finite], old[~finite], equal_nan=True), "other infinities or NaNs"
+    assert np.isfinite(new[finite]).all(), "infinities or NaNs where the original has none"
     if not finite.any() or not continuous:
         return
     own, error = np.abs(old - exact)[finite].max(), np.abs(new - exact)[finite].max()
     scale = np.abs(exact[finite]).max()
-    seen.counts["not bitwise"] += not np.array_equal(new, old, equal_nan=True)
     assert error <= 4 * own + 32 * eps * scale + 1e-12, f"error {error:.3g}, the original's {own:.3g}, of {scale:.3g}"
 
 

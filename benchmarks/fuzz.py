@@ -1,0 +1,94 @@
+"""Differential fuzzing: `make fuzz N=1000` checks the next thousand random programs and writes results/fuzz.json.
+
+Programs are numbered: a seed is a program, a budget and data. Each call goes on where the last one ended, so that a
+long run can be made in pieces; a piece is of one version of the package. Programs run in a process of their own, a
+hundred at a time: one that crashes it is a finding and costs only itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import record
+
+from stablehlo_mem.cache import package_digest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PATH = record.RESULTS / "fuzz.json"
+_AT_A_TIME = 100
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("count", type=int, help="how many programs")
+    parser.add_argument("--first", type=int, help="seed of the first; by default the next that has not run")
+    arguments = parser.parse_args()
+    data = record.earlier(PATH)
+    pieces: list[dict[str, Any]] = data.get("pieces", [])
+    first = arguments.first if arguments.first is not None else max((p["end"] for p in pieces), default=0)
+    piece = _piece(pieces, first)
+    before = len(piece["findings"])
+    end = first + arguments.count
+    while piece["end"] < end:
+        for row in checked(piece["end"], min(piece["end"] + _AT_A_TIME, end)):
+            add(row, piece)
+            record.write({**summary(pieces), "pieces": pieces}, PATH)
+        print(f"{piece['end'] - first} programs, {len(piece['findings']) - before} findings", flush=True)
+    return len(piece["findings"]) - before
+
+
+def _piece(pieces: list[dict[str, Any]], first: int) -> dict[str, Any]:
+    """The piece that a run adds to: the last one, if it ended there with the same of everything."""
+    made_by = {**record.header(), "package": package_digest()[:16]}
+    if pieces and pieces[-1]["end"] == first and all(pieces[-1][name] == made_by[name] for name in made_by):
+        return pieces[-1]
+    pieces.append({**made_by, "first": first, "end": first, "counts": {}, "findings": []})
+    return pieces[-1]
+
+
+def checked(first: int, end: int) -> Iterator[dict[str, Any]]:
+    """The outcomes of some seeds in order, up to one that ends the process."""
+    command = [sys.executable, str(ROOT / "tests" / "properties" / "seeds.py"), str(first), str(end)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as worker:
+        assert worker.stdout is not None
+        for line in worker.stdout:
+            row = json.loads(line)
+            yield row
+            first = row["seed"] + 1
+    if worker.returncode and first < end:
+        yield {"seed": first, "counts": {}, "finding": f"the process ended: {_reason(worker.returncode)}"}
+
+
+def add(row: dict[str, Any], piece: dict[str, Any]) -> None:
+    """Adds an outcome to a piece."""
+    counts = collections.Counter(piece["counts"])
+    counts.update(row.pop("counts"))
+    piece |= {"end": row["seed"] + 1, "counts": dict(sorted(counts.items()))}
+    if "finding" in row:
+        piece["findings"].append(row)
+        print(json.dumps(row, indent=1), flush=True)
+
+
+def _reason(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"status {code}"
+
+
+def summary(pieces: list[dict[str, Any]]) -> dict[str, Any]:
+    """The sums over all pieces."""
+    counts: collections.Counter[str] = collections.Counter()
+    for piece in pieces:
+        counts.update(piece["counts"])
+    findings = sum(len(p["findings"]) for p in pieces)
+    return {"programs": sum(p["end"] - p["first"] for p in pieces), "findings": findings, "counts": dict(counts)}
+
+
+if __name__ == "__main__":
+    sys.exit(main() > 0)

@@ -1,0 +1,147 @@
+"""What of a value one device holds, in a program that Shardy distributes: parts of each dimension.
+
+`mark_shards` propagates the shardings on a copy, as the compiler will, and notes the parts on the ops of the module
+itself; the graph then counts bytes per device, and an axis does not pass along a dimension that lies on several.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stablehlo_mem.ir.bindings import clone_module, functions, ir, run_passes, sdy, walk_operations
+
+SHARDS = "shards"
+"""The mark: for each result of an op, or argument of a function, the parts of each dimension."""
+_NUMBER = "shards_op"
+_PROPAGATE = "sdy-propagation-pipeline"
+
+Parts = tuple[int, ...]
+"""For each dimension in how many parts it lies on the devices; () for a value that every device has whole."""
+
+
+def mark_shards(module: ir.Module) -> None:
+    """Marks the ops and functions of a distributed module with the parts of their values, in place."""
+    if not is_distributed(module):
+        return
+    meshes = mesh_axes(module)
+    remove_marks(module)
+    ops = _numbered(module)
+    copy = clone_module(module)
+    for op in ops:
+        del op.attributes[_NUMBER]
+    run_passes(copy, _PROPAGATE)
+    with module.context:
+        for op in walk_operations(copy.operation):
+            if _NUMBER in op.attributes:
+                _mark(ops[ir.IntegerAttr(op.attributes[_NUMBER]).value], _of_results(op, meshes))
+        for function in functions(module):
+            _mark(function.operation, tuple(sharding_parts(a, meshes) for a in argument_shardings(function)))
+
+
+def remove_marks(module: ir.Module) -> None:
+    """Removes what `mark_shards` left."""
+    if not is_distributed(module):
+        return
+    for function in functions(module):
+        if SHARDS in function.operation.attributes:
+            del function.operation.attributes[SHARDS]
+    for op in walk_operations(module.operation):
+        if SHARDS in op.attributes:
+            del op.attributes[SHARDS]
+
+
+def is_distributed(module: ir.Module) -> bool:
+    """Whether a module is for several devices, as Shardy says it."""
+    return any(size > 1 for axes in mesh_axes(module).values() for size in axes.values())
+
+
+def marked_parts(op: Any) -> tuple[Parts, ...]:
+    """For each result of an op, or argument of a function, its parts; () where it is not marked."""
+    if SHARDS not in op.attributes:
+        return ()
+    return tuple(tuple(ir.DenseI64ArrayAttr(a)) for a in ir.ArrayAttr(op.attributes[SHARDS]))
+
+
+def mesh_axes(module: ir.Module) -> dict[str, dict[str, int]]:
+    """The sizes of the axes of each mesh of a module, by their names."""
+    found: dict[str, dict[str, int]] = {}
+    for op in module.body.operations:
+        if op.operation.name == "sdy.mesh":
+            attributes = op.operation.attributes
+            axes = (sdy.MeshAxisAttr(a) for a in sdy.MeshAttr(attributes["mesh"]).axes)
+            found[ir.StringAttr(attributes["sym_name"]).value] = {axis.name: axis.size for axis in axes}
+    return found
+
+
+def argument_shardings(function: Any) -> list[Any]:
+    """The sharding of each argument of a function, None where it says nothing."""
+    return _shardings(function, "arg_attrs", len(function.type.inputs))
+
+
+def result_shardings(function: Any) -> list[Any]:
+    """The sharding of each result of a function, None where it says nothing."""
+    return _shardings(function, "res_attrs", len(function.type.results))
+
+
+def sharding_parts(sharding: Any, meshes: dict[str, dict[str, int]]) -> Parts:
+    """The parts of each dimension by a sharding; () if there is none, or of none more than one."""
+    if sharding is None:
+        return ()
+    attr = sdy.TensorShardingAttr(sharding)
+    axes = _axes(attr.mesh_or_ref, meshes)
+    parts = [1] * len(attr.dimension_shardings)
+    for i, dimension in enumerate(attr.dimension_shardings):
+        for axis in sdy.DimensionShardingAttr(dimension).axes:
+            ref = sdy.AxisRefAttr(axis)
+            sub = ref.sub_axis_info
+            parts[i] *= axes.get(ref.name, 1) if sub is None else sdy.SubAxisInfoAttr(sub).size
+    return tuple(parts) if max(parts, default=1) > 1 else ()
+
+
+def part_bytes(shape: tuple[int, ...], nbytes: int, parts: Parts) -> int:
+    """Bytes of a value on one device, the largest part of each dimension; `nbytes` are those of the whole."""
+    for size, count in zip(shape, parts, strict=False):
+        if size:
+            nbytes = nbytes * -(-size // count) // size
+    return nbytes
+
+
+def _numbered(module: ir.Module) -> list[Any]:
+    """The ops in functions, each with its number for a mark that survives passes."""
+    ops = list(walk_operations(module.operation))
+    with module.context:
+        i64 = ir.IntegerType.get_signless(64)
+        for number, op in enumerate(ops):
+            op.attributes[_NUMBER] = ir.IntegerAttr.get(i64, number)
+    return ops
+
+
+def _of_results(op: Any, meshes: dict[str, dict[str, int]]) -> tuple[Parts, ...]:
+    if op.name == "sdy.sharding_constraint":
+        return (sharding_parts(op.attributes["sharding"], meshes),)
+    if op.name == "sdy.manual_computation":
+        shardings = sdy.TensorShardingPerValueAttr(op.attributes["out_shardings"]).shardings
+    elif "sdy.sharding" in op.attributes and op.name != "func.func":
+        shardings = sdy.TensorShardingPerValueAttr(op.attributes["sdy.sharding"]).shardings
+    else:
+        return ()
+    return tuple(sharding_parts(one, meshes) for one in shardings)
+
+
+def _mark(op: Any, parts: tuple[Parts, ...]) -> None:
+    if any(parts):
+        op.attributes[SHARDS] = ir.ArrayAttr.get([ir.DenseI64ArrayAttr.get(list(p)) for p in parts])
+
+
+def _shardings(function: Any, attribute: str, count: int) -> list[Any]:
+    attributes = function.operation.attributes
+    if attribute not in attributes:
+        return [None] * count
+    entries = (ir.DictAttr(a) for a in ir.ArrayAttr(attributes[attribute]))
+    return [entry["sdy.sharding"] if "sdy.sharding" in entry else None for entry in entries]  # noqa: SIM401 - it has no get
+
+
+def _axes(mesh: Any, meshes: dict[str, dict[str, int]]) -> dict[str, int]:
+    if isinstance(mesh, ir.FlatSymbolRefAttr):
+        return meshes.get(mesh.value, {})
+    return {axis.name: axis.size for axis in (sdy.MeshAxisAttr(a) for a in sdy.MeshAttr(mesh).axes)}

@@ -1,0 +1,138 @@
+"""Programs over four devices, planned and run: `python -m tests.programs.sharded` in a process that has so many.
+
+Prints, as JSON, what came out of each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.export import export
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import stablehlo_mem as shm
+from tests.support import HONEST, in_f64, memory_of, normals, yardstick
+
+DEVICES = 4
+HEADS = PartitionSpec("x")
+SEQUENCE = PartitionSpec(None, "x")
+WHOLE = PartitionSpec()
+
+
+def attention(q, k, v):
+    scores = jnp.einsum("hqd,hkd->hqk", q, k)
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, -1), v)
+
+
+def constrained_attention(q, k, v):
+    scores = jax.lax.with_sharding_constraint(jnp.einsum("hqd,hkd->hqk", q, k), HEADS)
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, -1), v)
+
+
+def gathered_attention(q, k, v):
+    k, v = (jax.lax.all_gather(a, "x", axis=1, tiled=True) for a in (k, v))
+    return attention(q, k, v)
+
+
+def train_step(w1, w2, x, y):
+    def loss(w1, w2):
+        return ((jnp.tanh(x @ w1) @ w2 - y) ** 2).mean()
+
+    g1, g2 = jax.grad(loss, (0, 1))(w1, w2)
+    return w1 - 0.1 * g1, w2 - 0.1 * g2
+
+
+def mapped_step(w1, w2, x, y):
+    """The same with the sums over devices written out."""
+    return jax.tree.map(lambda w: jax.lax.pmean(w, "x"), train_step(w1, w2, x, y))
+
+
+@dataclasses.dataclass(frozen=True)
+class Distributed:
+    """A function, its arguments' shapes and where they lie, and the share of the temporaries it is given."""
+
+    fun: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+    given: tuple[PartitionSpec, ...]
+    results: Any
+    share: float
+    plain: Callable[..., Any]
+    mapped: bool = False
+    donated: tuple[int, ...] = ()
+
+
+_HEADS = ((4, 256, 16),) * 3
+_LAYERS = ((64, 512), (512, 64), (512, 64), (512, 64))
+_BATCH = (WHOLE, WHOLE, HEADS, HEADS)
+PROGRAMS = {
+    "heads": Distributed(attention, _HEADS, (HEADS,) * 3, HEADS, 0.25, attention),
+    "sequence": Distributed(attention, _HEADS, (SEQUENCE, WHOLE, WHOLE), SEQUENCE, 0.5, attention),
+    "constrained": Distributed(constrained_attention, _HEADS, (WHOLE,) * 3, WHOLE, 0.4, attention),
+    "mapped heads": Distributed(attention, _HEADS, (HEADS,) * 3, HEADS, 0.25, attention, mapped=True),
+    "mapped sequence": Distributed(gathered_attention, _HEADS, (SEQUENCE,) * 3, SEQUENCE, 0.6, attention, mapped=True),
+    "train step": Distributed(train_step, _LAYERS, _BATCH, (WHOLE, WHOLE), 0.6, train_step, donated=(0, 1)),
+    "mapped train step": Distributed(
+        mapped_step, _LAYERS, _BATCH, (WHOLE, WHOLE), 0.6, train_step, mapped=True, donated=(0, 1)
+    ),
+}
+
+
+def outcome(one: Distributed) -> dict[str, Any]:
+    """Plans a program for its share of the temporaries, runs both and compares."""
+    mesh = Mesh(np.array(jax.devices()[:DEVICES]), ("x",))
+    shardings = [NamedSharding(mesh, spec) for spec in one.given]
+    fun = jax.shard_map(one.fun, mesh=mesh, in_specs=one.given, out_specs=one.results) if one.mapped else one.fun
+    out = jax.tree.map(lambda spec: NamedSharding(mesh, spec), one.results)
+    specs = [jax.ShapeDtypeStruct(s, np.float32, sharding=g) for s, g in zip(one.shapes, shardings, strict=True)]
+    with mesh:
+        original = export(jax.jit(fun, out_shardings=out, donate_argnums=one.donated))(*specs)
+    before: Any = shm.profile(original, target="cpu")
+    measured = before.measured
+    budget = measured.peak_bytes - int((1 - one.share) * measured.temp_bytes)
+    plan = shm.plan(original, budget, target="cpu")
+    values = [normals(*shape, seed=i) for i, shape in enumerate(one.shapes)]
+    arguments = [jax.device_put(v, g) for v, g in zip(values, shardings, strict=True)]
+    new, compiled = _run(plan.exported, arguments, one.donated)
+    old, _ = _run(original, arguments, one.donated)
+    exact = in_f64(one.plain, *values)
+    return {
+        "budget": budget,
+        "before": measured.peak_bytes,
+        "temporaries": measured.temp_bytes,
+        "static temporaries": before.temp_bytes,
+        "after": sum(memory_of(compiled)),
+        "fits": plan.fits,
+        "steps": [{"pass": step.pass_name, **step.params} for step in plan.steps],
+        "summaries": plan.summaries,
+        "refusals": [dataclasses.asdict(r) for r in plan.refusals],
+        "wrong": [
+            message
+            for three in zip(new, old, exact, strict=True)
+            if (message := yardstick(*(np.asarray(a) for a in three)))
+        ],
+        "same shardings": all(a.sharding.is_equivalent_to(b.sharding, a.ndim) for a, b in zip(new, old, strict=True)),
+        "report": str(plan),
+        "same signature": _signature(plan.exported) == _signature(original),
+    }
+
+
+def _run(exported: Any, arguments: list[Any], donated: tuple[int, ...]) -> tuple[list[Any], Any]:
+    copies = [jnp.array(a) for a in arguments]
+    compiled = jax.jit(exported.call, donate_argnums=donated).lower(*copies).compile(compiler_options=HONEST)
+    return jax.tree.leaves(compiled(*copies)), compiled
+
+
+def _signature(exported: Any) -> tuple[Any, ...]:
+    return exported.in_shardings_hlo, exported.out_shardings_hlo, exported.nr_devices, exported.in_avals
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    print(json.dumps({name: outcome(one) for name, one in PROGRAMS.items()}))

@@ -1,0 +1,64 @@
+"""Programs over four devices: the budget is one device's, results and shardings are as before.
+
+The number of devices of the CPU is fixed when JAX starts, so they run in a process of their own.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+NAMES = ("heads", "sequence", "constrained", "mapped heads", "mapped sequence", "train step", "mapped train step")
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    flags = "--xla_force_host_platform_device_count=4"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    command = [sys.executable, "-m", "tests.programs.sharded"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_budget_of_each_device_is_kept(outcomes, name):
+    one = outcomes[name]
+    assert one["before"] > one["budget"]
+    assert one["steps"]
+    assert one["fits"], one["refusals"]
+    assert one["after"] <= one["budget"]
+    assert one["summaries"][0].partition(" (")[0] in one["report"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_signature_and_shardings_are_as_before(outcomes, name):
+    one = outcomes[name]
+    assert one["wrong"] == []
+    assert one["same shardings"]
+    assert one["same signature"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_profile_counts_what_one_device_holds(outcomes, name):
+    one = outcomes[name]
+    assert one["temporaries"] / 2 < one["static temporaries"] < 2 * one["temporaries"]
+
+
+@pytest.mark.parametrize(("name", "distributed"), [("heads", 0), ("sequence", 1), ("constrained", 0)])
+def test_a_distributed_dimension_is_not_split(outcomes, name, distributed):
+    """The scores are [heads, queries, keys]: heads or queries lie on several devices."""
+    splits = [step for step in outcomes[name]["steps"] if step["pass"] == "split-into-loops"]
+    assert splits
+    assert all(split["dimension"] != distributed for split in splits)
+
+
+@pytest.mark.parametrize("name", ["mapped heads", "mapped sequence", "mapped train step"])
+def test_what_each_device_does_is_split_within_it(outcomes, name):
+    splits = [step for step in outcomes[name]["steps"] if step["pass"] == "split-into-loops"]
+    assert splits
+    assert all(len(split["path"]) == 1 for split in splits)
