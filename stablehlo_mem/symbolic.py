@@ -62,7 +62,7 @@ def _concrete(exported: Exported, dims: Mapping[str, int]) -> Exported:
     return made if exported.has_vjp() else dataclasses.replace(made, _get_vjp=None)
 
 
-def _check(exported: Exported, dims: Mapping[str, int]) -> None:
+def _check(exported: Exported, dims: Mapping[str, Any]) -> None:
     name, known = exported.fun_name, symbolic_names(exported)
     if not known:
         raise InputError(f"dims: {name} has no symbolic dimensions, its shapes are concrete")
