@@ -18,7 +18,7 @@ T = TypeVar("T")
 NARROW_FLOATS = frozenset({"bf16", "f16"})
 """Element types whose sums are made in f32."""
 FLOATS = NARROW_FLOATS | {"f32", "f64"}
-_UNKNOWN = object()
+_UNKNOWN: Any = object()
 _DTYPE_BITS = {"i1": 8, "index": 64}
 """Element types whose storage is not the number in their name: predicates take a byte."""
 
