@@ -72,7 +72,9 @@ def _check(exported: Exported, dims: Mapping[str, Any]) -> None:
     missing = [one for one in known if one not in dims]
     if missing:
         raise InputError(f"dims: no size for {', '.join(missing)}: {name} has symbolic dimensions {', '.join(known)}")
-    wrong = [f"{one}={size!r}" for one, size in dims.items() if not isinstance(size, int) or isinstance(size, bool)]
+    wrong = [
+        f"{one}={size!r}" for one, size in dims.items() if isinstance(size, bool) or not hasattr(size, "__index__")
+    ]
     if wrong:
         raise InputError(f"dims: a size is an integer, not {', '.join(wrong)}")
     if exported.nr_devices > 1:

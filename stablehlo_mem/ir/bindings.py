@@ -97,12 +97,12 @@ def refine_shapes(module: ir.Module) -> ir.Module:
 
 def dimension_names(size: Any) -> set[str]:
     """The names in a symbolic dimension such as `2*b`: JAX has no public way to ask."""
-    return set(size._get_vars())  # pyright: ignore[reportPrivateUsage]
+    return set(size._get_vars())
 
 
 def dimension_size(size: Any, dims: Mapping[str, int]) -> int:
     """A symbolic dimension at given sizes."""
-    return int(size._evaluate(dims))  # pyright: ignore[reportPrivateUsage]
+    return int(size._evaluate(dims))
 
 
 def clone_module(module: ir.Module) -> ir.Module:
