@@ -176,7 +176,8 @@ class _Growth:
         """Pulls in small values that depend on the axis where all of the way back can be chunked too."""
         before = len(self.nodes)
         tainted = self.tainted_ops()
-        for use in [u for u, node in self.producers.items() if node is None and u.window is None]:
+        sliced = [u for u, node in self.producers.items() if node is None and u.window is None]
+        for use in (u for u in sliced if u.value not in self.stored):
             closure: dict[Use, Node] = {}
             if self.graph.values[use.value].producer in tainted and self.closes(use, tainted, closure):
                 self.producers.update(closure)
@@ -200,7 +201,7 @@ class _Growth:
             producer = self.graph.values[current[0]].producer
             if current in closure or self.producers.get(current) or producer not in tainted:
                 continue
-            node = self.producer_node(current)
+            node = self.producer_node(current) if current.value not in self.stored else None
             if not isinstance(node, Node) or len(closure) > _MAX_CLOSURE:
                 return False
             closure[current] = node

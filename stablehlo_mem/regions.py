@@ -307,7 +307,7 @@ def _place(graph: Graph, phases: _Phases, region: Region) -> bool:
 
     Ops with side effects keep their order; False if they cannot.
     """
-    first_use = _streaming_uses(graph, phases, region) if region.streams.terms else _first_uses(graph, region)
+    first_use = _first_uses(graph, phases, region)
     placement = phases.placement
     next_effect = count = region.phases
     owned = region.owned
@@ -325,19 +325,23 @@ def _place(graph: Graph, phases: _Phases, region: Region) -> bool:
     return True
 
 
-def _first_uses(graph: Graph, region: Region) -> dict[int, int]:
-    """The first loop that needs each value; what it needs is finished before it."""
+def _first_uses(graph: Graph, phases: _Phases, region: Region) -> dict[int, int]:
+    """The first loop that needs each value."""
+    if region.streams.terms:
+        return _unfinished_uses(graph, phases, region)
     first_use: dict[int, int] = {}
     for node, loops in region.loops_of.items():
         first = (loops & -loops).bit_length() - 1
         for value in graph.ops[node.op].inputs:
             if first < first_use.get(value, region.phases):
                 first_use[value] = first
+                if phases.level_of(value) > first and graph.values[value].producer not in region.owned:
+                    return _unfinished_uses(graph, phases, region)
     return first_use
 
 
-def _streaming_uses(graph: Graph, phases: _Phases, region: Region) -> dict[int, int]:
-    """The same where loops stream.
+def _unfinished_uses(graph: Graph, phases: _Phases, region: Region) -> dict[int, int]:
+    """The first loop that needs each value, where some are not finished before it: in loops that stream.
 
     What is not finished when a loop begins is made in it or after it, of what the loop leaves and of other values.
     """

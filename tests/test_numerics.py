@@ -356,7 +356,8 @@ def convolved(x, k):
 
 
 def test_convolution():
-    check(convolved, real(5, 7, 6, 3), real(3, 3, 3, 4))
+    """XLA:CPU adds up in another order where there is one feature alone: see `test_windows` for the bits."""
+    check(convolved, real(5, 7, 6, 3), real(3, 3, 3, 4), bitwise=False)
 
 
 def test_grouped_convolution_and_its_gradient():

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from stablehlo_mem.errors import PassError
-from stablehlo_mem.ir.bindings import fingerprint
+from stablehlo_mem.ir.bindings import clone_module, fingerprint
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.plan import Goal, Numerics, Options, Refusal, Step
 from stablehlo_mem.search import cheapen, propose, search
-from stablehlo_mem.states import apply, start
+from stablehlo_mem.states import apply, start, take
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import normal, program_of, text
 
@@ -138,18 +138,44 @@ def test_refusals_come_largest_first():
     assert all(isinstance(r, Refusal) and "test_search.py" in r.location for r in refusals)
 
 
-def test_a_pass_that_breaks_the_module_is_named(module, monkeypatch):
-    def broken(self, module, step):
+@pytest.mark.parametrize("known", [False, True], ids=["by its pass", "by what is known"])
+def test_a_pass_that_breaks_the_module_is_named(module, monkeypatch, known):
+    def broken(*_):
         raise ValueError("nothing to split")
 
     goal = goal_of(20_000)
     first = start(module, goal)
-    candidate = propose(first, goal)[0][0]
+    candidate = dataclasses.replace(propose(first, goal)[0][0], edit=broken if known else None)
     monkeypatch.setattr(SplitIntoLoops, "apply", broken)
     state = dataclasses.replace(first, steps=(candidate.step,))
     with pytest.raises(PassError, match="split-into-loops") as info:
         apply(state, candidate, goal)
     assert info.value.before == ("split-into-loops",)
+
+
+def repeated(x, w1, w2):
+    return jax.lax.fori_loop(0, 3, lambda _, x: x + jax.nn.gelu(x @ w1) @ w2, x)
+
+
+@pytest.mark.parametrize("fun", [two_layers, repeated])
+def test_a_candidate_remembers_what_its_step_finds_again(fun):
+    """In the body of a loop too, whose graph has captures."""
+    module, goal = normal(program_of(fun, *ARGS)), goal_of(20_000)
+    candidates = [c for c in propose(start(module, goal), goal)[0] if c.edit is not None]
+    assert any(c.step.params["path"] for c in candidates) == (fun is repeated)
+    for candidate in candidates:
+        edited, stepped = clone_module(module), clone_module(module)
+        take(edited, candidate.step, (), candidate.edit)
+        take(stepped, candidate.step, ())
+        assert fingerprint(edited) == fingerprint(stepped) != fingerprint(module)
+
+
+def test_a_step_is_taken_once_on_a_small_module(module):
+    goal = goal_of(20_000)
+    first = start(module, goal)
+    one, other = (propose(first, goal)[0][0] for _ in range(2))
+    assert apply(first, one, goal).module is apply(first, other, goal).module
+    assert apply(start(module, goal), one, goal).module is not apply(first, one, goal).module
 
 
 NO_ROOM = goal_of(0)

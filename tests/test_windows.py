@@ -42,6 +42,7 @@ SLIDING = {
     "cropped": (lambda x, k: conv(x * x, k, padding=[(-2, 3), (0, -1)]) * 2, (IMAGE, KERNEL), 1),
     "two": (lambda x, k: conv(jnp.maximum(conv(x * x, k), 0), k) * 2, (IMAGE, KERNEL), 1),
     "pooled": (lambda x: pooled(x * x, (1, 3, 2, 1), (1, 2, 1, 1), "SAME") * 2, (IMAGE,), 1),
+    "by groups": (lambda x, k: conv(x * x, k, feature_group_count=2) * 2, (IMAGE, KERNEL[:, :, :1]), 1),
     "of integers": (
         lambda x: jax.lax.reduce_window(x * x, np.int32(0), jax.lax.add, (4,), (1,), [(2, 1)]) * 2,
         (integers(13, dtype=np.int32),),
@@ -68,6 +69,18 @@ def test_chunks_of_what_slides_have_the_same_bits(name):
         chunk = possible.chunks[number % len(possible.chunks)]
         new = run(program, apply_split(module, possible, chunk), *args)
         assert all(map(same_bits, new, old)), f"{possible}, chunk {chunk}"
+
+
+def test_windows_of_one_element_are_no_windows():
+    program = program_of(lambda x, k: conv(x * x, k) * 2, IMAGE, KERNEL[:1, :1])
+    module = normal(program)
+    old = run(program, None, IMAGE, KERNEL[:1, :1])
+    found = [p for p in possible_splits(module) if p.axis.n in (12, 11)]
+    assert {p.axis.n for p in found} == {12, 11}
+    for possible in found:
+        assert not any(node.windows for node in possible.axis.nodes)
+        new = run(program, apply_split(module, possible, 5), IMAGE, KERNEL[:1, :1])
+        assert all(map(same_bits, new, old))
 
 
 REFUSED = {
@@ -114,7 +127,7 @@ def test_what_an_op_slides_over_is_stored_and_not_computed_again():
     seed = next(op for op in reversed(graph.ops) if op.name == "stablehlo.maximum").results[0]
     axis = grow_axis(graph, RuleBook(graph), (seed, 1), graph.values[seed].nbytes)
     (found,) = [p for p in spatial(normal(program_of(fun, IMAGE, KERNEL)), 3) if p.axis.n == axis.n == 12][:1]
-    runs = [n.op for phase in range(found.region.phases) for n in found.region.needed(found.graph, phase) if n.windows]
+    runs = [n.op for phase in range(found.region.phases) for n in found.region.needed(phase) if n.windows]
     assert len(runs) == len(set(runs)) == 3
 
 

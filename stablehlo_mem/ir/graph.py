@@ -18,6 +18,7 @@ T = TypeVar("T")
 NARROW_FLOATS = frozenset({"bf16", "f16"})
 """Element types whose sums are made in f32."""
 FLOATS = NARROW_FLOATS | {"f32", "f64"}
+_UNKNOWN: Any = object()
 _DTYPE_BITS = {"i1": 8, "index": 64}
 """Element types whose storage is not the number in their name: predicates take a byte."""
 
@@ -117,9 +118,10 @@ def remembered(analysis: Callable[Concatenate[Graph, P], T]) -> Callable[Concate
     @functools.wraps(analysis)
     def found(graph: Graph, *args: P.args, **kwargs: P.kwargs) -> T:
         key = (analysis, *args, *kwargs.items())
-        if key not in graph.memo:
-            graph.memo[key] = analysis(graph, *args, **kwargs)
-        return graph.memo[key]
+        known = graph.memo.get(key, _UNKNOWN)
+        if known is _UNKNOWN:
+            known = graph.memo[key] = analysis(graph, *args, **kwargs)
+        return known
 
     return found
 

@@ -113,11 +113,11 @@ class Node:
 
     def uses(self, inputs: tuple[int, ...]) -> tuple[Use | None, ...]:
         """How each of the op's inputs is used along the axis, None where it is whole."""
+        pairs, window = zip(inputs, self.operand_dims, strict=True), self.window
+        if not self.windows:
+            return tuple([None if d is None else Use(v, d, window) for v, d in pairs])
         windows = dict(self.windows)
-        return tuple(
-            None if d is None else Use(v, d, windows.get(p, self.window))
-            for p, (v, d) in enumerate(zip(inputs, self.operand_dims, strict=True))
-        )
+        return tuple(None if d is None else Use(v, d, windows.get(p, window)) for p, (v, d) in enumerate(pairs))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -98,6 +98,14 @@ def _slid(rule: Rule, operands: Sequence[int], dims: tuple[int, int], slide: _Sl
     )
 
 
+def _joined(rule: Rule, operand: int, dims: tuple[int, int], size: int) -> Rule:
+    """A rule in which a dimension of an operand passes through to the results."""
+    factor = len(rule.sizes)
+    operands = tuple(_with(d, dims[0], factor) if p == operand else d for p, d in enumerate(rule.operands))
+    results = tuple(_with(d, dims[1], factor) for d in rule.results)
+    return dataclasses.replace(rule, sizes=(*rule.sizes, size), operands=operands, results=results)
+
+
 def _with(dims: Dims, dimension: int, factor: int) -> Dims:
     return tuple((factor,) if d == dimension else factors for d, factors in enumerate(dims))
 
@@ -135,7 +143,9 @@ def _convolution_rule(op: Any) -> Rule | None:
     slides = _slides(op, _OF_CONVOLUTION, [kernel[d] for d in numbers.kernel_spatial_dimensions])
     spatial = zip(numbers.input_spatial_dimensions, numbers.output_spatial_dimensions, slides, strict=True)
     for before, after, slide in spatial:
-        if not slide.is_still():
+        if slide.is_still():
+            rule = _joined(rule, 0, (before, after), image[before])
+        else:
             rule = _slid(rule, (0,), (before, after), slide, (image[before], result[after]))
     return rule
 
