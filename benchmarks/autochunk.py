@@ -13,6 +13,7 @@ import os
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import argparse
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -183,9 +184,9 @@ def main() -> None:
     arguments = parser.parse_args()
     targets = ["cpu"] if arguments.quick else arguments.targets
     path = record.RESULTS / "autochunk.json"
-    rows = record.earlier_rows(path, arguments.models)
-    for name in arguments.models:
-        rows[name] = {target: measure(name, target) for target in targets}
+    rows = record.earlier_rows(path, ())
+    for name, target in itertools.product(arguments.models, targets):
+        rows.setdefault(name, {})[target] = measure(name, target)
         record.write({**record.header(), "share": SHARE, "rows": rows}, path)
 
 
