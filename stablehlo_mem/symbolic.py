@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax
 from jax.export import Exported, export, is_symbolic_dim
@@ -12,6 +12,9 @@ from jax.export import Exported, export, is_symbolic_dim
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ingest import deserialize_exported, donated_arguments, symbolic_names, vjp_order
 from stablehlo_mem.ir.bindings import MAGIC, dimension_size
+
+_LARGEST = 2**31 - 1
+"""Refining shapes counts in 32 bits."""
 
 
 def at_sizes(module: Any, dims: Mapping[str, int]) -> Any:
@@ -62,8 +65,11 @@ def _concrete(exported: Exported, dims: Mapping[str, int]) -> Exported:
     return made if exported.has_vjp() else dataclasses.replace(made, _get_vjp=None)
 
 
-def _check(exported: Exported, dims: Mapping[str, Any]) -> None:
+def _check(exported: Exported, dims: Any) -> None:
     name, known = exported.fun_name, symbolic_names(exported)
+    if not isinstance(dims, Mapping) or not all(isinstance(one, str) for one in cast("Mapping[Any, Any]", dims)):
+        raise InputError(f"dims: give names and their sizes, as {{'n': 4096}}, not {dims!r}")
+    dims = cast("Mapping[str, Any]", dims)
     if not known:
         raise InputError(f"dims: {name} has no symbolic dimensions, its shapes are concrete")
     unknown = [one for one in dims if one not in known]
@@ -88,6 +94,8 @@ def _spec(aval: Any, dims: Mapping[str, int]) -> jax.ShapeDtypeStruct:
     shape = tuple(dimension_size(size, dims) if is_symbolic_dim(size) else size for size in aval.shape)
     if any(size < 0 for size in shape):
         raise InputError(f"{_listed(dims)} makes {aval} an array of shape {list(shape)}")
+    if any(size > _LARGEST for size in shape):
+        raise InputError(f"{_listed(dims)} makes {aval} longer than JAX refines dimensions to: {_LARGEST:,}")
     return jax.ShapeDtypeStruct(shape, aval.dtype)
 
 
