@@ -22,7 +22,7 @@ from stablehlo_mem.module_profile import profile_graph
 from stablehlo_mem.passes.normalise import normalise, remove_rules
 from stablehlo_mem.plan import Cost, Figures, Goal, Options, Plan, Refusal, Step
 from stablehlo_mem.progress import tell
-from stablehlo_mem.search import CACHES, cheapen, propose, search, unproven
+from stablehlo_mem.search import CACHES, cheapen, nothing_to_split, propose, search, unproven
 from stablehlo_mem.states import State, start
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
@@ -364,7 +364,7 @@ class _Planning:
     def refusals_of(self, attempt: _Attempt) -> tuple[Refusal, ...]:
         """Why the best attempt is not smaller still."""
         candidates, refusals = propose(attempt.state, Goal(attempt.target.chip, self.options, 0))
-        return (*refusals, *(c.otherwise for c in candidates))
+        return (*refusals, *(c.otherwise for c in candidates)) or (nothing_to_split(attempt.state),)
 
     def optimise_vjp(self, exported: Exported) -> Exported:
         """The vjp of the original, under the same budget, or a BudgetError: never the unoptimised one unsaid."""

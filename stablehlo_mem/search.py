@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from stablehlo_mem.errors import PassError
+from stablehlo_mem.ir.graph import nested_graph, op_id
 from stablehlo_mem.passes import PASSES, Pass
 from stablehlo_mem.plan import Candidate, Goal, Refusal, allows
 from stablehlo_mem.states import State, apply, taken
@@ -193,6 +194,20 @@ def propose(state: State, goal: Goal) -> tuple[list[Candidate], tuple[Refusal, .
     over = state.peak.temp_bytes - goal.temp_bytes
     candidates.sort(key=lambda c: _rank(c, over))
     return candidates, _largest_first(refusals)
+
+
+def nothing_to_split(state: State) -> Refusal:
+    """Where there is no candidate and no refusal: the program's values are small, what is large is the compiler's."""
+    graph, op = nested_graph(state.graph, state.peak.path), state.peak.op
+    return Refusal(
+        op=op_id(state.graph, state.peak.path, op),
+        value=graph.ops[op].name.split(".")[-1],
+        nbytes=state.peak.temp_bytes,
+        dimension=-1,
+        code="nothing-to-split",
+        message="no value known at the peak is worth a loop; what the compiler needs beyond them is its own",
+        location=graph.source(op),
+    )
 
 
 def anywhere(state: State, goal: Goal) -> Iterator[Candidate]:
