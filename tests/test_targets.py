@@ -56,6 +56,14 @@ def test_a_sort_of_scores_is_measured(name):
 
 
 @pytest.mark.parametrize("name", THREE)
+@pytest.mark.parametrize("specs", [(), (f32(4),)], ids=["no arguments", "none that is used"])
+def test_programs_of_nothing_are_compiled_for_their_target(name, specs):
+    measured = measure(name, lambda *_: jnp.zeros((8, 128)), *specs)
+    assert isinstance(measured, Measured)
+    assert measured.output_bytes == 8 * 128 * 4
+
+
+@pytest.mark.parametrize("name", THREE)
 def test_embedded_constants_are_counted(name):
     table = np.random.default_rng(0).standard_normal((2048, 1024)).astype(np.float32)
     measured = measure(name, lambda x: x @ jnp.asarray(table), f32(16, 2048))

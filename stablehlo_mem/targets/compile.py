@@ -64,7 +64,7 @@ def measure_exported(
     try:
         with jax.enable_x64(True), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-            return _compiled_figures(_lower(exported, donated, shardings), platform)
+            return _compiled_figures(_lower(exported, donated, shardings, devices[0]), platform)
     except jax.errors.JaxRuntimeError as error:
         return refusal(str(error), floor_bytes)
 
@@ -95,7 +95,7 @@ def constant_bytes(hlo: str) -> int:
     return int(total)
 
 
-def _lower(flat: Exported, donated: tuple[int, ...], shardings: Sequence[Any]) -> Any:
+def _lower(flat: Exported, donated: tuple[int, ...], shardings: Sequence[Any], device: Any) -> Any:
     passed = [i for i, aval in enumerate(flat.in_avals) if i in flat.module_kept_var_idx or not _is_plain(aval)]
 
     def call(*arguments: jax.Array) -> Any:
@@ -108,7 +108,9 @@ def _lower(flat: Exported, donated: tuple[int, ...], shardings: Sequence[Any]) -
     specs = [
         jax.ShapeDtypeStruct(flat.in_avals[i].shape, flat.in_avals[i].dtype, sharding=shardings[i]) for i in passed
     ]
-    return jax.jit(call, donate_argnums=tuple(passed.index(i) for i in donated)).lower(*specs)
+    # Where no argument says for which device it is, the results do.
+    where: dict[str, Any] = {} if passed or flat.nr_devices > 1 else {"out_shardings": SingleDeviceSharding(device)}
+    return jax.jit(call, donate_argnums=tuple(passed.index(i) for i in donated), **where).lower(*specs)
 
 
 def _is_plain(aval: Any) -> bool:
