@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import programs
+from exla import knn
 
 Spec = jax.ShapeDtypeStruct
 Function = Callable[..., Any]
@@ -86,34 +87,22 @@ def kernel_gradient_by_hand(batch: int) -> Function:
     )
 
 
-def knn_l2(q, x):
-    return jax.lax.top_k(2 * q @ x.T - (q**2).sum(-1)[:, None] - (x**2).sum(-1)[None], 10)
+def queries_first(function: Function) -> Function:
+    return lambda q, x: function(x, q)
 
 
 def knn_l2_row(row, x):
-    return jax.lax.top_k(2 * x @ row - (row**2).sum() - (x**2).sum(-1), 10)
-
-
-def knn_l1(q, x):
-    return jax.lax.top_k(-jnp.abs(q[:, None] - x[None]).sum(-1), 10)
+    return jax.lax.top_k(2 * x @ row - (row**2).sum() - (x**2).sum(-1), knn.K)
 
 
 def knn_l1_row(row, x):
-    return jax.lax.top_k(-jnp.abs(row - x).sum(-1), 10)
-
-
-def unit(a):
-    return a / jnp.linalg.norm(a, axis=-1, keepdims=True)
-
-
-def knn_cosine(q, x):
-    return jax.lax.top_k(unit(q) @ unit(x).T, 10)
+    return jax.lax.top_k(-jnp.abs(row - x).sum(-1), knn.K)
 
 
 def knn_cosine_by_hand(batch: int) -> Function:
     def function(q, x):
-        x = unit(x)
-        return jax.lax.map(lambda row: jax.lax.top_k(x @ unit(row), 10), q, batch_size=batch)
+        x = knn.normalised(x)
+        return jax.lax.map(lambda row: jax.lax.top_k(x @ knn.normalised(row), knn.K), q, batch_size=batch)
 
     return function
 
@@ -233,9 +222,9 @@ CASES: dict[str, Case] = {
     "attention gradient": Case(attention_loss(programs.attention), _HEADS, attention_gradient_by_hand),
     "kernel x vector": Case(programs.rbf, ((20_480, 10), (20_480, 10), (20_480,)), over_rows(rbf_row)),
     "kernel gradient": Case(kernel_loss(programs.rbf), ((16_384, 3), (16_384, 3), (16_384,)), kernel_gradient_by_hand),
-    "knn L2": Case(knn_l2, ((4_096, 32), (65_536, 32)), over_rows(knn_l2_row)),
-    "knn L1": Case(knn_l1, ((1_024, 16), (65_536, 16)), over_rows(knn_l1_row)),
-    "knn cosine": Case(knn_cosine, ((4_096, 32), (65_536, 32)), knn_cosine_by_hand),
+    "knn L2": Case(queries_first(knn.l2), ((4_096, 32), (65_536, 32)), over_rows(knn_l2_row)),
+    "knn L1": Case(queries_first(knn.l1), ((1_024, 16), (65_536, 16)), over_rows(knn_l1_row)),
+    "knn cosine": Case(queries_first(knn.cosine), ((4_096, 32), (65_536, 32)), knn_cosine_by_hand),
     "head": Case(programs.head, ((4_096, 256), (256, 32_768), (4_096,)), head_by_hand, {2: 32_768}),
     "mlp": Case(
         programs.mlp, ((16_384, 256), (256, 8_192), (8_192, 256)), over_rows(lambda x, a, b: programs.mlp(x, a, b))

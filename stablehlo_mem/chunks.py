@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from stablehlo_mem.cost import arithmetic_seconds, op_seconds, overhead_seconds, packing_factor
+from stablehlo_mem.cost import op_seconds, overhead_seconds, packing_factor, unpacked_seconds
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.op_classes import CLASSES, Class, dot_sizes
 from stablehlo_mem.regions import Region, operand_uses
 from stablehlo_mem.rules import ROWS
-from stablehlo_mem.rules.halo import Use
+from stablehlo_mem.rules.halo import Use, Window
+from stablehlo_mem.rules.rule import Node
 from stablehlo_mem.targets.chips import Chip
 
 _MULTIPLES = (128, 8, 1)
@@ -142,14 +143,15 @@ def round_chunk(n: int, largest: int) -> int:
 
 def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> LoopCost:
     """The cost of a region's loops; `spared_bytes` of intermediates are no longer kept whole."""
-    runs = [node.op for phase in range(region.phases) for node in region.needed(phase)]
-    seconds = {op: op_seconds(graph, op, chip) for op in set(runs) | region.owned}
+    nodes = [node for phase in range(region.phases) for node in region.needed(phase)]
+    runs = [node.op for node in nodes]
+    seconds = {op: op_seconds(graph, op, chip) for op in {*runs, *region.owned}}
     recomputed = sum(seconds[op] for op in runs) - sum(seconds[op] for op in region.owned)
     moved = _whole_bytes(graph, region) + 3 * _accumulated_bytes(graph, region) + _rescaled_bytes(graph, region)
     bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
     steps_inside = sum(overhead_seconds(graph, graph.ops[op], chip) for op in runs)
     step = chip.step_seconds * region.phases + steps_inside + moved / bandwidth
-    step += sum(op_seconds(graph, op, chip) * share for op, share in _overlaps(graph, region))
+    step += sum(seconds[node.op] * _overlap(node.window) for node in nodes if node.window is not None)
     traffic = _PASSES_OVER_MEMORY * spared_bytes / chip.bytes_per_second
     return LoopCost(
         n=region.axis.n,
@@ -160,30 +162,25 @@ def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> Lo
         chip=chip,
         work_seconds=sum(seconds[op] for op in runs),
         masked=any(item.accumulated for item in region.leaving),
-        packed=tuple(_packed(graph, region, chip)),
+        packed=tuple(_packed(graph, nodes, chip)),
         strided=tuple(_strided(graph, region, chip)),
     )
 
 
-def _overlaps(graph: Graph, region: Region) -> Iterator[tuple[int, float]]:
-    """The ops that run in windows around the chunk, and the share of them that a step repeats of the step before."""
-    for phase in range(region.phases):
-        for node in region.needed(phase):
-            if node.window is not None:
-                yield node.op, max(0, node.window.length - node.window.stride) / node.window.n
+def _overlap(window: Window) -> float:
+    """The share of an op in windows around the chunk that a step repeats of the step before."""
+    return max(0, window.length - window.stride) / window.n
 
 
-def _packed(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, float, float]]:
+def _packed(graph: Graph, nodes: Iterable[Node], chip: Chip) -> Iterator[tuple[float, float, float]]:
     """The matmuls of which a step takes some rows: seconds of all without packing, rows for an element, columns."""
-    for phase in range(region.phases):
-        for node in region.needed(phase):
-            op = graph.ops[node.op]
-            along = [dimension is not None for dimension in node.operand_dims[:2]]
-            if CLASSES.get(op.name) is Class.DOT and along[0] != along[1]:
-                rows, columns, _, _ = dot_sizes(graph, op)
-                rows, columns = (rows, columns) if along[0] else (columns, rows)
-                unpacked = arithmetic_seconds(graph, op, chip) / packing_factor(rows, columns, chip)
-                yield unpacked, rows / region.axis.n, columns
+    for node in nodes:
+        op = graph.ops[node.op]
+        along = [dimension is not None for dimension in node.operand_dims[:2]]
+        if CLASSES.get(op.name) is Class.DOT and along[0] != along[1]:
+            rows, columns, _, _ = dot_sizes(graph, op)
+            rows, columns = (rows, columns) if along[0] else (columns, rows)
+            yield unpacked_seconds(graph, op, chip), rows / node.n, columns
 
 
 def _strided(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, int]]:

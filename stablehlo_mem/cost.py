@@ -72,11 +72,16 @@ def op_seconds(graph: Graph, op_index: int, chip: Chip) -> float:
 
 def arithmetic_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     """Seconds of one op were memory infinitely fast."""
-    seconds = op_flops(graph, op) / _rate(op, chip)
+    seconds = unpacked_seconds(graph, op, chip)
     if CLASSES.get(op.name) is Class.DOT:
         rows, columns, _, _ = dot_sizes(graph, op)
         return seconds * packing_factor(rows, columns, chip)
     return seconds
+
+
+def unpacked_seconds(graph: Graph, op: Op, chip: Chip) -> float:
+    """The same with nothing for packing operands: FLOPs at the chip's rate."""
+    return op_flops(graph, op) / _rate(op, chip)
 
 
 def packing_factor(rows: float, columns: float, chip: Chip) -> float:

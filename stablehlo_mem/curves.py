@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from stablehlo_mem.checks import check_options
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ingest import Program, ingest
-from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.memory import MemoryProfile
 from stablehlo_mem.module_profile import profile_graph
-from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.plan import Decision, Goal, Options
 from stablehlo_mem.progress import tell
 from stablehlo_mem.search import cheapen, search
-from stablehlo_mem.states import State, start
+from stablehlo_mem.states import State, start_of
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.wording import format_bytes
 
@@ -49,10 +47,8 @@ def curve_of_program(program: Program, target: Target, options: Options) -> tupl
         InputError: an option has no meaning.
     """
     check_options(options)
-    module = clone_module(program.module)
-    normalise(module)
     goal = Goal(target.chip, options, 0)
-    original = start(module, goal)
+    original = start_of(program, goal)
     profile = profile_graph(original.graph, target.chip)
     fixed = profile.static_peak_bytes - profile.temp_bytes
     points: list[CurvePoint] = []

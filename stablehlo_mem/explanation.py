@@ -10,13 +10,11 @@ from typing import Literal
 
 from stablehlo_mem.checks import check_options
 from stablehlo_mem.ingest import Program
-from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.memory import MemoryProfile, Origin
 from stablehlo_mem.module_profile import profile_graph
-from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.plan import Candidate, Goal, Options, Refusal, plain_data
 from stablehlo_mem.search import anywhere, propose
-from stablehlo_mem.states import start
+from stablehlo_mem.states import start_of
 from stablehlo_mem.targets.target import Target
 
 _PART = 4
@@ -86,10 +84,8 @@ def explain_program(
         InputError: an option has no meaning.
     """
     check_options(options)
-    module = clone_module(program.module)
-    normalise(module)
     goal = Goal(target.chip, options, 0)
-    state = start(module, goal)
+    state = start_of(program, goal)
     profile = dataclasses.replace(profile_graph(state.graph, target.chip), origin=Origin(program.lasting, target))
     goal = dataclasses.replace(goal, temp_bytes=_goal_bytes(profile, budget))
     near, refusals = propose(state, goal)

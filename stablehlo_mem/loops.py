@@ -18,7 +18,7 @@ from stablehlo_mem.rescaling import at_least_finite, finished, rescaled, rescali
 from stablehlo_mem.rules import ROWS
 from stablehlo_mem.rules.halo import Use, Window
 from stablehlo_mem.rules.on_chunk import OnChunk
-from stablehlo_mem.rules.row import Chunk, Reduction
+from stablehlo_mem.rules.row import Chunk, Cumulative, Reduction
 from stablehlo_mem.rules.rule import Node
 
 
@@ -35,6 +35,12 @@ def _reduction(op: Any) -> Reduction:
     reduction = ROWS[op.name].reduction
     assert reduction is not None
     return reduction
+
+
+def _cumulative(op: Any) -> Cumulative:
+    cumulative = ROWS[op.name].cumulative
+    assert cumulative is not None
+    return cumulative
 
 
 class _Rewrite:
@@ -165,10 +171,9 @@ class _Passed:
         self.count = len(self.op.results)
 
     def initial(self) -> list[Any]:
-        row = ROWS[self.op.name].cumulative
-        assert row is not None
         operands = [self.rewrite.values[v] for v in self.rewrite.graph.ops[self.node.op].operands]
-        scalars = zip(row.initial(self.op, operands), self.op.results, self.node.result_dims, strict=True)
+        scalars = _cumulative(self.op).initial(self.op, operands)
+        scalars = zip(scalars, self.op.results, self.node.result_dims, strict=True)
         return [build.broadcast(v, build.retype(v.type, self.shape(r.type.shape, d))) for v, r, d in scalars]
 
     def shape(self, shape: Sequence[int], dimension: int | None) -> list[int]:
@@ -223,9 +228,7 @@ class _Body(OnChunk):
         op = self.graph.ops[node.op]
         positions, self.running = self.rewrite.region.streams.reads(op, self.phase, node, running)
         if node.cumulative:
-            row = ROWS[op.name].cumulative
-            assert row is not None
-            results, self.passed[node] = row.emit(self.site(node, self.passed[node]))
+            results, self.passed[node] = _cumulative(op).emit(self.site(node, self.passed[node]))
             return results
         if len(positions) == len(op.inputs):
             return self.at(node.window).emit(node)

@@ -86,8 +86,8 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
         The last state, and the refusals at its peak if the goal was not reached.
     """
     found, refusals = _descend(state, goal, not_first)
-    taken = len(found.steps) - len(state.steps)
-    if taken and not refusals and taken * len(found.graph.ops) <= _SMALL:
+    count = len(found.steps) - len(state.steps)
+    if count and not refusals and count * len(found.graph.ops) <= _SMALL:
         regrouping = _REGROUPING * max(0.0, state.seconds)
         ways = (found, *_others(state, goal, not_first, found))
         found = min(ways, key=lambda s: s.seconds + (regrouping if s.regroups else 0.0))
@@ -96,14 +96,14 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
 
 def _others(state: State, goal: Goal, not_first: frozenset[Refusal], found: State) -> Iterator[State]:
     """Other ways down that reach the goal: with other shares of it for each step, with other steps to begin with."""
-    for share in _SHARES:
-        yield from _reaching(state, dataclasses.replace(goal, share=share), not_first)
+    shares = (_reaching(state, dataclasses.replace(goal, share=share), not_first) for share in _SHARES)
+    yield from filter(None, shares)
     yield from _variants(state, goal, not_first, found)
     for _ in range(_BEGINNINGS):
         if found.first is None:
             return
         not_first |= {found.first}
-        another = next(_reaching(state, goal, not_first), None)
+        another = _reaching(state, goal, not_first)
         if another is None:
             return
         found = another
@@ -116,33 +116,35 @@ def _variants(state: State, goal: Goal, not_first: frozenset[Refusal], found: St
     exact = dataclasses.replace(goal, options=dataclasses.replace(goal.options, numerics="exact"))
     ways = [found]
     if found.regroups:
-        ways += _reaching(state, exact, not_first)
+        another = _reaching(state, exact, not_first)
+        ways += [another] if another else []
     yield from ways[1:]
     for way in ways:
-        for further in _into_cache(way, goal):
+        further = _into_cache(way, goal)
+        if further is not way:
             yield further
-            if further.regroups and not way.regroups:
-                yield from _into_cache(way, exact)
+        if further.regroups and not way.regroups:
+            further = _into_cache(way, exact)
+            if further is not way:
+                yield further
 
 
-def _into_cache(state: State, goal: Goal) -> Iterator[State]:
+def _into_cache(state: State, goal: Goal) -> State:
     """Where the way leads on from a state that has reached the goal, as long as it gets faster in the chip's cache."""
     cached = CACHES * goal.chip.cache_bytes
-    begun, aim = state, dataclasses.replace(goal, temp_bytes=min(cached, goal.temp_bytes))
+    aim = dataclasses.replace(goal, temp_bytes=min(cached, goal.temp_bytes))
     while cached and state.peak.temp_bytes > aim.temp_bytes:
         following, _ = _best_step(state, aim, frozenset())
         if following is None or following.seconds >= state.seconds:
             break
         state = taken(state, following)
-    if state is not begun:
-        yield state
+    return state
 
 
-def _reaching(state: State, goal: Goal, not_first: frozenset[Refusal]) -> Iterator[State]:
-    """Where a way leads, if it reaches the goal."""
+def _reaching(state: State, goal: Goal, not_first: frozenset[Refusal]) -> State | None:
+    """Where a way leads, if it reaches the goal by any step."""
     found, refusals = _descend(state, goal, not_first)
-    if found.steps != state.steps and not refusals:
-        yield found
+    return found if found.steps != state.steps and not refusals else None
 
 
 def _descend(state: State, goal: Goal, not_first: frozenset[Refusal]) -> tuple[State, tuple[Refusal, ...]]:

@@ -10,11 +10,12 @@ from typing import Any
 
 from stablehlo_mem.cost import graph_flops, graph_seconds
 from stablehlo_mem.errors import PassError
+from stablehlo_mem.ingest import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.ir.graph import Graph, entry_graph, len_ops
 from stablehlo_mem.memory import Peak, find_peak
 from stablehlo_mem.passes import PASSES, Pass
-from stablehlo_mem.passes.normalise import attach_rules
+from stablehlo_mem.passes.normalise import attach_rules, normalise
 from stablehlo_mem.plan import Candidate, Decision, Goal, Refusal, Step
 from stablehlo_mem.targets.chips import Chip
 
@@ -70,6 +71,13 @@ def start(module: ir.Module, goal: Goal) -> State:
     """The state before any step; `module` is in normal form and is not edited."""
     graph = entry_graph(module)
     return State(module, graph, find_peak(graph, goal.chip), goal.chip)
+
+
+def start_of(program: Program, goal: Goal) -> State:
+    """The state of a program as written, in normal form; the program's own module is not edited."""
+    module = clone_module(program.module)
+    normalise(module)
+    return start(module, goal)
 
 
 def apply(state: State, candidate: Candidate, goal: Goal) -> State:

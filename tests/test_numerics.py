@@ -60,6 +60,11 @@ def real(*shape, dtype=np.float32):
     return RNG.normal(size=shape).astype(dtype)
 
 
+def whole(*shape):
+    """Small whole numbers: their sums are exact in any order."""
+    return RNG.integers(-9, 10, shape).astype(np.float32)
+
+
 def labels(n, classes):
     return RNG.integers(0, classes, n).astype(np.int32)
 
@@ -358,6 +363,7 @@ def convolved(x, k):
 def test_convolution():
     """XLA:CPU adds up in another order where there is one feature alone: see `test_windows` for the bits."""
     check(convolved, real(5, 7, 6, 3), real(3, 3, 3, 4), bitwise=False)
+    check(convolved, whole(5, 7, 6, 3), whole(3, 3, 3, 4))
 
 
 def test_grouped_convolution_and_its_gradient():

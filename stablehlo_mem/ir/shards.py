@@ -68,8 +68,7 @@ def mesh_axes(module: ir.Module) -> dict[str, dict[str, int]]:
     for op in module.body.operations:
         if op.operation.name == "sdy.mesh":
             attributes = op.operation.attributes
-            axes = (sdy.MeshAxisAttr(a) for a in sdy.MeshAttr(attributes["mesh"]).axes)
-            found[ir.StringAttr(attributes["sym_name"]).value] = {axis.name: axis.size for axis in axes}
+            found[ir.StringAttr(attributes["sym_name"]).value] = _sizes(attributes["mesh"])
     return found
 
 
@@ -144,4 +143,8 @@ def _shardings(function: Any, attribute: str, count: int) -> list[Any]:
 def _axes(mesh: Any, meshes: dict[str, dict[str, int]]) -> dict[str, int]:
     if isinstance(mesh, ir.FlatSymbolRefAttr):
         return meshes.get(mesh.value, {})
-    return {axis.name: axis.size for axis in (sdy.MeshAxisAttr(a) for a in sdy.MeshAttr(mesh).axes)}
+    return _sizes(mesh)
+
+
+def _sizes(mesh: Any) -> dict[str, int]:
+    return {axis.name: axis.size for axis in map(sdy.MeshAxisAttr, sdy.MeshAttr(mesh).axes)}

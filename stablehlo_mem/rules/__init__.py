@@ -46,6 +46,7 @@ class RuleBook:
 
     def __init__(self, graph: Graph):
         self.graph = graph
+        self._distributed = any(value.parts for value in graph.values)
         self._rules: dict[int, Rule | None] = {}
         self._flows: dict[int, Flow] = {}
         self._along: dict[tuple[int, int, int, int], Rule] = {}
@@ -63,7 +64,7 @@ class RuleBook:
         if rule is None:
             return Blocked("no-rule", f"there is no rule for splitting {self.graph.ops[op].name}")
         node = place(rule, op, (rule.operands if side == "operands" else rule.results)[position], dimension, n)
-        return _DISTRIBUTED if isinstance(node, Node) and self._is_distributed(node) else node
+        return _DISTRIBUTED if self._distributed and isinstance(node, Node) and self._is_distributed(node) else node
 
     def _is_distributed(self, node: Node) -> bool:
         """Whether one of the dimensions lies in parts on several devices: its chunks would be on one of them each."""

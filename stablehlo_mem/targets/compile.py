@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import re
 import warnings
 from collections.abc import Sequence
@@ -17,8 +18,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from stablehlo_mem.errors import TargetError
 from stablehlo_mem.ingest import Program, as_exported, kept_donated
-from stablehlo_mem.ir.bindings import ir, parse_artifact, sdy
+from stablehlo_mem.ir.bindings import ir, parse_artifact
 from stablehlo_mem.ir.graph import dtype_bytes
+from stablehlo_mem.ir.shards import mesh_axes
 from stablehlo_mem.memory import Measured, Refused
 
 _log = logging.getLogger(__name__)
@@ -182,10 +184,7 @@ def _argument_shardings(exported: Exported, devices: Sequence[Any]) -> list[Any]
 
 
 def _mesh(module: ir.Module, devices: Sequence[Any]) -> Mesh:
-    for op in module.body.operations:
-        if op.operation.name == "sdy.mesh":
-            axes = [sdy.MeshAxisAttr(a) for a in sdy.MeshAttr(op.operation.attributes["mesh"]).axes]
-            sizes = [axis.size for axis in axes]
-            if np.prod(sizes) == len(devices):
-                return Mesh(np.array(devices).reshape(sizes), tuple(axis.name for axis in axes))
+    for axes in mesh_axes(module).values():
+        if math.prod(axes.values()) == len(devices):
+            return Mesh(np.array(devices).reshape(list(axes.values())), tuple(axes))
     raise TargetError(f"the module is partitioned over {len(devices)} devices but has no mesh (sdy.mesh) of that size")

@@ -203,7 +203,3 @@ def compare(new: np.ndarray, old: np.ndarray, exact: np.ndarray, continuous: boo
     own, error = np.abs(old - exact)[finite].max(), np.abs(new - exact)[finite].max()
     scale = np.abs(exact[finite]).max()
     assert error <= 4 * own + 32 * eps * scale + 1e-12, f"error {error:.3g}, the original's {own:.3g}, of {scale:.3g}"
-
-
-def report(seen: Seen) -> str:
-    return ", ".join(f"{name}: {count}" for name, count in sorted(seen.counts.items()))
