@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from stablehlo_mem.cost import op_seconds, overhead_seconds, packing_factor, unpacked_seconds
+from stablehlo_mem.cost import dealing_factor, op_seconds, overhead_seconds, packing_factor, unpacked_seconds
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.op_classes import CLASSES, Class, dot_sizes
 from stablehlo_mem.regions import Region, operand_uses
-from stablehlo_mem.rules import ROWS
 from stablehlo_mem.rules.halo import Use, Window
 from stablehlo_mem.rules.rule import Node
 from stablehlo_mem.targets.chips import Chip
@@ -47,6 +46,7 @@ class LoopCost:
         masked: the repeated part costs a mask besides: sums are accumulated.
         packed: of each matmul in the loops of which a step takes some rows: the seconds of its arithmetic packing left
             aside, its rows for each element of the axis, and its columns.
+        dealt: of each kernel that a step does some outermost rows of: the seconds of all, rows for an element.
         strided: of each value that is sliced or written back: the seconds one pass over it takes, and the bytes that
             lie side by side for each element of the axis.
     """
@@ -60,6 +60,7 @@ class LoopCost:
     work_seconds: float
     masked: bool
     packed: tuple[tuple[float, float, float], ...]
+    dealt: tuple[tuple[float, float], ...]
     strided: tuple[tuple[float, int], ...]
 
     def loop_seconds(self, chunk: int) -> float:
@@ -67,7 +68,7 @@ class LoopCost:
         steps = -(-self.n // chunk)
         repeated = (steps * chunk / self.n - 1) * self.work_seconds
         arithmetic = self.fixed_seconds + repeated + self.packing_seconds(chunk)
-        return arithmetic + steps * self.step_seconds
+        return arithmetic + self.dealing_seconds(chunk) + steps * self.step_seconds
 
     def packing_seconds(self, chunk: int) -> float:
         """What matmuls of few rows take more than those of all."""
@@ -76,6 +77,10 @@ class LoopCost:
             * (packing_factor(chunk * rows, columns, self.chip) - packing_factor(self.n * rows, columns, self.chip))
             for seconds, rows, columns in self.packed
         )
+
+    def dealing_seconds(self, chunk: int) -> float:
+        """What is lost where few rows are dealt out to the cores."""
+        return sum(seconds * (dealing_factor(chunk * rows, self.chip) - 1) for seconds, rows in self.dealt)
 
     def moved_seconds(self, chunk: int) -> float:
         """What `cost.graph_seconds` does not see of it: what caches spare, and what short runs of bytes add."""
@@ -163,6 +168,7 @@ def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> Lo
         work_seconds=sum(seconds[op] for op in runs),
         masked=any(item.accumulated for item in region.leaving),
         packed=tuple(_packed(graph, nodes, chip)),
+        dealt=tuple(_dealt(graph, nodes, seconds)),
         strided=tuple(_strided(graph, region, chip)),
     )
 
@@ -181,6 +187,15 @@ def _packed(graph: Graph, nodes: Iterable[Node], chip: Chip) -> Iterator[tuple[f
             rows, columns, _, _ = dot_sizes(graph, op)
             rows, columns = (rows, columns) if along[0] else (columns, rows)
             yield unpacked_seconds(graph, op, chip), rows / node.n, columns
+
+
+def _dealt(graph: Graph, nodes: Iterable[Node], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:
+    """The kernels of which a step does some outermost rows: seconds of all, rows for an element."""
+    for node in nodes:
+        op, dimension = graph.ops[node.op], node.result_dims[0]
+        shape = graph.values[op.results[0]].shape
+        if dimension is not None and CLASSES.get(op.name) is not Class.DOT and math.prod(shape[:dimension]) == 1:
+            yield seconds[node.op], shape[dimension] / node.n
 
 
 def _strided(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, int]]:
@@ -204,10 +219,9 @@ def _whole_bytes(graph: Graph, region: Region) -> int:
     """Bytes of operands that every step reads whole, each loop once."""
     whole: dict[int, int] = {}
     for node, loops in region.loops_of.items():
-        if not ROWS[graph.ops[node.op].name].free:
-            for value, dimension in zip(graph.ops[node.op].inputs, node.operand_dims, strict=True):
-                if dimension is None:
-                    whole[value] = whole.get(value, 0) | loops
+        for value, dimension in zip(graph.ops[node.op].inputs, node.operand_dims, strict=True):
+            if dimension is None:
+                whole[value] = whole.get(value, 0) | loops
     return sum(loops.bit_count() * graph.values[value].nbytes for value, loops in whole.items())
 
 

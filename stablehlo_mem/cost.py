@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from stablehlo_mem.counters import find_counter
-from stablehlo_mem.fusion import plan_buffers
+from stablehlo_mem.fusion import Buffers, plan_buffers
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
 from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, Class, buffer_bytes, dot_sizes
@@ -20,6 +20,9 @@ ELEMENT_FLOPS: dict[str, int] = {
 
 VECTOR_SHARE = 0.125
 """Rate of elementwise arithmetic as a share of the chip's matmul rate."""
+
+_UNMOVED = (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL)
+_SLICING = ("stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gather")
 
 _MOST_PACKING = 2.0
 """Of a matrix times a vector nothing is packed: it runs at a third of the rate of a matmul (seen on CPU)."""
@@ -51,12 +54,12 @@ def op_flops(graph: Graph, op: Op) -> float:
 def op_bytes(graph: Graph, op: Op, chip: Chip) -> int:
     """Bytes an op reads and writes when nothing is fused."""
     kind = CLASSES.get(op.name, Class.OPAQUE)
-    if kind in (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL):
+    if kind in _UNMOVED:
         return 0
     results = sum(buffer_bytes(graph.values[v], chip) for v in op.results)
     if kind is Class.UPDATE:
         return 2 * sum(buffer_bytes(graph.values[v], chip) for v in op.operands[1:])
-    if op.name in ("stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gather"):
+    if op.name in _SLICING:
         return 2 * results
     return results + sum(buffer_bytes(graph.values[v], chip) for v in set(op.operands))
 
@@ -76,7 +79,7 @@ def arithmetic_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     if CLASSES.get(op.name) is Class.DOT:
         rows, columns, _, _ = dot_sizes(graph, op)
         return seconds * packing_factor(rows, columns, chip)
-    return seconds
+    return seconds * dealing_factor(_dealt_rows(graph.values[op.results[0]].shape, chip), chip) if seconds else 0.0
 
 
 def unpacked_seconds(graph: Graph, op: Op, chip: Chip) -> float:
@@ -87,6 +90,21 @@ def unpacked_seconds(graph: Graph, op: Op, chip: Chip) -> float:
 def packing_factor(rows: float, columns: float, chip: Chip) -> float:
     """How many times longer a matmul takes than its FLOPs alone, as both operands are packed (seen on CPU)."""
     return 1 + min(_MOST_PACKING, chip.packed_rows / max(1, rows) + chip.packed_rows / max(1, columns))
+
+
+def dealing_factor(rows: float, chip: Chip) -> float:
+    """How many times longer a kernel takes whose rows are dealt out to cores of which some get one less."""
+    return math.ceil(rows / chip.cores) * chip.cores / rows if rows > 1 else 1.0
+
+
+def _dealt_rows(shape: tuple[int, ...], chip: Chip) -> int:
+    """Rows of a kernel's result that are dealt out as they are: of as many outer dimensions as give each core one."""
+    rows = 1
+    for extent in shape:
+        rows *= extent
+        if rows >= chip.cores:
+            break
+    return rows
 
 
 def graph_seconds(graph: Graph, chip: Chip) -> float:
@@ -116,12 +134,27 @@ def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
         if op.blocks and CLASSES.get(op.name) is Class.CONTROL:
             seconds.append(_control_seconds(graph, op, chip))
             continue
-        moved = [v for v in op.results if buffers.materialised[v]]
-        moved += [v for v in buffers.reads[op.index] if v in op.operands or moved]
-        nbytes = min(op_bytes(graph, op, chip), sum(buffer_bytes(graph.values[v], chip) for v in moved))
         arithmetic = arithmetic_seconds(graph, op, chip) + _reduced_seconds(graph, op, chip)
-        seconds.append(max(arithmetic, nbytes / chip.bytes_per_second))
+        seconds.append(max(arithmetic, _kernel_bytes(graph, op, buffers, chip) / chip.bytes_per_second))
     return tuple(seconds)
+
+
+def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
+    """Bytes that the kernel an op is the last of reads and writes, 0 if it is fused into others."""
+    written = sum(buffer_bytes(graph.values[v], chip) for v in op.results if buffers.materialised[v])
+    read = [v for v in buffers.reads[op.index] if v in op.operands or written]
+    moved = written + sum(_read_bytes(graph, v, chip) for v in read)
+    # In place, or nothing is moved.
+    in_place = CLASSES.get(op.name, Class.OPAQUE) in (Class.UPDATE, *_UNMOVED)
+    return min(moved, op_bytes(graph, op, chip)) if in_place else moved
+
+
+def _read_bytes(graph: Graph, value: int, chip: Chip) -> int:
+    """Bytes that are read of a value, of which slices may be all that is used."""
+    whole, users = buffer_bytes(graph.values[value], chip), [graph.ops[user] for user in graph.users[value]]
+    if not all(user.name in _SLICING for user in users):
+        return whole
+    return min(whole, sum(buffer_bytes(graph.values[user.results[0]], chip) for user in users))
 
 
 def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:

@@ -29,6 +29,8 @@ CACHES = 4
 """... and from the goal on to temporaries of so many times the chip's cache."""
 _REGROUPING = 0.1
 """Share of the program's time that a way must save to be taken though it regroups sums, where another does not."""
+_STEP = 0.05
+"""Share of it that each further step on the way to the goal must save: estimates are no better than that."""
 _TRIED = 6
 """Candidates that are applied and profiled at one peak."""
 _NEAR = 1.25
@@ -88,10 +90,18 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
     found, refusals = _descend(state, goal, not_first)
     count = len(found.steps) - len(state.steps)
     if count and not refusals and count * len(found.graph.ops) <= _SMALL:
-        regrouping = _REGROUPING * max(0.0, state.seconds)
         ways = (found, *_others(state, goal, not_first, found))
-        found = min(ways, key=lambda s: s.seconds + (regrouping if s.regroups else 0.0))
+        found = min(ways, key=lambda s: s.seconds + max(0.0, state.seconds) * _dislike(state, goal, s))
     return found, refusals
+
+
+def _dislike(begun: State, goal: Goal, found: State) -> float:
+    """The share of the program's time that a way must save to be taken: what regroups, and steps to the goal."""
+    count, peak_bytes = 0, begun.peak.temp_bytes
+    for decision in found.decisions[len(begun.decisions) :]:
+        count += peak_bytes > goal.temp_bytes
+        peak_bytes -= decision.saved_bytes
+    return _REGROUPING * found.regroups + _STEP * count
 
 
 def _others(state: State, goal: Goal, not_first: frozenset[Refusal], found: State) -> Iterator[State]:
@@ -114,7 +124,7 @@ def _others(state: State, goal: Goal, not_first: frozenset[Refusal], found: Stat
 def _variants(state: State, goal: Goal, not_first: frozenset[Refusal], found: State) -> Iterator[State]:
     """Ways that begin like one that was found: without its regrouped sums, and on to steps that stay in the cache."""
     exact = dataclasses.replace(goal, options=dataclasses.replace(goal.options, numerics="exact"))
-    ways = [found]
+    ways = [found, *filter(None, [_reaching(state, dataclasses.replace(goal, share=math.inf), not_first)])]
     if found.regroups:
         another = _reaching(state, exact, not_first)
         ways += [another] if another else []
@@ -293,6 +303,7 @@ def _resized(candidate: Candidate, peak_bytes: int, goal: Goal) -> Candidate | N
     if size is None:
         all_saved = max(s.saved_bytes for s in candidate.sizes)
         allowed = (all_saved - candidate.saved_bytes) * goal.temp_bytes / peak_bytes
+        allowed = max(allowed, goal.share * goal.temp_bytes)
         size = next((s for s in candidate.sizes if all_saved - s.saved_bytes <= allowed), None)
     if size is None or size.saved_bytes == candidate.saved_bytes:
         return None

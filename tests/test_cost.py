@@ -4,7 +4,17 @@ import dataclasses
 
 import pytest
 
-from stablehlo_mem.cost import graph_seconds, op_bytes, op_flops, op_seconds, packing_factor, trip_count
+from stablehlo_mem.cost import (
+    arithmetic_seconds,
+    dealing_factor,
+    graph_seconds,
+    op_bytes,
+    op_flops,
+    op_seconds,
+    packing_factor,
+    trip_count,
+    unpacked_seconds,
+)
 from stablehlo_mem.counters import Counter, find_counter
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
@@ -50,6 +60,23 @@ def test_operands_are_packed_for_all_rows_and_columns_of_a_matmul(rows: int, col
     assert packing_factor(1, columns, CHIPS["cuda:h200"]) == 1
 
 
+def test_an_odd_number_of_rows_leaves_a_core_waiting():
+    assert dealing_factor(5, CPU) == pytest.approx(6 / 5)
+    assert dealing_factor(4, CPU) == dealing_factor(1, CPU) == 1
+    assert dealing_factor(5, CHIPS["cuda:h200"]) == 1
+
+
+@pytest.mark.parametrize(("shape", "rows"), [((3, 1000), 3), ((1, 3, 1000), 3), ((1, 1000), 1000)])
+def test_outermost_rows_are_dealt_out(shape: tuple[int, ...], rows: int):
+    written = "x".join(map(str, shape))
+    graph = graph_of(f"""func.func public @main(%x: tensor<{written}xf32>) -> tensor<{written}xf32> {{
+      %a = stablehlo.tanh %x : tensor<{written}xf32>
+      return %a : tensor<{written}xf32>
+    }}""")
+    expected = unpacked_seconds(graph, graph.ops[0], CPU) * dealing_factor(rows, CPU)
+    assert arithmetic_seconds(graph, graph.ops[0], CPU) == pytest.approx(expected)
+
+
 def test_convolution_flops():
     graph = graph_of("""
     func.func public @main(%x: tensor<1x8x8x4xf32>, %k: tensor<3x3x4x16xf32>) -> tensor<1x8x8x16xf32> {
@@ -77,6 +104,24 @@ def test_fused_chain_moves_its_ends_only():
       return %b : tensor<1000000xf32>
     }""")
     assert graph_seconds(graph, CPU) < op_seconds(graph, 0, CPU) + op_seconds(graph, 1, CPU)
+
+
+@pytest.mark.parametrize("columns", [1, 4])
+def test_of_what_a_kernel_reads_slices_count_what_they_take(columns: int):
+    """Here a million rows of 1,000 columns, of which few are read, and as many numbers are written."""
+    body = "".join(
+        f"""%s{i} = stablehlo.slice %x [0:1000000, {i}:{i + 1}] : (tensor<1000000x1000xf32>) -> tensor<1000000x1xf32>
+        %a{i + 1} = stablehlo.add %a{i}, %s{i} : tensor<1000000x1xf32>
+        """
+        for i in range(columns)
+    )
+    graph = graph_of(f"""func.func public @main(%x: tensor<1000000x1000xf32>, %a0: tensor<1000000x1xf32>)
+        -> tensor<1000000x1xf32> {{
+      {body}
+      return %a{columns} : tensor<1000000x1xf32>
+    }}""")
+    fused_away = (columns - 1) * arithmetic_seconds(graph, graph.ops[-2], CPU)
+    assert graph_seconds(graph, CPU) == pytest.approx((2 + columns) * 4e6 / CPU.bytes_per_second + fused_away)
 
 
 def loop(compared: str, added: str = "%i, %s", start: int = 0, stride: int = 2, dtype: str = "i32") -> Graph:

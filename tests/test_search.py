@@ -234,3 +234,18 @@ def test_where_big_values_alone_do_not_do_smaller_ones_are_taken_along():
     state, _ = search(start(module, tight), tight)
     assert state.peak.temp_bytes <= tight.temp_bytes
     assert len(state.steps) == 1
+
+
+def nearest_in_taxis(x, q):
+    return jax.lax.top_k(-jnp.abs(q[:, None] - x[None]).sum(-1), 10)
+
+
+def test_where_no_chunk_reaches_the_goal_the_fastest_leaves_the_rest_to_the_next_step():
+    """One query at a time would read all points for each; few enough to split the points' axis do not."""
+    arguments = [np.broadcast_to(np.float32(1), shape) for shape in ((1_000_000, 200), (10, 200))]
+    goal = goal_of(40_000_000)
+    found, refusals = search(start(normal(program_of(nearest_in_taxis, *arguments)), goal), goal)
+    chunks = [step.params["chunk"] for step in found.steps if step.params.get("elements") == 10]
+    assert not refusals
+    assert chunks
+    assert min(chunks) > 1

@@ -21,6 +21,7 @@ class Chip:
         step_seconds: overhead of one loop iteration.
         cache_bytes: intermediates of one step up to which a loop is as fast as it gets, 0 where size does not matter.
             On CPU half the shared cache.
+        cores: that rows of a kernel are dealt out to, as far as it matters.
         packed_rows: a matmul of so many rows takes twice the time for each FLOP: an operand is packed for all of its
             rows and columns, however few. 0 where only memory tells.
         reduced_seconds: overhead of each result of a reduction, whatever its length. XLA:CPU starts a kernel for each.
@@ -35,6 +36,7 @@ class Chip:
     bytes_per_second: float
     step_seconds: float
     cache_bytes: int
+    cores: int = 1
     packed_rows: int = 0
     reduced_seconds: float = 0.0
     unseen_bytes: int = 0
@@ -59,6 +61,7 @@ CHIPS: dict[str, Chip] = {
             step_seconds=2e-5,
             cache_bytes=16 * _MIB,
             packed_rows=24,
+            cores=2,
             reduced_seconds=4e-9,
             unseen_bytes=_MIB,
         ),
