@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import logging
 import math
@@ -177,10 +178,16 @@ def _descend(state: State, goal: Goal, not_first: frozenset[Refusal]) -> tuple[S
 def _best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[State | None, tuple[Refusal, ...]]:
     """The state after the best step there is, none if there is none; and why the others were not taken."""
     candidates, refusals = _proposed(state, goal, excluded)
-    following = _follow(state, candidates[:_TRIED], goal)
+    near = functools.partial(_follow, state, candidates[:_TRIED], goal)
+    over = state.peak.temp_bytes - goal.temp_bytes
+    following = near() if any(c.saved_bytes >= over for c in candidates) else None
     if following is None or following.peak.temp_bytes > goal.temp_bytes:
+        # Where those near are not thought to do they are tried last: what reaches further may do.
         far, _ = _proposed(state, dataclasses.replace(goal, far=True), excluded)
-        following = _lower(following, _follow(state, far[:_TRIED_FAR], goal))
+        further = _follow(state, far[:_TRIED_FAR], goal)
+        if following is None and (further is None or further.peak.temp_bytes > goal.temp_bytes):
+            following = near()
+        following = _lower(following, further)
     return following, _largest_first([*refusals, *(c.otherwise for c in candidates)])
 
 
