@@ -303,12 +303,15 @@ class _Planning:
         return self.searched[key]
 
     def fixed_bytes(self, original: _Attempt) -> int:
-        """What no rewriting changes: arguments, outputs and constants as the target lays them out, less aliases."""
+        """What no rewriting changes: arguments, outputs and constants as the target lays them out, less aliases.
+
+        Where it says nothing of the original, dense ones: how it would tile them need not be as the profile thinks.
+        """
         m = original.measured
         if isinstance(m, Measured):
             return m.peak_bytes - m.temp_bytes
         profile = profile_graph(original.state.graph, original.target.chip)
-        return profile.argument_bytes + profile.output_bytes + profile.constant_bytes - profile.alias_bytes
+        return self.program.floor_bytes + profile.constant_bytes
 
     def measure(self, state: State, refusals: tuple[Refusal, ...]) -> _Attempt:
         """A state as it is handed back, compiled."""

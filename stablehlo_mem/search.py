@@ -90,10 +90,14 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
     """
     found, refusals = _descend(state, goal, not_first)
     count = len(found.steps) - len(state.steps)
-    if count and not refusals and count * len(found.graph.ops) <= _SMALL:
-        ways = (found, *_others(state, goal, not_first, found))
-        found = min(ways, key=lambda s: s.seconds + max(0.0, state.seconds) * _dislike(state, goal, s))
-    return found, refusals
+    if not count or count * len(found.graph.ops) > _SMALL:
+        return found, refusals
+    if refusals:
+        # A first step in its smallest chunks may leave nothing for another to split.
+        another = _reaching(state, _roomy(goal), not_first)
+        return (another, ()) if another else (found, refusals)
+    ways = (found, *_others(state, goal, not_first, found))
+    return min(ways, key=lambda s: s.seconds + max(0.0, state.seconds) * _dislike(state, goal, s)), ()
 
 
 def _dislike(begun: State, goal: Goal, found: State) -> float:
@@ -125,7 +129,7 @@ def _others(state: State, goal: Goal, not_first: frozenset[Refusal], found: Stat
 def _variants(state: State, goal: Goal, not_first: frozenset[Refusal], found: State) -> Iterator[State]:
     """Ways that begin like one that was found: without its regrouped sums, and on to steps that stay in the cache."""
     exact = dataclasses.replace(goal, options=dataclasses.replace(goal.options, numerics="exact"))
-    ways = [found, *filter(None, [_reaching(state, dataclasses.replace(goal, share=math.inf), not_first)])]
+    ways = [found, *filter(None, [_reaching(state, _roomy(goal), not_first)])]
     if found.regroups:
         another = _reaching(state, exact, not_first)
         ways += [another] if another else []
@@ -138,6 +142,11 @@ def _variants(state: State, goal: Goal, not_first: frozenset[Refusal], found: St
             further = _into_cache(way, exact)
             if further is not way:
                 yield further
+
+
+def _roomy(goal: Goal) -> Goal:
+    """The same goal, where a step that cannot reach it takes as much as is fastest: later ones do the rest."""
+    return dataclasses.replace(goal, share=math.inf)
 
 
 def _into_cache(state: State, goal: Goal) -> State:
