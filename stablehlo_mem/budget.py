@@ -18,7 +18,7 @@ from stablehlo_mem.errors import BudgetError
 from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, module_bytes
 from stablehlo_mem.memory import Measured, MemoryProfile, Origin, Refused
-from stablehlo_mem.module_profile import profile_graph
+from stablehlo_mem.module_profile import constant_bytes, profile_graph
 from stablehlo_mem.passes.normalise import normalise, remove_rules
 from stablehlo_mem.plan import Cost, Figures, Goal, Options, Plan, Refusal, Step
 from stablehlo_mem.progress import tell
@@ -310,8 +310,7 @@ class _Planning:
         m = original.measured
         if isinstance(m, Measured):
             return m.peak_bytes - m.temp_bytes
-        profile = profile_graph(original.state.graph, original.target.chip)
-        return self.program.floor_bytes + profile.constant_bytes
+        return self.program.floor_bytes + constant_bytes(original.state.graph)
 
     def measure(self, state: State, refusals: tuple[Refusal, ...]) -> _Attempt:
         """A state as it is handed back, compiled."""

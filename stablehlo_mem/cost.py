@@ -8,7 +8,7 @@ from stablehlo_mem.counters import find_counter
 from stablehlo_mem.fusion import Buffers, plan_buffers
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
-from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, Class, buffer_bytes, dot_sizes
+from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, SLICES, Class, buffer_bytes, dot_sizes
 from stablehlo_mem.targets.chips import Chip
 
 ELEMENT_FLOPS: dict[str, int] = {
@@ -22,7 +22,6 @@ VECTOR_SHARE = 0.125
 """Rate of elementwise arithmetic as a share of the chip's matmul rate."""
 
 _UNMOVED = (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL)
-_SLICING = ("stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gather")
 
 _MOST_PACKING = 2.0
 """Of a matrix times a vector nothing is packed: it runs at a third of the rate of a matmul (seen on CPU)."""
@@ -59,7 +58,7 @@ def op_bytes(graph: Graph, op: Op, chip: Chip) -> int:
     results = sum(buffer_bytes(graph.values[v], chip) for v in op.results)
     if kind is Class.UPDATE:
         return 2 * sum(buffer_bytes(graph.values[v], chip) for v in op.operands[1:])
-    if op.name in _SLICING:
+    if op.name in SLICES:
         return 2 * results
     return results + sum(buffer_bytes(graph.values[v], chip) for v in set(op.operands))
 
@@ -152,7 +151,7 @@ def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
 def _read_bytes(graph: Graph, value: int, chip: Chip) -> int:
     """Bytes that are read of a value, of which slices may be all that is used."""
     whole, users = buffer_bytes(graph.values[value], chip), [graph.ops[user] for user in graph.users[value]]
-    if not all(user.name in _SLICING for user in users):
+    if not all(user.name in SLICES for user in users):
         return whole
     return min(whole, sum(buffer_bytes(graph.values[user.results[0]], chip) for user in users))
 

@@ -18,6 +18,7 @@ from stablehlo_mem.ir.graph import Graph, Op, remembered
 from stablehlo_mem.op_classes import (
     ELEMENTWISE,
     FUSIBLE,
+    SLICES,
     Class,
     classify,
     dot_sizes,
@@ -26,7 +27,6 @@ from stablehlo_mem.op_classes import (
 )
 from stablehlo_mem.targets.chips import Chip
 
-_SLICES = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gather"})
 _MAX_COPIES = 8
 """A value used by more kernels than this is kept even if cheap."""
 _DRAWN_DEPTH = 48
@@ -269,7 +269,7 @@ class _Sweep:
         while stack:
             v = stack.pop()
             producer = self.graph.producer(v)
-            if producer is None or classify(self.graph, producer) not in FUSIBLE or producer.name in _SLICES:
+            if producer is None or classify(self.graph, producer) not in FUSIBLE or producer.name in SLICES:
                 largest = max(largest, self.graph.values[v].nbytes)
                 continue
             stack.extend(o for o in producer.operands if o not in seen)

@@ -30,7 +30,7 @@ def profile_graph(graph: Graph, chip: Chip) -> MemoryProfile:
     sizes = [buffer_bytes(v, chip) for v in graph.values]
     arguments = sum(sizes[v] for v in graph.arguments)
     outputs = sum(sizes[v] for v in graph.returned)
-    aliased, constants = _alias_bytes(graph, main, sizes), _constant_bytes(graph)
+    aliased, constants = _alias_bytes(graph, main, sizes), constant_bytes(graph)
     return MemoryProfile(
         argument_bytes=arguments,
         output_bytes=outputs,
@@ -65,7 +65,7 @@ def _alias_bytes(graph: Graph, main: Any, sizes: list[int]) -> int:
     return aliased
 
 
-def _constant_bytes(graph: Graph) -> int:
+def constant_bytes(graph: Graph) -> int:
     """Bytes of the constants embedded in the program: those that are not one value repeated."""
     return sum(
         block.values[op.results[0]].nbytes

@@ -60,6 +60,8 @@ CLASSES: dict[str, Class] = {
 
 ELEMENTWISE = frozenset({Class.CHEAP, Class.EXPENSIVE})
 FUSIBLE = ELEMENTWISE | {Class.MOVE}
+SLICES = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gather"})
+"""Ops that read of their first operand what they take."""
 
 
 @remembered

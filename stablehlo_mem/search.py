@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import logging
 import math
@@ -129,19 +128,14 @@ def _others(state: State, goal: Goal, not_first: frozenset[Refusal], found: Stat
 def _variants(state: State, goal: Goal, not_first: frozenset[Refusal], found: State) -> Iterator[State]:
     """Ways that begin like one that was found: without its regrouped sums, and on to steps that stay in the cache."""
     exact = dataclasses.replace(goal, options=dataclasses.replace(goal.options, numerics="exact"))
-    ways = [found, *filter(None, [_reaching(state, _roomy(goal), not_first)])]
-    if found.regroups:
-        another = _reaching(state, exact, not_first)
-        ways += [another] if another else []
+    others = [_reaching(state, aim, not_first) for aim in (_roomy(goal), *([exact] if found.regroups else []))]
+    ways = [found, *filter(None, others)]
     yield from ways[1:]
     for way in ways:
         further = _into_cache(way, goal)
-        if further is not way:
-            yield further
+        yield further
         if further.regroups and not way.regroups:
-            further = _into_cache(way, exact)
-            if further is not way:
-                yield further
+            yield _into_cache(way, exact)
 
 
 def _roomy(goal: Goal) -> Goal:
@@ -187,15 +181,16 @@ def _descend(state: State, goal: Goal, not_first: frozenset[Refusal]) -> tuple[S
 def _best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[State | None, tuple[Refusal, ...]]:
     """The state after the best step there is, none if there is none; and why the others were not taken."""
     candidates, refusals = _proposed(state, goal, excluded)
-    near = functools.partial(_follow, state, candidates[:_TRIED], goal)
-    over = state.peak.temp_bytes - goal.temp_bytes
-    following = near() if any(c.saved_bytes >= over for c in candidates) else None
-    if following is None or following.peak.temp_bytes > goal.temp_bytes:
-        # Where those near are not thought to do they are tried last: what reaches further may do.
+    following: State | None = None
+    # Where those near are not thought to do they are tried last: what reaches further may do.
+    promising = any(c.saved_bytes >= state.peak.temp_bytes - goal.temp_bytes for c in candidates)
+    if promising:
+        following = _follow(state, candidates[:_TRIED], goal)
+    if not _reaches(following, goal):
         far, _ = _proposed(state, dataclasses.replace(goal, far=True), excluded)
         further = _follow(state, far[:_TRIED_FAR], goal)
-        if following is None and (further is None or further.peak.temp_bytes > goal.temp_bytes):
-            following = near()
+        if not promising and not _reaches(further, goal):
+            following = _follow(state, candidates[:_TRIED], goal)
         following = _lower(following, further)
     return following, _largest_first([*refusals, *(c.otherwise for c in candidates)])
 
@@ -262,6 +257,10 @@ def _rank(candidate: Candidate, over: int) -> tuple[bool, float, float]:
 def _proposed(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[list[Candidate], tuple[Refusal, ...]]:
     candidates, refusals = propose(state, goal)
     return [c for c in candidates if c.otherwise not in excluded], refusals
+
+
+def _reaches(state: State | None, goal: Goal) -> bool:
+    return state is not None and state.peak.temp_bytes <= goal.temp_bytes
 
 
 def _lower(one: State | None, other: State | None) -> State | None:

@@ -47,7 +47,9 @@ def test_less_memory_takes_more_time_and_no_compiler(target: str) -> None:
 def test_what_the_curve_promises_can_be_bought() -> None:
     program = exported(attention, *SPECS)
     original = shm.profile(program, target="cpu").peak_bytes
-    for point in [point for point in shm.curve(program, target="cpu") if point.decisions][:3]:
+    points = [point for point in shm.curve(program, target="cpu") if point.decisions]
+    assert points
+    for point in points[:3]:
         plan = shm.plan(program, int(1.1 * point.peak_bytes), target="cpu")
         assert original > 1.1 * point.peak_bytes
         assert plan.fits
