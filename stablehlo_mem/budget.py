@@ -269,7 +269,7 @@ class _Planning:
         """
         chip = original.target.chip
         limit = _MAX_SLOWDOWN * graph_seconds(self.start(chip).graph, chip)
-        best, stalled, too_small = original.peak_bytes, 0, 0.0
+        best, helped, stalled, too_small = original.peak_bytes, False, 0, 0.0
         fast = float(self.begin(chip, form).peak.temp_bytes)
         seen: list[tuple[Step, ...]] = []
         while self.compiles + len(self.targets) <= self.options.max_compiles and stalled < _PATIENCE:
@@ -279,7 +279,7 @@ class _Planning:
             state, refusals = self.search(form, Goal(chip, self.options, int(goal)))
             if not state.steps:
                 return
-            if best < original.peak_bytes and graph_seconds(state.graph, chip) > limit:
+            if helped and graph_seconds(state.graph, chip) > limit:
                 too_small = goal
                 continue
             if state.steps in seen:
@@ -289,6 +289,7 @@ class _Planning:
             attempt = self.measure(state, refusals)
             yield attempt
             stalled = stalled + 1 if attempt.peak_bytes >= best else 0
+            helped = helped or (isinstance(attempt.measured, Measured) and attempt.peak_bytes < original.peak_bytes)
             best, fast = min(best, attempt.peak_bytes), goal
 
     def search(

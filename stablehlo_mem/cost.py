@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import math
 
 from stablehlo_mem.counters import find_counter
@@ -149,11 +151,18 @@ def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
 
 
 def _read_bytes(graph: Graph, value: int, chip: Chip) -> int:
-    """Bytes that are read of a value, of which slices may be all that is used."""
+    """Bytes that a kernel reads of a value, of which slices may be all that is used: its share of them."""
     whole, users = buffer_bytes(graph.values[value], chip), [graph.ops[user] for user in graph.users[value]]
     if not all(user.name in SLICES for user in users):
         return whole
-    return min(whole, sum(buffer_bytes(graph.values[user.results[0]], chip) for user in users))
+    taken = sum(buffer_bytes(graph.values[user.results[0]], chip) for user in users)
+    return min(whole, taken // max(1, _reader_counts(graph, chip)[value]))
+
+
+@remembered
+def _reader_counts(graph: Graph, chip: Chip) -> collections.Counter[int]:
+    """How many kernels read each value from memory."""
+    return collections.Counter(itertools.chain.from_iterable(plan_buffers(graph, chip).reads))
 
 
 def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:

@@ -23,6 +23,7 @@ from stablehlo_mem.op_classes import (
     classify,
     dot_sizes,
     invariant_carries,
+    is_view,
     origin,
 )
 from stablehlo_mem.targets.chips import Chip
@@ -116,7 +117,7 @@ class _Sweep:
         for value in op.operands:
             if self.drawn[value] and not (op.results and self.generated[op.results[0]]):
                 _add(self.hard, value, (op.index,))
-        if kind is Class.VIEW:
+        if is_view(self.graph, op):
             self._pass_through(zip(op.operands, op.results, strict=False))
         elif kind is Class.GENERATE:
             for value in op.results:

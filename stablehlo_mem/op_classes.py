@@ -96,10 +96,29 @@ def invariant_carries(op: Op) -> tuple[bool, ...]:
     return tuple(a == r for a, r in zip(body.arguments, body.returned, strict=True))
 
 
+@remembered
+def is_view(graph: Graph, op: Op) -> bool:
+    """Whether an op's results have the buffers of its operands: a view, or a transpose that compilers make none of.
+
+    That is one that does to a dot what swapping its operands does; JAX writes every gradient of a matrix of weights so.
+    With several free dimensions an operand XLA:CPU copies.
+    """
+    if classify(graph, op) is Class.VIEW:
+        return True
+    dot = graph.producer(op.operands[0]) if op.name == "stablehlo.transpose" else None
+    if dot is None or CLASSES.get(dot.name) is not Class.DOT or len(graph.users[dot.results[0]]) > 1:
+        return False
+    batch = len(graph.values[dot.results[0]].shape) - 2
+    swapped = [*range(batch), batch + 1, batch]
+    return batch == len(dot_numbers(graph, dot).lhs_batching_dimensions) and (
+        list(integers(graph, op, "permutation")) == swapped
+    )
+
+
 def owner(graph: Graph, value: int) -> int:
     """The value whose buffer a view shows."""
     producer = graph.producer(value)
-    while producer is not None and classify(graph, producer) is Class.VIEW:
+    while producer is not None and is_view(graph, producer):
         value = producer.operands[min(graph.values[value].result, len(producer.operands) - 1)]
         producer = graph.producer(value)
     return value

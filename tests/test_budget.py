@@ -7,6 +7,7 @@ import pytest
 from jax.export import export
 
 import stablehlo_mem as shm
+from stablehlo_mem.memory import Measured, Refused
 from stablehlo_mem.targets.target import Target
 from tests.support import HONEST, exported, memory_of, spec
 
@@ -147,6 +148,20 @@ def test_the_smallest_is_small_and_stays_within_compiles(compiles):
     assert plan.fits
     assert plan.compiles == len(compiles) <= 6
     assert peak_of(plan.result) < peak_of(original) / 4
+
+
+def test_the_smallest_where_only_slow_ones_compile(monkeypatch):
+    """A compiler that refuses all that is fast enough, a little smaller each time, has not been helped."""
+    original = exported(attention, *SPECS)
+    memory = shm.plan(original, "min", target="cpu").after.peak_bytes - 1
+    real = Target.measure
+
+    def measure(self, program, module):
+        measured = real(self, program, module)
+        return measured if measured.peak_bytes <= memory else Refused("RESOURCE_EXHAUSTED", measured.peak_bytes)
+
+    monkeypatch.setattr(Target, "measure", measure)
+    assert isinstance(shm.plan(original, "min", target="cpu").after.measured, Measured)
 
 
 def test_the_smallest_of_what_cannot_be_split_is_the_original():

@@ -124,6 +124,21 @@ def test_of_what_a_kernel_reads_slices_count_what_they_take(columns: int):
     assert graph_seconds(graph, CPU) == pytest.approx((2 + columns) * 4e6 / CPU.bytes_per_second + fused_away)
 
 
+def test_a_kernel_reads_its_own_slice_of_what_others_slice_too():
+    """Layers of weights, one a kernel: together they read the stack once."""
+    body = "".join(
+        f"""%s{i} = stablehlo.slice %x [{i}:{i + 1}, 0:1000000] : (tensor<10x1000000xf32>) -> tensor<1x1000000xf32>
+        %b{i} = stablehlo.add %s{i}, %s{i} : tensor<1x1000000xf32>
+        """
+        for i in range(10)
+    )
+    names, types = ", ".join(f"%b{i}" for i in range(10)), ", ".join(["tensor<1x1000000xf32>"] * 10)
+    graph = graph_of(
+        f"func.func public @main(%x: tensor<10x1000000xf32>) -> ({types}) {{{body} return {names} : {types} }}"
+    )
+    assert graph_seconds(graph, CPU) == pytest.approx(2 * 40e6 / CPU.bytes_per_second)
+
+
 def loop(compared: str, added: str = "%i, %s", start: int = 0, stride: int = 2, dtype: str = "i32") -> Graph:
     return graph_of(f"""func.func public @main(%x: tensor<1000xf32>, %n: tensor<{dtype}>) -> tensor<1000xf32> {{
       %start = stablehlo.constant dense<{start}> : tensor<{dtype}>

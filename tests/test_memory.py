@@ -1,19 +1,23 @@
 """The static memory profile: one tiny program per rule of the fusion model, and the real compilers on real programs."""
 
 import importlib.util
+from typing import Any
 
 import jax
 import pytest
+from jax.export import export
 
+import stablehlo_mem as shm
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
-from stablehlo_mem.memory import find_peak, materialised
+from stablehlo_mem.memory import Measured, find_peak, materialised
 from stablehlo_mem.module_profile import profile_module
 from stablehlo_mem.targets import devices
 from stablehlo_mem.targets.chips import CHIPS
 from tests.programs.forward import FORWARD, GRADIENTS, SPLIT
 from tests.programs.general import DEVELOPMENT
 from tests.programs.measure import Comparison, compare, compare_planned
+from tests.support import spec
 
 MATRIX = 1024 * 1024 * 4
 VECTOR = "tensor<1024xf32>"
@@ -308,6 +312,21 @@ targets = pytest.mark.parametrize(
 def test_static_temporaries_agree_with_the_compiler(name: str, target: str, upper: float | None):
     comparison = compare(CALIBRATED[name], target)
     assert comparison.holds(upper=upper), f"static / measured = {comparison.ratio}"
+
+
+@pytest.mark.parametrize(
+    ("f", "shapes"),
+    [
+        (lambda x, g: jax.lax.dot_general(g, x, (((0,), (0,)), ((), ()))).T, ((64, 512), (64, 1024))),
+        (lambda x, y: (x @ y).transpose(0, 2, 1), ((4, 512, 64), (4, 64, 256))),
+    ],
+)
+@targets
+def test_a_transposed_dot_is_one_buffer(f: Any, shapes: tuple[tuple[int, ...], ...], target: str, upper: float | None):
+    program = export(jax.jit(f), platforms=[target.partition(":")[0]])(*(spec(*shape) for shape in shapes))
+    profile = shm.profile(program, target=target)
+    assert isinstance(profile.measured, Measured)
+    assert profile.temp_bytes == profile.measured.temp_bytes == 0
 
 
 @pytest.mark.parametrize("name", ["kmeans", "rbf_prime", *GRADIENTS])
