@@ -180,8 +180,10 @@ class _Proposals:
             self.grown.axes[seed] = grow_axis(self.graph, self.rules, seed, self.big_bytes)
         return self.grown.axes[seed]
 
-    def streaming(self, axis: Axis) -> Region | None:
-        """The loops of an axis where some stream, None if none do."""
+    def streaming(self, axis: Axis, waiting: Region) -> Region | None:
+        """The loops of an axis where some stream, None if none do; `waiting` are those where none does."""
+        if not any(phase and node.partial for node, phase in waiting.phase_of.items()):
+            return None
         if axis.seed not in self.grown.streaming:
             region = form_region(self.graph, axis, streaming=True)
             self.grown.streaming[axis.seed] = region if region and region.streams.terms else None
@@ -218,7 +220,7 @@ class _Proposals:
         """One loop a phase, or fewer that stream: the faster of those allowed."""
         forms = [region]
         if region.phases > 1 and allows(self.goal.options, "reassociate"):
-            streaming = self.streaming(axis)
+            streaming = self.streaming(axis, region)
             forms += [streaming] if streaming else []
         found = [c for c in (self.candidate(axis, form) for form in forms) if c is not None]
         if found:
