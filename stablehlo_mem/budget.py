@@ -169,21 +169,30 @@ class _Planning:
         for form in self.forms(original):
             yield from self.towards_min(original, form) if self.budget == "min" else self.towards_budget(original, form)
 
-    def forms(self, original: _Attempt) -> list[Form]:
+    def forms(self, original: _Attempt) -> Iterator[Form]:
         """The forms that differ, in front the first one from which the goal is reached by the static profile."""
         chip = original.target.chip
-        found: dict[str, Form] = {}
+        differing = self.differing(chip)
+        passed: list[Form] = []
+        if isinstance(self.budget, int):
+            goal = Goal(chip, self.options, int(self.first_goal(original, self.room(original))))
+            for form in differing:
+                if self.search(form, goal)[0].peak.temp_bytes <= goal.temp_bytes:
+                    yield form
+                    break
+                passed.append(form)
+        yield from passed
+        yield from differing
+
+    def differing(self, chip: Chip) -> Iterator[Form]:
+        """The forms, each brought about when it is asked for, without those equal to one before."""
+        seen: set[str] = set()
         for form in get_args(Form):
             begun = self.begin(chip, form)
-            found.setdefault(begun.fingerprint if begun.steps else "", form)
-        forms = list(found.values())
-        if len(forms) == 1 or not isinstance(self.budget, int):
-            return forms
-        goal = Goal(chip, self.options, int(self.first_goal(original, self.room(original))))
-        for form in forms:
-            if self.search(form, goal)[0].peak.temp_bytes <= goal.temp_bytes:
-                return [form, *(other for other in forms if other != form)]
-        return forms
+            fingerprint = begun.fingerprint if begun.steps else ""
+            if fingerprint not in seen:
+                seen.add(fingerprint)
+                yield form
 
     def begin(self, chip: Chip, form: Form) -> State:
         """The state that searches begin from: the program in a form."""
