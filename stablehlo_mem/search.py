@@ -92,8 +92,9 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
     if not count or count * len(found.graph.ops) > _SMALL:
         return found, refusals
     if refusals:
-        # A first step in its smallest chunks may leave nothing for another to split.
-        another = _reaching(state, _roomy(goal), not_first)
+        # A first step in small chunks may leave nothing for another to split; in the smallest it may need no other.
+        aims = (_roomy(goal), dataclasses.replace(goal, share=0.0))
+        another = next(filter(None, (_reaching(state, aim, not_first) for aim in aims)), None)
         return (another, ()) if another else (found, refusals)
     ways = (found, *_others(state, goal, not_first, found))
     return min(ways, key=lambda s: s.seconds + max(0.0, state.seconds) * _dislike(state, goal, s)), ()
