@@ -62,8 +62,8 @@ class FoldTransposes(RewritingPass):
         op = graph.ops[root]
         order = integers(graph, op, "permutation")
         dot = graph.producer(op.operands[0])
-        if dot is not None and is_view(graph, op):
-            return _swap(graph, op, dot) if bytes_first or _is_cheaper_swapped(graph, dot) else None
+        if dot is not None and is_view(graph, op) and (bytes_first or _is_cheaper_swapped(graph, dot)):
+            return _swap(graph, op, dot)
         users = {graph.ops[user].name for user in graph.users[op.results[0]]}
         if not users & _READERS:
             return None
