@@ -17,8 +17,8 @@ buffer that lives as long as the loop. Beside a dot it goes so that neither the 
 A carry that only handed it on is given a constant, which every compiler drops.
 
 A dot that is transposed after the compilers make with its operands swapped, but where a split adds up its partial
-results they stay as they are until the loop ends, and the copy is one more buffer: there its operands are swapped. Not
-in the quick form if the larger one would be read along its columns: on CPU that is slower.
+results they stay as they are until the loop ends, and the copy is one more buffer: in the small form of a program its
+operands are swapped. On CPU that may be slower: they are read in another order.
 
 Refuses transposes that something else than a dot reads in the loop, and dots that would have to copy or transpose
 instead: to bring batch dimensions to the front, or to put the dimensions of the result in order.
@@ -62,7 +62,7 @@ class FoldTransposes(RewritingPass):
         op = graph.ops[root]
         order = integers(graph, op, "permutation")
         dot = graph.producer(op.operands[0])
-        if dot is not None and is_view(graph, op) and (bytes_first or _is_cheaper_swapped(graph, dot)):
+        if bytes_first and dot is not None and is_view(graph, op):
             return _swap(graph, op, dot)
         users = {graph.ops[user].name for user in graph.users[op.results[0]]}
         if not users & _READERS:
@@ -103,13 +103,6 @@ class FoldTransposes(RewritingPass):
                 if RULE in handle.attributes:
                     del handle.attributes[RULE]
         return [stablehlo.transpose(source, ir.DenseI64ArrayAttr.get(list(order)))]
-
-
-def _is_cheaper_swapped(graph: Graph, dot: Op) -> bool:
-    """Whether the left operand, whose rows a matmul takes, is to be transposed and the right one is smaller."""
-    left, right = (graph.values[v] for v in dot.operands)
-    last = len(left.shape) - 1
-    return right.nbytes < left.nbytes and last not in dot_numbers(graph, dot).lhs_contracting_dimensions
 
 
 def _swap(graph: Graph, op: Op, dot: Op) -> Match | None:
