@@ -205,8 +205,9 @@ def export(chain: Chain, function: Any) -> jax.export.Exported:
 
 
 def plan_figures(plan: shm.Plan) -> dict[str, Any]:
+    module = plan.module  # a graph's handles do not keep it
     return {
-        "flops": matmul_flops(entry_graph(plan.module)),
+        "flops": matmul_flops(entry_graph(module)),
         "peak_bytes": plan.after.peak_bytes,
         "fits": plan.fits,
         "steps": list(plan.summaries),
