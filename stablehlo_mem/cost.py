@@ -150,13 +150,14 @@ def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
     return min(moved, op_bytes(graph, op, chip)) if in_place else moved
 
 
+@remembered
 def _read_bytes(graph: Graph, value: int, chip: Chip) -> int:
     """Bytes that a kernel reads of a value, of which slices may be all that is used: its share of them."""
     whole, users = buffer_bytes(graph.values[value], chip), [graph.ops[user] for user in graph.users[value]]
     if not all(user.name in SLICES for user in users):
         return whole
     taken = sum(buffer_bytes(graph.values[user.results[0]], chip) for user in users)
-    return min(whole, taken // max(1, _reader_counts(graph, chip)[value]))
+    return min(whole, taken // _reader_counts(graph, chip)[value])
 
 
 @remembered

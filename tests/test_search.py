@@ -249,3 +249,18 @@ def test_where_no_chunk_reaches_the_goal_the_fastest_leaves_the_rest_to_the_next
     assert not refusals
     assert chunks
     assert min(chunks) > 1
+
+
+def transposed_chain(a, b, c, d):
+    return ((a @ b).T @ c).T @ d
+
+
+def test_where_a_first_step_leaves_nothing_to_the_next_its_smallest_chunks_do_alone():
+    shapes = (1045, 3669), (3669, 532), (1045, 201), (532, 3882)
+    arguments = [np.broadcast_to(np.float32(1), shape) for shape in shapes]
+    goal = goal_of(40_000)
+    ordered = cheapen(start(normal(program_of(transposed_chain, *arguments)), goal), goal, any_peak=False)
+    found, refusals = search(ordered, goal)
+    assert found.peak.temp_bytes <= goal.temp_bytes
+    assert found.steps != ordered.steps
+    assert not refusals

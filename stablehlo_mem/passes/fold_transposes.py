@@ -60,13 +60,13 @@ class FoldTransposes(RewritingPass):
     def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
         """The match at a transpose of a dot, or one that dots read, here or in a loop, and nobody else."""
         op = graph.ops[root]
-        order = integers(graph, op, "permutation")
         dot = graph.producer(op.operands[0])
-        if bytes_first and dot is not None and is_view(graph, op):
+        if bytes_first and dot is not None and is_view(graph, op) and _can_swap(graph, dot):
             return _swap(graph, op, dot)
         users = {graph.ops[user].name for user in graph.users[op.results[0]]}
         if not users & _READERS:
             return None
+        order = integers(graph, op, "permutation")
         uses: list[_Use] = []
         for use in _uses(graph, op.results[0]):
             if isinstance(use, Blocked):
@@ -88,7 +88,10 @@ class FoldTransposes(RewritingPass):
         )
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
-        """The dot with its operands swapped; or edits the dots where they are: the transpose that is left in the root's place has no users."""
+        """The dot with its operands swapped; or edits the dots where they are.
+
+        The transpose that is then left in the root's place has no users.
+        """
         op = graph.ops[match.root]
         if isinstance(match.detail, Op):
             return [_swapped(graph, match.detail, graph.mlir_values[op.results[0]].type)]
@@ -105,10 +108,13 @@ class FoldTransposes(RewritingPass):
         return [stablehlo.transpose(source, ir.DenseI64ArrayAttr.get(list(order)))]
 
 
-def _swap(graph: Graph, op: Op, dot: Op) -> Match | None:
+def _can_swap(graph: Graph, dot: Op) -> bool:
+    """Whether a dot's attributes allow other operands: an algorithm names types and components of each."""
+    return "algorithm" not in graph.handles[dot.index].attributes
+
+
+def _swap(graph: Graph, op: Op, dot: Op) -> Match:
     """A dot made transposed at once. It pays in a loop that adds up partial results: they need no copy after it."""
-    if "algorithm" in graph.handles[dot.index].attributes:
-        return None  # it names types and components an operand
     return Match(
         root=op.index,
         removed=(op.index,),
@@ -122,19 +128,14 @@ def _swap(graph: Graph, op: Op, dot: Op) -> Match | None:
 
 def _swapped(graph: Graph, dot: Op, result: Any) -> Any:
     """The dot with its operands swapped."""
-    numbers: Any = dot_numbers(graph, dot)
+    batch, contracting = _dimensions(dot_numbers(graph, dot))
     left, right = (graph.mlir_values[v] for v in dot.operands)
     precision = graph.handles[dot.index].attributes.get("precision_config", None)
     return stablehlo.dot_general(
         result,
         right,
         left,
-        stablehlo.DotDimensionNumbers.get(
-            list(numbers.rhs_batching_dimensions),
-            list(numbers.lhs_batching_dimensions),
-            list(numbers.rhs_contracting_dimensions),
-            list(numbers.lhs_contracting_dimensions),
-        ),
+        stablehlo.DotDimensionNumbers.get(*reversed(batch), *reversed(contracting)),
         precision_config=precision and ir.ArrayAttr.get(list(reversed(list(precision)))),
     )
 
@@ -179,7 +180,7 @@ def _cannot_fold(use: _Use, order: Sequence[int]) -> Blocked | None:
     op = use.graph.ops[use.op]
     if op.name == "stablehlo.while":
         return None
-    batch, contracting = _dimensions(use)
+    batch, contracting = (of_both[use.operand] for of_both in _dimensions(dot_numbers(use.graph, op)))
     free = [order[d] for d in range(len(order)) if d not in batch and d not in contracting]
     if free != sorted(free):
         return Blocked("free-order", "the result of a dot would have to be transposed instead")
@@ -188,20 +189,17 @@ def _cannot_fold(use: _Use, order: Sequence[int]) -> Blocked | None:
     return None
 
 
-def _dimensions(use: _Use) -> tuple[list[int], list[int]]:
-    """The batch and the contracting dimensions of a dot's operand."""
-    numbers: Any = dot_numbers(use.graph, use.graph.ops[use.op])
-    if use.operand == 0:
-        return list(numbers.lhs_batching_dimensions), list(numbers.lhs_contracting_dimensions)
-    return list(numbers.rhs_batching_dimensions), list(numbers.rhs_contracting_dimensions)
+def _dimensions(numbers: Any) -> tuple[list[list[int]], list[list[int]]]:
+    """The batch and the contracting dimensions of a dot, each of both operands."""
+    batch = [list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)]
+    return batch, [list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)]
 
 
 def _folded(use: _Use, order: Sequence[int]) -> Any:
     """A dot's dimension numbers for the operand as it was before a transpose."""
-    handle = use.graph.handles[use.op]
-    numbers: Any = stablehlo.DotDimensionNumbers(handle.attributes["dot_dimension_numbers"])
-    batch = [list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)]
-    contracting = [list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)]
-    for dimensions in (batch, contracting):
-        dimensions[use.operand] = [order[d] for d in dimensions[use.operand]]
-    return stablehlo.DotDimensionNumbers.get(batch[0], batch[1], contracting[0], contracting[1])
+    # As they are now: the other operand may have been folded.
+    attributes = use.graph.handles[use.op].attributes
+    batch, contracting = _dimensions(stablehlo.DotDimensionNumbers(attributes["dot_dimension_numbers"]))
+    for of_both in (batch, contracting):
+        of_both[use.operand] = [order[d] for d in of_both[use.operand]]
+    return stablehlo.DotDimensionNumbers.get(*batch, *contracting)
