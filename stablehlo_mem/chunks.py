@@ -7,9 +7,9 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from stablehlo_mem.cost import dealing_factor, op_seconds, overhead_seconds, packing_factor, unpacked_seconds
+from stablehlo_mem.cost import Matmul, dealing_factor, matmul_of, op_seconds, overhead_seconds, unpacked_seconds
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.op_classes import CLASSES, Class, dot_sizes
+from stablehlo_mem.op_classes import CLASSES, Class
 from stablehlo_mem.regions import Region, operand_uses
 from stablehlo_mem.rules.halo import Use, Window
 from stablehlo_mem.rules.rule import Node
@@ -44,8 +44,8 @@ class LoopCost:
         chip: intermediates up to its cache's size do not go through main memory; of larger ones ever more do.
         work_seconds: of all the ops in the loops: a last chunk that is not full repeats a part.
         masked: the repeated part costs a mask besides: sums are accumulated.
-        packed: of each matmul in the loops of which a step takes some rows: the seconds of its arithmetic packing left
-            aside, its rows for each element of the axis, and its columns.
+        packed: of each matmul in the loops of which a step takes some rows or columns: the seconds of its arithmetic
+            packing left aside, what it is, and whether it is columns that are taken.
         dealt: of each kernel that a step does some outermost rows of: the seconds of all, rows for an element.
         strided: of each value that is sliced or written back: the seconds one pass over it takes, and the bytes that
             lie side by side for each element of the axis.
@@ -59,7 +59,7 @@ class LoopCost:
     chip: Chip
     work_seconds: float
     masked: bool
-    packed: tuple[tuple[float, float, float], ...]
+    packed: tuple[tuple[float, Matmul, bool], ...]
     dealt: tuple[tuple[float, float], ...]
     strided: tuple[tuple[float, int], ...]
 
@@ -72,10 +72,11 @@ class LoopCost:
 
     def packing_seconds(self, chunk: int) -> float:
         """What matmuls of few rows take more than those of all."""
+        taken = chunk / self.n
+        pairs = ((seconds, whole, _share(whole, taken, columns)) for seconds, whole, columns in self.packed)
         return sum(
-            seconds
-            * (packing_factor(chunk * rows, columns, self.chip) - packing_factor(self.n * rows, columns, self.chip))
-            for seconds, rows, columns in self.packed
+            seconds * (part.packing_factor(self.chip) - whole.packing_factor(self.chip))
+            for seconds, whole, part in pairs
         )
 
     def dealing_seconds(self, chunk: int) -> float:
@@ -178,15 +179,20 @@ def _overlap(window: Window) -> float:
     return max(0, window.length - window.stride) / window.n
 
 
-def _packed(graph: Graph, nodes: Iterable[Node], chip: Chip) -> Iterator[tuple[float, float, float]]:
-    """The matmuls of which a step takes some rows: seconds of all without packing, rows for an element, columns."""
+def _share(whole: Matmul, taken: float, columns: bool) -> Matmul:
+    """A matmul of a share of the rows, or of the columns."""
+    if columns:
+        return dataclasses.replace(whole, columns=whole.columns * taken)
+    return dataclasses.replace(whole, rows=whole.rows * taken)
+
+
+def _packed(graph: Graph, nodes: Iterable[Node], chip: Chip) -> Iterator[tuple[float, Matmul, bool]]:
+    """The matmuls of which a step takes some rows or columns: seconds of all without packing, and which it takes."""
     for node in nodes:
         op = graph.ops[node.op]
         along = [dimension is not None for dimension in node.operand_dims[:2]]
         if CLASSES.get(op.name) is Class.DOT and along[0] != along[1]:
-            rows, columns, _, _ = dot_sizes(graph, op)
-            rows, columns = (rows, columns) if along[0] else (columns, rows)
-            yield unpacked_seconds(graph, op, chip), rows / node.n, columns
+            yield unpacked_seconds(graph, op, chip), matmul_of(graph, op), along[1]
 
 
 def _dealt(graph: Graph, nodes: Iterable[Node], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator, Sequence
+from itertools import permutations
 from typing import Any
 
 from stablehlo_mem.contraction_order import Labels, Network, Tree, factors_of, pairs
+from stablehlo_mem.cost import Matmul
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.build import broadcast, convert, laid_along, reduced, reshaped, tensor, transposed
 from stablehlo_mem.ir.graph import NARROW_FLOATS
@@ -22,7 +24,8 @@ def pair_kernels(network: Network, tree: Tree) -> Iterator[Kernel]:
         nbytes = sum(network.elements(labels) for labels in pair) * network.itemsize
         union = pair.left | pair.right
         flops = network.elements(union) * (1 if union == pair.result else 2)
-        yield Kernel(flops, nbytes, matmul=pair.is_matmul)
+        rows, columns = (network.elements(one & ~other) for one, other in permutations((pair.left, pair.right)))
+        yield Kernel(flops, nbytes, matmul=Matmul(rows, columns) if pair.is_matmul else None)
 
 
 class Contraction(abc.ABC):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 import math
 
@@ -10,7 +11,8 @@ from stablehlo_mem.counters import find_counter
 from stablehlo_mem.fusion import Buffers, plan_buffers
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
-from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, SLICES, Class, buffer_bytes, dot_sizes
+from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, SLICES, Class, buffer_bytes, dot_sizes, dot_turned
+from stablehlo_mem.recognise import sums_products_in_units
 from stablehlo_mem.targets.chips import Chip
 
 ELEMENT_FLOPS: dict[str, int] = {
@@ -27,6 +29,37 @@ _UNMOVED = (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL)
 
 _MOST_PACKING = 2.0
 """Of a matrix times a vector nothing is packed: it runs at a third of the rate of a matmul (seen on CPU)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Matmul:
+    """What the rate of a matmul depends on, as both operands are packed (seen on CPU).
+
+    Attributes:
+        rows: of the left operand, however many dimensions they have.
+        columns: of the right one.
+        turned: whether each lies transposed: see `op_classes.dot_turned`.
+    """
+
+    rows: float
+    columns: float
+    turned: tuple[bool, bool] = (False, False)
+
+    def packing_factor(self, chip: Chip) -> float:
+        """How many times longer it takes than its FLOPs alone: packing the left operand is spread over the columns."""
+        left = chip.packed_rows + self.turned[0] * chip.turned_rows
+        right = chip.packed_rows + all(self.turned) * chip.turned_rows
+        return 1 + min(_MOST_PACKING, left / max(1, self.columns) + right / max(1, self.rows))
+
+    def swapped(self) -> Matmul:
+        """That of the operands swapped, which makes the result transposed."""
+        return Matmul(self.columns, self.rows, (not self.turned[1], not self.turned[0]))
+
+
+def matmul_of(graph: Graph, dot: Op) -> Matmul:
+    """That of a dot_general."""
+    rows, columns, _, _ = dot_sizes(graph, dot)
+    return Matmul(rows, columns, dot_turned(graph, dot))
 
 
 @remembered
@@ -78,19 +111,13 @@ def arithmetic_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     """Seconds of one op were memory infinitely fast."""
     seconds = unpacked_seconds(graph, op, chip)
     if CLASSES.get(op.name) is Class.DOT:
-        rows, columns, _, _ = dot_sizes(graph, op)
-        return seconds * packing_factor(rows, columns, chip)
+        return seconds * matmul_of(graph, op).packing_factor(chip)
     return seconds * dealing_factor(_dealt_rows(graph.values[op.results[0]].shape, chip), chip) if seconds else 0.0
 
 
 def unpacked_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     """The same with nothing for packing operands: FLOPs at the chip's rate."""
     return op_flops(graph, op) / _rate(op, chip)
-
-
-def packing_factor(rows: float, columns: float, chip: Chip) -> float:
-    """How many times longer a matmul takes than its FLOPs alone, as both operands are packed (seen on CPU)."""
-    return 1 + min(_MOST_PACKING, chip.packed_rows / max(1, rows) + chip.packed_rows / max(1, columns))
 
 
 def dealing_factor(rows: float, chip: Chip) -> float:
@@ -167,14 +194,17 @@ def _reader_counts(graph: Graph, chip: Chip) -> collections.Counter[int]:
 
 
 def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:
-    """The overhead of a reduction for each of its results."""
-    is_reduce = CLASSES.get(op.name) is Class.REDUCE
-    return chip.reduced_seconds * math.prod(graph.values[op.results[0]].shape) if is_reduce else 0.0
+    """The overhead of a reduction for each of its results, and of some for each element."""
+    if CLASSES.get(op.name) is not Class.REDUCE:
+        return 0.0
+    slow = chip.unit_sum_seconds and sums_products_in_units(graph, op)
+    elements = math.prod(graph.values[op.operands[0]].shape) if slow else 0
+    return chip.reduced_seconds * math.prod(graph.values[op.results[0]].shape) + chip.unit_sum_seconds * elements
 
 
-def matmul_seconds(flops: float, nbytes: float, chip: Chip) -> float:
+def matmul_seconds(flops: float, nbytes: float, matmul: Matmul, chip: Chip) -> float:
     """Seconds of a matmul of so many FLOPs that reads and writes so many bytes."""
-    return max(flops / chip.flops_per_second, nbytes / chip.bytes_per_second)
+    return max(flops / chip.flops_per_second * matmul.packing_factor(chip), nbytes / chip.bytes_per_second)
 
 
 def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:

@@ -168,6 +168,19 @@ def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
 
 
 @remembered
+def dot_turned(graph: Graph, op: Op) -> tuple[bool, bool]:
+    """Whether each operand of a dot_general lies transposed, as in aᵀ b and a bᵀ."""
+    numbers: Any = dot_numbers(graph, op)
+    left, right = (len(graph.values[v].shape) for v in op.operands[:2])
+    rows = {*range(left)} - {*numbers.lhs_batching_dimensions, *numbers.lhs_contracting_dimensions}
+    columns = {*range(right)} - {*numbers.rhs_batching_dimensions, *numbers.rhs_contracting_dimensions}
+    return (
+        max(rows, default=-1) > max(numbers.lhs_contracting_dimensions, default=left),
+        max(columns, default=right) < max(numbers.rhs_contracting_dimensions, default=-1),
+    )
+
+
+@remembered
 def dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
     """The labels of both operands of a dot_general, all sizes, and how many labels its result has: the first."""
     numbers: Any = dot_numbers(graph, op)

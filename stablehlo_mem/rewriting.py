@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.cost import block_runs, fused_seconds, matmul_seconds, trip_count, vector_seconds
+from stablehlo_mem.cost import Matmul, block_runs, fused_seconds, matmul_seconds, trip_count, vector_seconds
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.build import building
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph, op_id, producers_of, remembered
@@ -34,15 +34,17 @@ _MAX_ALONE = 8
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """What a piece of a new form costs: FLOPs, bytes read and written, and whether it is a matmul."""
+    """What a piece of a new form costs: FLOPs, bytes read and written, and the matmul that it is, if it is one."""
 
     flops: float
     nbytes: float
-    matmul: bool = False
+    matmul: Matmul | None = None
 
     def seconds(self, chip: Chip) -> float:
         """Its time on a chip."""
-        return (matmul_seconds if self.matmul else vector_seconds)(self.flops, self.nbytes, chip)
+        if self.matmul is not None:
+            return matmul_seconds(self.flops, self.nbytes, self.matmul, chip)
+        return vector_seconds(self.flops, self.nbytes, chip)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,7 @@ class Match:
         replaced: the values replaced, where they are not the root's results: all that is used of them, say.
         kept: the values the new form reads, if matches that read one in common are to be weighed together too: what
             they share is spared only if all of them are taken.
+        always: the new form is put in also where it saves no time: it lets other passes see what compilers do.
     """
 
     root: int
@@ -71,6 +74,7 @@ class Match:
     detail: Any = None
     replaced: tuple[int, ...] = ()
     kept: tuple[int, ...] = ()
+    always: bool = False
 
 
 class RewritingPass(abc.ABC):
@@ -79,8 +83,6 @@ class RewritingPass(abc.ABC):
     name: str
     roots: frozenset[str]
     """Names of the ops that may be the root of a match."""
-    always = False
-    """Whether the new form is put in also where it saves no time: it lets other passes see what compilers do."""
 
     @abc.abstractmethod
     def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
@@ -101,7 +103,7 @@ class RewritingPass(abc.ABC):
             block = _Block(graph, path, goal.chip)
             matches = [m for m in self._matches(block, bytes_first=goal.bytes_first) if isinstance(m, Match)]
             matches = _disjoint([m for m in matches if allows(goal.options, m.numerics)])
-            found += [_Place(block, m) for m in (matches if self.always else block.paying(matches))]
+            found += [_Place(block, m) for m in block.paying(matches)]
         if found:
             yield self._candidate(found, 0, bytes_first=goal.bytes_first)
         if len(found) > 1:
@@ -280,14 +282,14 @@ class _Block:
         return _Group(tuple(matches), needed_only_by(self.graph, first, kept, *others))
 
     def paying(self, matches: Sequence[Match]) -> list[Match]:
-        """The matches that save time, alone or with the others of their group."""
+        """The matches that save time, alone or with the others of their group, and those that need not."""
         gains = {m.root: self._gain(_Group((m,), m.removed)) for m in matches}
         taken = {root for root, gain in gains.items() if gain > 0}
         for group in self.groups(matches):
             roots = {m.root for m in group.matches}
             if self._gain(group) > sum(gains[root] for root in roots & taken):
                 taken |= roots
-        return [m for m in matches if m.root in taken]
+        return [m for m in matches if m.always or m.root in taken]
 
     def _gain(self, group: _Group) -> float:
         """Seconds saved, 0 where the estimates tell nothing apart."""

@@ -27,7 +27,7 @@ _BEGINNINGS = 2
 """... with so many other steps to begin with ..."""
 CACHES = 4
 """... and from the goal on to temporaries of so many times the chip's cache."""
-_REGROUPING = 0.1
+_REGROUPING = 0.05
 """Share of the program's time that a way must save to be taken though it regroups sums, where another does not."""
 _STEP = 0.05
 """Share of it that each further step on the way to the goal must save: estimates are no better than that."""

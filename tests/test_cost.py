@@ -1,17 +1,21 @@
 """The cost model: FLOPs, bytes, counters and trip counts of tiny programs."""
 
 import dataclasses
+from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from stablehlo_mem.cost import (
+    Matmul,
     arithmetic_seconds,
     dealing_factor,
     graph_seconds,
+    matmul_of,
     op_bytes,
     op_flops,
     op_seconds,
-    packing_factor,
     trip_count,
     unpacked_seconds,
 )
@@ -19,6 +23,7 @@ from stablehlo_mem.counters import Counter, find_counter
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.targets.chips import CHIPS
+from tests.support import program_of
 
 CPU = CHIPS["cpu"]
 modules: list[ir.Module] = []
@@ -55,9 +60,32 @@ def test_roofline_takes_the_slower_side():
     ("rows", "columns", "times"), [(10**6, 10**6, 1), (CPU.packed_rows, 10**6, 2), (2 * CPU.packed_rows,) * 2 + (2,)]
 )
 def test_operands_are_packed_for_all_rows_and_columns_of_a_matmul(rows: int, columns: int, times: float):
-    assert packing_factor(rows, columns, CPU) == pytest.approx(times, rel=1e-3)
-    assert packing_factor(1, 1, CPU) == packing_factor(1, columns, CPU) <= 3
-    assert packing_factor(1, columns, CHIPS["cuda:h200"]) == 1
+    assert Matmul(rows, columns).packing_factor(CPU) == pytest.approx(times, rel=1e-3)
+    assert Matmul(1, 1).packing_factor(CPU) == Matmul(1, columns).packing_factor(CPU) <= 3
+    assert Matmul(1, columns).packing_factor(CHIPS["cuda:h200"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "turned", "slow"),
+    [
+        ("bik,bkj->bij", (False, False), False),
+        ("bik,bjk->bij", (False, True), False),
+        ("bki,bkj->bij", (True, False), True),
+        ("bki,bjk->bij", (True, True), True),
+        ("bkhi,bkj->bhij", (True, False), True),
+    ],
+)
+def test_a_left_operand_that_lies_transposed_takes_longer_to_pack(subscripts: str, turned: Any, slow: bool):
+    sizes = dict(zip("bhikj", (2, 3, 400, 100, 50), strict=True))
+    shapes = ([sizes[letter] for letter in side] for side in subscripts.partition("->")[0].split(","))
+    program = program_of(lambda x, y: jnp.einsum(subscripts, x, y), *(np.ones(shape, np.float32) for shape in shapes))
+    graph = entry_graph(program.module)
+    found = next(matmul_of(graph, op) for op in graph.ops if op.name == "stablehlo.dot_general")
+    assert found.turned == turned
+    assert found.swapped().swapped() == found
+    straight = dataclasses.replace(found, turned=(False, False))
+    assert (found.packing_factor(CPU) > 1.5 * straight.packing_factor(CPU)) is slow
+    assert found.packing_factor(CHIPS["cuda:h200"]) == 1
 
 
 def test_an_odd_number_of_rows_leaves_a_core_waiting():

@@ -51,62 +51,6 @@ def test_gives_the_same_bits(name):
     assert after.same_bits
 
 
-def gradient(w, x):
-    """The gradient of a matrix of weights, as JAX writes it: the transpose of a dot."""
-    return jax.grad(lambda w: jnp.tanh(x @ w).sum())(w)
-
-
-def scores(q, k):
-    return jnp.einsum("bqd,bkd->bqk", q, k).transpose(0, 2, 1)
-
-
-@pytest.mark.parametrize("f", [gradient, scores])
-def test_makes_a_dot_transposed_where_bytes_go_first(f):
-    arguments = (normals(16, 8), normals(32, 16, seed=1)) if f is gradient else (normals(2, 8, 4), normals(2, 6, 4))
-    after = rewritten(PASS, f, *arguments, bytes_first=True)
-    assert after.count == 1
-    assert "stablehlo.transpose" not in after.text
-    assert after.same_bits
-    assert rewritten(PASS, f, *arguments).count == 0
-
-
-def test_swaps_precisions_with_the_operands():
-    def f(x, y):
-        precision = jax.lax.Precision.HIGHEST, jax.lax.Precision.DEFAULT
-        return jax.lax.dot_general(x, y, (((1,), (0,)), ((), ())), precision=precision).T
-
-    after = rewritten(PASS, f, normals(4, 8), normals(8, 6), bytes_first=True)
-    assert "precision = [DEFAULT, HIGHEST]" in after.text
-
-
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda x, y: jnp.einsum("bik,bkj->bij", x, y).transpose(1, 0, 2),
-        lambda x, y: jnp.einsum("bik,bkj->bij", x, y).transpose(2, 1, 0),
-        lambda x, y: jnp.einsum("abk,kc->abc", x, y[0]).transpose(2, 0, 1),
-        lambda x, y: (lambda d: d.transpose(0, 2, 1) + d)(x @ y),
-        lambda x, y: jax.lax.dot(x[0], y[0], precision="BF16_BF16_F32_X3").T,
-    ],
-)
-def test_leaves_the_dot_where_its_operands_swapped_will_not_do(f):
-    after = rewritten(PASS, f, normals(8, 8, 8), normals(8, 8, 8, seed=1), bytes_first=True)
-    assert after.count == 0
-    assert "stablehlo.transpose" in after.text
-
-
-def test_a_split_adds_up_gradients_where_they_go():
-    """Few rows and more hidden units: a copy of a gradient that is transposed in the end is more than all the rest."""
-
-    def loss(x, w, v):
-        return ((jax.nn.gelu(x @ w) @ v) ** 2).sum()
-
-    program = exported(jax.grad(loss, (0, 1, 2)), spec(74, 254), spec(254, 99), spec(99, 254))
-    plan = shm.plan(program, "min", target="cpu")
-    assert [s.pass_name for s in plan.steps] == ["fold-transposes", "split-into-loops"]
-    assert plan.after.temp_bytes < plan.before.temp_bytes / 4
-
-
 @settings(max_examples=15, deadline=None)
 @given(order=st.permutations(range(4)), dtype=st.sampled_from([np.float32, np.int32]))
 @example(order=[0, 1, 3, 2], dtype=np.float32)

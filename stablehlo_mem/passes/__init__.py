@@ -17,6 +17,8 @@ from stablehlo_mem.passes.narrow import Narrow
 from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
 from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
+from stablehlo_mem.passes.squeeze_sums import SqueezeSums
+from stablehlo_mem.passes.swap_dot_operands import SwapDotOperands
 from stablehlo_mem.passes.top_k import SortToTopK
 from stablehlo_mem.passes.unroll_reductions import UnrollReductions
 from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
@@ -54,6 +56,8 @@ PASSES: tuple[Pass, ...] = (
     Narrow(),
     FoldConverts(),
     FoldTransposes(),
+    SwapDotOperands(),
+    SqueezeSums(),
     Rematerialise(),
     SplitIntoLoops(),
 )

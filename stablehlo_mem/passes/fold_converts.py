@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.cost import op_flops
+from stablehlo_mem.cost import matmul_of, op_flops
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.op_classes import integers
@@ -59,7 +59,7 @@ class FoldConverts(RewritingPass):
             root=root,
             removed=needed_only_by(graph, root, sources),
             new_bytes=0,
-            kernels=(Kernel(op_flops(graph, op) / _RATE, nbytes + result.nbytes, matmul=True),),
+            kernels=(Kernel(op_flops(graph, op) / _RATE, nbytes + result.nbytes, matmul=matmul_of(graph, op)),),
             numerics="exact",
             what=f"multiply {narrow} instead of {result.dtype}",
         )

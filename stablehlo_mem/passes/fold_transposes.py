@@ -1,4 +1,4 @@
-"""fold-transposes: dots that read a transposed copy read what it is a copy of; a transposed dot is made so at once.
+"""fold-transposes: dots that read a transposed copy read what it is a copy of.
 
 Before:
     %t = stablehlo.transpose %y : tensor<8192x64xf32> to tensor<64x8192xf32>
@@ -6,19 +6,9 @@ Before:
 After:
     stablehlo.while { ... stablehlo.dot_general %x, %y, contracting_dims = [1] x [1] ... }
 
-Before, as JAX writes the gradient of every matrix of weights:
-    %d = stablehlo.dot_general %g, %x, contracting_dims = [0] x [0] : tensor<99x64xf32>
-    %w = stablehlo.transpose %d : tensor<64x99xf32>
-After:
-    %w = stablehlo.dot_general %x, %g, contracting_dims = [0] x [0] : tensor<64x99xf32>
-
 The compilers fold a transpose into a dot beside it by themselves, but on CPU and GPU not into a loop: there it is a
 buffer that lives as long as the loop. Beside a dot it goes so that neither the profile nor a split takes it for one.
 A carry that only handed it on is given a constant, which every compiler drops.
-
-A dot that is transposed after the compilers make with its operands swapped, but where a split adds up its partial
-results they stay as they are until the loop ends, and the copy is one more buffer: in the small form of a program its
-operands are swapped. On CPU that may be slower: they are read in another order.
 
 Refuses transposes that something else than a dot reads in the loop, and dots that would have to copy or transpose
 instead: to bring batch dimensions to the front, or to put the dimensions of the result in order.
@@ -33,7 +23,7 @@ from typing import Any
 from stablehlo_mem.ir.bindings import RULE, ir, stablehlo
 from stablehlo_mem.ir.build import zeros
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.op_classes import dot_numbers, integers, invariant_carries, is_view
+from stablehlo_mem.op_classes import dot_numbers, integers, invariant_carries
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 from stablehlo_mem.rules.rule import Blocked
 
@@ -51,18 +41,15 @@ class _Use:
 
 
 class FoldTransposes(RewritingPass):
-    """The pass: finds transposes that loops read, and those of dots."""
+    """The pass: finds transposes that loops read."""
 
     name = "fold-transposes"
     roots = frozenset({"stablehlo.transpose"})
-    always = True
 
     def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
-        """The match at a transpose of a dot, or one that dots read, here or in a loop, and nobody else."""
+        """The match at a transpose that dots read, here or in a loop, and nobody else."""
+        del bytes_first
         op = graph.ops[root]
-        dot = graph.producer(op.operands[0])
-        if bytes_first and dot is not None and is_view(graph, op) and _can_swap(graph, dot):
-            return _swap(graph, op, dot)
         users = {graph.ops[user].name for user in graph.users[op.results[0]]}
         if not users & _READERS:
             return None
@@ -85,16 +72,12 @@ class FoldTransposes(RewritingPass):
             numerics="exact",
             what=f"multiply {value} without transposing it before",
             detail=tuple(uses),
+            always=True,
         )
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
-        """The dot with its operands swapped; or edits the dots where they are.
-
-        The transpose that is then left in the root's place has no users.
-        """
+        """Edits the dots where they are: the transpose that is left in the root's place has no users."""
         op = graph.ops[match.root]
-        if isinstance(match.detail, Op):
-            return [_swapped(graph, match.detail, graph.mlir_values[op.results[0]].type)]
         source, order = graph.mlir_values[op.operands[0]], integers(graph, op, "permutation")
         for use in match.detail:
             handle = use.graph.handles[use.op]
@@ -106,38 +89,6 @@ class FoldTransposes(RewritingPass):
                 if RULE in handle.attributes:
                     del handle.attributes[RULE]
         return [stablehlo.transpose(source, ir.DenseI64ArrayAttr.get(list(order)))]
-
-
-def _can_swap(graph: Graph, dot: Op) -> bool:
-    """Whether a dot's attributes allow other operands: an algorithm names types and components of each."""
-    return "algorithm" not in graph.handles[dot.index].attributes
-
-
-def _swap(graph: Graph, op: Op, dot: Op) -> Match:
-    """A dot made transposed at once. It pays in a loop that adds up partial results: they need no copy after it."""
-    return Match(
-        root=op.index,
-        removed=(op.index,),
-        new_bytes=0,
-        kernels=(),
-        numerics="exact",
-        what=f"multiply to {graph.values[op.results[0]]} without transposing it after",
-        detail=dot,
-    )
-
-
-def _swapped(graph: Graph, dot: Op, result: Any) -> Any:
-    """The dot with its operands swapped."""
-    batch, contracting = _dimensions(dot_numbers(graph, dot))
-    left, right = (graph.mlir_values[v] for v in dot.operands)
-    precision = graph.handles[dot.index].attributes.get("precision_config", None)
-    return stablehlo.dot_general(
-        result,
-        right,
-        left,
-        stablehlo.DotDimensionNumbers.get(*reversed(batch), *reversed(contracting)),
-        precision_config=precision and ir.ArrayAttr.get(list(reversed(list(precision)))),
-    )
 
 
 def _uses(graph: Graph, value: int) -> Iterator[_Use | Blocked]:

@@ -21,7 +21,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.cost import op_flops
+from stablehlo_mem.cost import matmul_of, op_flops
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
@@ -128,7 +128,7 @@ def _kernel(graph: Graph, one: Narrowed) -> Kernel:
         nbytes = sum(window_bytes(graph, v, one.window) for v in op.results)
         nbytes += sum(window_bytes(graph, v, w) for v, w in zip(op.inputs, one.windows, strict=True))
     flops = op_flops(graph, op) * one.window.size / one.window.n if one.node is not None else 0
-    return Kernel(flops, nbytes, matmul=classify(graph, op) is Class.DOT)
+    return Kernel(flops, nbytes, matmul=matmul_of(graph, op) if classify(graph, op) is Class.DOT else None)
 
 
 def _first(graph: Graph, root: Op, window: Window) -> Any:

@@ -82,7 +82,23 @@ def _emit_reduce(site: Site) -> list[Any]:
     if site.node.reducing:
         half = len(operands) // 2
         operands[half:] = [identity(site.op, v.type) or v for v in operands[half:]]
-    return build.clone_with(site.op, operands, site.result_shapes)
+    return without_units(site.op, operands, site.result_shapes)
+
+
+def without_units(op: Any, operands: Sequence[Any], shapes: Sequence[Sequence[int]]) -> list[Any]:
+    """The op on other operands; a sum is made without dimensions of one element, as chunks of one have.
+
+    XLA:CPU takes 15 ns for each element of a sum of products with any, as a dot of one row: thirty times the sum's.
+    """
+    reduced = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
+    extents = list(operands[0].type.shape)
+    kept = [d for d, extent in enumerate(extents) if extent != 1 or d in reduced]
+    if body_name(op) != "stablehlo.add" or len(shapes) > 1 or len(kept) == len(extents):
+        return build.clone_with(op, operands, shapes)
+    squeezed = build.reshaped(operands[0], [extents[d] for d in kept])
+    (result,) = build.clone_with(op, [squeezed, operands[1]], [[extent for extent in shapes[0] if extent != 1]])
+    result.owner.attributes["dimensions"] = ir.DenseI64ArrayAttr.get([kept.index(d) for d in reduced])
+    return [build.reshaped(result, shapes[0])]
 
 
 def _reduce_initial(op: Any, operands: Sequence[Any]) -> list[Any]:

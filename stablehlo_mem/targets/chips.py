@@ -24,7 +24,10 @@ class Chip:
         cores: that rows of a kernel are dealt out to, as far as it matters.
         packed_rows: a matmul of so many rows takes twice the time for each FLOP: an operand is packed for all of its
             rows and columns, however few. 0 where only memory tells.
+        turned_rows: so many more if the left operand lies transposed, [contracted, rows], or the right one does too.
         reduced_seconds: overhead of each result of a reduction, whatever its length. XLA:CPU starts a kernel for each.
+        unit_sum_seconds: overhead of each element of a sum of products with a dimension of one element. XLA:CPU makes a
+            dot of each row of it.
         unseen_bytes: scratch that is in no report, for which a first goal leaves room: XLA:CPU's matmuls pack tiles.
         tile: layout tile of the last two dimensions, (1, 1) where arrays are dense.
     """
@@ -38,7 +41,9 @@ class Chip:
     cache_bytes: int
     cores: int = 1
     packed_rows: int = 0
+    turned_rows: int = 0
     reduced_seconds: float = 0.0
+    unit_sum_seconds: float = 0.0
     unseen_bytes: int = 0
     tile: tuple[int, int] = (1, 1)
 
@@ -61,8 +66,10 @@ CHIPS: dict[str, Chip] = {
             step_seconds=2e-5,
             cache_bytes=16 * _MIB,
             packed_rows=24,
+            turned_rows=75,
             cores=2,
             reduced_seconds=4e-9,
+            unit_sum_seconds=1.5e-8,
             unseen_bytes=_MIB,
         ),
         Chip(

@@ -1,4 +1,4 @@
-// rewrite fold-transposes bytes first
+// rewrite swap-dot-operands bytes first
 // The gradient of a matrix of weights as JAX writes it; a transposed product that is read otherwise too stays.
 func.func public @main(%x: tensor<32x16xf32>, %g: tensor<32x8xf32>) -> (tensor<16x8xf32>, tensor<16x8xf32>) {
   %0 = stablehlo.dot_general %g, %x, contracting_dims = [0] x [0], precision = [HIGHEST, DEFAULT] : (tensor<32x8xf32>, tensor<32x16xf32>) -> tensor<8x16xf32>

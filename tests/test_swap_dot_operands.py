@@ -1,0 +1,87 @@
+"""swap-dot-operands: a dot that is transposed after is made so at once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import stablehlo_mem as shm
+from stablehlo_mem.passes.swap_dot_operands import SwapDotOperands
+from stablehlo_mem.plan import Goal, Options
+from stablehlo_mem.search import cheapen
+from stablehlo_mem.states import start
+from stablehlo_mem.targets.chips import CHIPS
+from tests.support import exported, normal, normals, program_of, rewritten, spec
+
+PASS = SwapDotOperands()
+
+
+def gradient(w, x):
+    """The gradient of a matrix of weights, as JAX writes it: the transpose of a dot."""
+    return jax.grad(lambda w: jnp.tanh(x @ w).sum())(w)
+
+
+def scores(q, k):
+    return jnp.einsum("bqd,bkd->bqk", q, k).transpose(0, 2, 1)
+
+
+@pytest.mark.parametrize("f", [gradient, scores])
+def test_makes_a_dot_transposed_where_bytes_go_first(f):
+    arguments = (normals(16, 8), normals(32, 16, seed=1)) if f is gradient else (normals(2, 8, 4), normals(2, 6, 4))
+    after = rewritten(PASS, f, *arguments, bytes_first=True)
+    assert after.count == 1
+    assert "stablehlo.transpose" not in after.text
+    assert after.same_bits
+
+
+def small_times_large(x, g):
+    """The gradient of a head's weights: few features, many words."""
+    return jnp.einsum("tv,td->vd", g, x).T
+
+
+@pytest.mark.parametrize(
+    ("target", "words", "swaps"), [("cpu", 4096, True), ("cpu", 16, False), ("cuda:h200", 4096, False)]
+)
+def test_the_smaller_operand_is_read_transposed_where_that_is_faster(target, words, swaps):
+    arguments = np.ones((64, 128), np.float32), np.ones((64, words), np.float32)
+    goal = Goal(CHIPS[target], Options(), 0)
+    module = normal(program_of(small_times_large, *arguments))
+    quick = cheapen(start(module, goal), goal, any_peak=False)
+    assert [s.pass_name for s in quick.steps] == ["swap-dot-operands"] * swaps
+
+
+def test_swaps_precisions_with_the_operands():
+    def f(x, y):
+        precision = jax.lax.Precision.HIGHEST, jax.lax.Precision.DEFAULT
+        return jax.lax.dot_general(x, y, (((1,), (0,)), ((), ())), precision=precision).T
+
+    after = rewritten(PASS, f, normals(4, 8), normals(8, 6), bytes_first=True)
+    assert "precision = [DEFAULT, HIGHEST]" in after.text
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, y: jnp.einsum("bik,bkj->bij", x, y).transpose(1, 0, 2),
+        lambda x, y: jnp.einsum("bik,bkj->bij", x, y).transpose(2, 1, 0),
+        lambda x, y: jnp.einsum("abk,kc->abc", x, y[0]).transpose(2, 0, 1),
+        lambda x, y: (lambda d: d.transpose(0, 2, 1) + d)(x @ y),
+        lambda x, y: jax.lax.dot(x[0], y[0], precision="BF16_BF16_F32_X3").T,
+    ],
+)
+def test_leaves_the_dot_where_its_operands_swapped_will_not_do(f):
+    after = rewritten(PASS, f, normals(8, 8, 8), normals(8, 8, 8, seed=1), bytes_first=True)
+    assert after.count == 0
+    assert "stablehlo.transpose" in after.text
+
+
+def test_a_split_adds_up_gradients_where_they_go():
+    """Few rows and more hidden units: a copy of a gradient that is transposed in the end is more than all the rest."""
+
+    def loss(x, w, v):
+        return ((jax.nn.gelu(x @ w) @ v) ** 2).sum()
+
+    program = exported(jax.grad(loss, (0, 1, 2)), spec(74, 254), spec(254, 99), spec(99, 254))
+    plan = shm.plan(program, "min", target="cpu")
+    assert [s.pass_name for s in plan.steps] == ["swap-dot-operands", "split-into-loops"]
+    assert plan.after.temp_bytes < plan.before.temp_bytes / 4
