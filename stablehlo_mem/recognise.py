@@ -58,7 +58,7 @@ def _keeps_numbers(op: Any) -> bool:
 @remembered
 def sums_products_in_units(graph: Graph, op: Op) -> bool:
     """Whether a reduce adds up products that nobody else reads, and leaves a dimension of one element."""
-    if op.name != "stablehlo.reduce" or len(op.results) > 1 or op.blocks[0].ops[0].name != "stablehlo.add":
+    if op.name != "stablehlo.reduce" or len(op.results) != 1 or op.blocks[0].ops[0].name != "stablehlo.add":
         return False
     value = op.operands[0]
     if 1 not in graph.values[op.results[0]].shape or graph.values[value].dtype not in ("f32", "f64"):

@@ -153,4 +153,4 @@ def _folded(use: _Use, order: Sequence[int]) -> Any:
     batch, contracting = _dimensions(stablehlo.DotDimensionNumbers(attributes["dot_dimension_numbers"]))
     for of_both in (batch, contracting):
         of_both[use.operand] = [order[d] for d in of_both[use.operand]]
-    return stablehlo.DotDimensionNumbers.get(*batch, *contracting)
+    return stablehlo.DotDimensionNumbers.get(batch[0], batch[1], contracting[0], contracting[1])
