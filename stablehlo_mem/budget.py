@@ -283,7 +283,7 @@ class _Planning:
         seen: list[tuple[Step, ...]] = []
         while self.compiles + len(self.targets) <= self.options.max_compiles and stalled < _PATIENCE:
             goal = max(fast / _MIN_FACTOR, math.sqrt(fast * too_small))
-            if fast <= too_small * _CLOSE:
+            if too_small and fast <= too_small * _CLOSE:
                 return
             state, refusals = self.search(form, Goal(chip, self.options, int(goal)))
             if not state.steps:

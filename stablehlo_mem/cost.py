@@ -28,7 +28,7 @@ VECTOR_SHARE = 0.125
 _UNMOVED = (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL)
 
 _MOST_PACKING = 2.0
-"""Of a matrix times a vector nothing is packed: it runs at a third of the rate of a matmul (seen on CPU)."""
+"""Packing takes at most so many times the FLOPs: a matrix times a vector runs at a third of the rate (seen on CPU)."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,27 +57,27 @@ def _keeps_numbers(op: Any) -> bool:
 
 @remembered
 def sums_products_in_units(graph: Graph, op: Op) -> bool:
-    """Whether a reduce adds up products that nobody else reads, and leaves a dimension of one element."""
-    if op.name != "stablehlo.reduce" or len(op.results) != 1 or op.blocks[0].ops[0].name != "stablehlo.add":
+    """Whether a reduce adds up products that nobody else reads, its result with a dimension of one element."""
+    if op.name != "stablehlo.reduce" or len(op.results) != 1 or not adds(op.blocks[0]):
         return False
     value = op.operands[0]
     if 1 not in graph.values[op.results[0]].shape or graph.values[value].dtype not in ("f32", "f64"):
         return False
     product = graph.producer(value)
-    while product is not None and len(graph.users[value]) == 1:
-        if product.name != "stablehlo.negate":
-            return _is_product(graph, product)
+    while product is not None and product.name == "stablehlo.negate" and len(graph.users[value]) == 1:
         value = product.operands[0]
         product = graph.producer(value)
-    return False
+    return product is not None and len(graph.users[value]) == 1 and _is_product(graph, product)
 
 
 def _is_product(graph: Graph, op: Op) -> bool:
-    """Whether an op multiplies two values, neither of them a number: division by what is spread is made a product."""
+    """Whether an op multiplies two different values, neither a number; to divide by what is spread is to multiply."""
     if op.name == "stablehlo.divide":
         divisor = graph.producer(op.operands[1])
         return divisor is not None and divisor.name == "stablehlo.broadcast_in_dim"
-    left, right = op.operands if op.name == "stablehlo.multiply" else (0, 0)
+    if op.name != "stablehlo.multiply":
+        return False
+    left, right = op.operands
     return left != right and filling(graph, left) is None and filling(graph, right) is None
 
 

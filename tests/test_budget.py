@@ -150,6 +150,18 @@ def test_the_smallest_is_small_and_stays_within_compiles(compiles):
     assert peak_of(plan.result) < peak_of(original) / 4
 
 
+def test_the_smallest_of_a_program_whose_temporaries_only_the_compiler_sees():
+    """XLA:CPU computes f16 in f32, in buffers of its own."""
+    points = spec(61, 9, dtype=np.float16), spec(53, 9, dtype=np.float16)
+    original = exported(lambda x, y: ((x[:, None] - y[None]) ** 2).sum(-1), *points)
+    plan = shm.plan(original, "min", target="cpu")
+    before, after = plan.before.measured, plan.after.measured
+    assert isinstance(before, Measured)
+    assert isinstance(after, Measured)
+    assert plan.before.temp_bytes == 0
+    assert after.temp_bytes < before.temp_bytes / 2
+
+
 def test_the_smallest_where_only_slow_ones_compile(monkeypatch):
     """A compiler that refuses all that is fast enough, a little smaller each time, has not been helped."""
     original = exported(attention, *SPECS)

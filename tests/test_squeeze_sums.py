@@ -41,6 +41,7 @@ def test_gives_the_same_bits(f):
         lambda x, y, c: jnp.exp(x - c).sum(-1),
         lambda x, y, c: (x * y).max(-1),
         lambda x, y, c: (x * y).sum(0),
+        lambda x, y, c: jax.lax.reduce(x * y, 0.0, lambda a, b: jnp.maximum(a + b, a), (2,)),
         lambda x, y, c: (lambda p: (p, p.sum(-1)))(x * y),
         lambda x, y, c: (x.astype(jnp.int32) * y.astype(jnp.int32)).sum(-1),
     ],

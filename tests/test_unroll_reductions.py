@@ -23,6 +23,11 @@ EXACT = {
     "argmax with ties": (lambda x, y: jnp.argmax(x[:, None] > y[None], -1), normals(40, 5), normals(9, 5)),
     "any": (lambda x, y: (x[:, None] > y[None]).any(-1), normals(8, 5), normals(9, 5)),
     "integers": (lambda x, y: (x[:, None] * y[None]).sum(-1), np.arange(40).reshape(8, 5), np.arange(45).reshape(9, 5)),
+    "a reducer with a constant": (
+        lambda x, y: jax.lax.reduce(x[:, None] - y[None], -9.0, lambda a, b: jnp.maximum(jnp.maximum(a, b), 0.5), (2,)),
+        normals(8, 5),
+        normals(9, 5),
+    ),
     "iota": (lambda x: (x[:, None] + jnp.arange(7.0)[:, None]).max(1), normals(8, 9)),
 }
 SUMS = {

@@ -46,12 +46,13 @@ class SwapDotOperands(RewritingPass):
             kernels=(Kernel(op_flops(graph, dot), nbytes, matmul_of(graph, dot).swapped()),),
             numerics="exact",
             what=f"multiply to {graph.values[op.results[0]]} without transposing it after",
+            detail=dot,
             always=bytes_first,
         )
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """The dot with its operands swapped."""
-        op, dot = graph.ops[match.root], graph.ops[match.removed[0]]
+        op, dot = graph.ops[match.root], match.detail
         numbers: Any = dot_numbers(graph, dot)
         left, right = (graph.mlir_values[v] for v in dot.operands)
         precision = graph.handles[dot.index].attributes.get("precision_config", None)

@@ -77,7 +77,7 @@ class UnrollReductions(RewritingPass):
         if node is None:
             return None
         windows = tuple(None if d is None else Window(d, node.n, GIVEN, 1) for d in node.operand_dims)
-        wanted = {v: w for v, w in zip(op.operands, windows, strict=True) if w is not None}
+        wanted = {v: w for v, w in zip(op.inputs, windows, strict=True) if w is not None}
         ops = narrowed(graph, root, wanted, lambda op: classify(graph, op) in _FUSED)
         read = sum(math.prod(graph.values[v].shape) for v in leaves(graph, ops))
         operand = graph.values[op.operands[0]]
