@@ -58,8 +58,6 @@ WRITTEN = "as written"
 SELF = "training_runs"
 TOLERANCE = 1e-3
 """Of a result's largest value: beyond it, no rounding explains a difference."""
-SAME = 1.001
-"""Memory counts as the same to a thousandth: a loop of the same chunks may keep some numbers a token more."""
 CHUNKER = (6.8, 1.57)
 """PyTorch's automatic chunker on a head with its cross-entropy, 64 chunks: memory before / after, time after / before.
 """
@@ -314,7 +312,7 @@ def median(row: Mapping[str, Any], name: str) -> float | None:
 
 def against(found: Sequence[Mapping[str, Any]], peer: Mapping[str, Any], measure: str) -> float | None:
     """Our time over that of a version by hand, at the same memory or less."""
-    times = [p["seconds"] for p in found if p["kind"] != "by hand" and p[measure] <= SAME * peer[measure]]
+    times = [p["seconds"] for p in found if p["kind"] != "by hand" and p[measure] <= peer[measure]]
     return min(times) / peer["seconds"] if times else None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator, Sequence
-from itertools import permutations
 from typing import Any
 
 from stablehlo_mem.contraction_order import Labels, Network, Tree, factors_of, pairs
@@ -24,8 +23,9 @@ def pair_kernels(network: Network, tree: Tree) -> Iterator[Kernel]:
         nbytes = sum(network.elements(labels) for labels in pair) * network.itemsize
         union = pair.left | pair.right
         flops = network.elements(union) * (1 if union == pair.result else 2)
-        rows, columns = (network.elements(one & ~other) for one, other in permutations((pair.left, pair.right)))
-        yield Kernel(flops, nbytes, matmul=Matmul(rows, columns) if pair.is_matmul else None)
+        # How operands will lie is not known yet.
+        matmul = Matmul(network.elements(pair.left & ~pair.right), network.elements(pair.right & ~pair.left))
+        yield Kernel(flops, nbytes, matmul=matmul if pair.is_matmul else None)
 
 
 class Contraction(abc.ABC):

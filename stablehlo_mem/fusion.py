@@ -26,6 +26,7 @@ from stablehlo_mem.op_classes import (
     is_view,
     origin,
 )
+from stablehlo_mem.recognise import below_sign
 from stablehlo_mem.targets.chips import Chip
 
 _MAX_COPIES = 8
@@ -236,7 +237,7 @@ class _Sweep:
         for value in op.results:
             self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[op.results[0]]
-        for operand in map(self._below_sign, op.operands) if _is_sum(op) else op.operands:
+        for operand in (below_sign(self.graph, v) for v in op.operands) if _is_sum(op) else op.operands:
             _add(self.hard if tree else self.soft, operand, kernels)
             self.reused[operand] |= not kept and self.reused[op.results[0]]
         self.scratch[op.index] += scratch.reduce_bytes(self.graph, self.chip, op, tree)
@@ -255,14 +256,6 @@ class _Sweep:
             return False
         rows = math.prod(self.graph.values[user.results[0]].shape)
         return rows >= _CUDA_ROWS and self._source_bytes(op.operands[0]) <= _CUDA_CACHE
-
-    def _below_sign(self, value: int) -> int:
-        """The value without the negations before it: every compiler moves them behind a sum."""
-        producer = self.graph.producer(value)
-        while producer is not None and producer.name == "stablehlo.negate":
-            value = producer.operands[0]
-            producer = self.graph.producer(value)
-        return value
 
     def _source_bytes(self, value: int) -> int:
         """Bytes of the largest value read by the fused expression of `value`; a slice counts as what it takes."""

@@ -98,21 +98,24 @@ def invariant_carries(op: Op) -> tuple[bool, ...]:
 
 @remembered
 def is_view(graph: Graph, op: Op) -> bool:
-    """Whether an op's results have the buffers of its operands: a view, or a transpose that compilers make none of.
+    """Whether an op's results have the buffers of its operands: a view, or a transpose that compilers make none of."""
+    return classify(graph, op) is Class.VIEW or transposed_dot(graph, op) is not None
 
-    That is one that does to a dot what swapping its operands does; JAX writes every gradient of a matrix of weights so.
-    With several free dimensions an operand XLA:CPU copies.
+
+def transposed_dot(graph: Graph, op: Op) -> Op | None:
+    """The dot to which a transpose, its only reader, does what swapping its operands does, None if there is none.
+
+    JAX writes every gradient of a matrix of weights so. With several free dimensions an operand XLA:CPU copies.
     """
-    if classify(graph, op) is Class.VIEW:
-        return True
     dot = graph.producer(op.operands[0]) if op.name == "stablehlo.transpose" else None
     if dot is None or CLASSES.get(dot.name) is not Class.DOT or len(graph.users[dot.results[0]]) > 1:
-        return False
+        return None
     batch = len(graph.values[dot.results[0]].shape) - 2
-    swapped = [*range(batch), batch + 1, batch]
-    return batch == len(dot_numbers(graph, dot).lhs_batching_dimensions) and (
-        list(integers(graph, op, "permutation")) == swapped
+    swapped = (*range(batch), batch + 1, batch)
+    is_swap = batch == len(dot_numbers(graph, dot).lhs_batching_dimensions) and (
+        integers(graph, op, "permutation") == swapped
     )
+    return dot if is_swap else None
 
 
 def owner(graph: Graph, value: int) -> int:

@@ -63,11 +63,18 @@ def sums_products_in_units(graph: Graph, op: Op) -> bool:
     value = op.operands[0]
     if 1 not in graph.values[op.results[0]].shape or graph.values[value].dtype not in ("f32", "f64"):
         return False
-    product = graph.producer(value)
-    while product is not None and product.name == "stablehlo.negate" and len(graph.users[value]) == 1:
-        value = product.operands[0]
-        product = graph.producer(value)
-    return product is not None and len(graph.users[value]) == 1 and _is_product(graph, product)
+    unsigned = below_sign(graph, value)
+    product = graph.producer(unsigned)
+    return product is not None and is_alone(graph, value, unsigned) and _is_product(graph, product)
+
+
+def below_sign(graph: Graph, value: int) -> int:
+    """The value without the negations before it: every compiler moves them behind a sum."""
+    producer = graph.producer(value)
+    while producer is not None and producer.name == "stablehlo.negate":
+        value = producer.operands[0]
+        producer = graph.producer(value)
+    return value
 
 
 def _is_product(graph: Graph, op: Op) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 from stablehlo_mem.cost import matmul_of, op_flops
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.op_classes import dot_numbers, is_view
+from stablehlo_mem.op_classes import dot_numbers, transposed_dot
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass
 
 
@@ -35,8 +35,8 @@ class SwapDotOperands(RewritingPass):
     def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | None:
         """The match at a transpose that does to a dot what swapping its operands does."""
         op = graph.ops[root]
-        dot = graph.producer(op.operands[0])
-        if dot is None or not is_view(graph, op) or "algorithm" in graph.handles[dot.index].attributes:
+        dot = transposed_dot(graph, op)
+        if dot is None or "algorithm" in graph.handles[dot.index].attributes:
             return None
         nbytes = sum(graph.values[v].nbytes for v in (*dot.operands, *dot.results))
         return Match(
