@@ -38,12 +38,14 @@ class Piece:
         flops: of all that leads to it.
         peak_bytes: of the intermediates alive at once on the way, the result among them.
         nbytes: of the result, 0 where it is there anyway.
+        matmuls: pairs on the way that do better as a matmul than fused.
     """
 
     labels: int
     flops: int = 0
     peak_bytes: int = 0
     nbytes: int = 0
+    matmuls: int = 0
 
 
 class Network:
@@ -101,7 +103,10 @@ def joined(elements: Callable[[int], int], a: Piece, b: Piece, labels: int, nbyt
 
 
 def best_order(network: Network, *, bytes_first: bool) -> tuple[Tree, Piece]:
-    """The order with the fewest FLOPs, or with the least peak of intermediates and among those the fewest FLOPs."""
+    """The order with the fewest FLOPs, or with the least peak of intermediates and among those the fewest FLOPs.
+
+    Of equal ones that with the most matmuls: without that, what is left of a contraction would hide another.
+    """
     count = len(network.factors)
     if count <= _EXHAUSTIVE:
         order, splits = range(count), functools.partial(_divisions, _neighbours(network))
@@ -190,17 +195,19 @@ class _Search:
 
     def best(self, subset: int) -> Piece:
         labels, nbytes = self.network.result_labels(subset), self.network.result_bytes(subset)
-        least: tuple[int, int] | None = None
+        least: tuple[int, int, int] | None = None
         for half in self.splits(subset):
             a, b = self.piece(half), self.piece(subset ^ half)
             flops, peak, forward = joined(self.network.elements, a, b, labels, nbytes)
-            objective = (peak, flops) if self.bytes_first else (flops, peak)
+            matmuls = a.matmuls + b.matmuls + Pair(a.labels, b.labels, labels).pays_as_matmul
+            objective = (peak, flops, -matmuls) if self.bytes_first else (flops, peak, -matmuls)
             if least is None or objective < least:
                 least = objective
                 self.halves[subset] = (half, subset ^ half) if forward else (subset ^ half, half)
         assert least is not None
-        flops, peak = reversed(least) if self.bytes_first else least
-        return Piece(labels, flops, peak, nbytes)
+        one, other, matmuls = least
+        flops, peak = (other, one) if self.bytes_first else (one, other)
+        return Piece(labels, flops, peak, nbytes, -matmuls)
 
 
 def _intervals(subset: int) -> Iterator[int]:
