@@ -105,7 +105,7 @@ def joined(elements: Callable[[int], int], a: Piece, b: Piece, labels: int, nbyt
 def best_order(network: Network, *, bytes_first: bool) -> tuple[Tree, Piece]:
     """The order with the fewest FLOPs, or with the least peak of intermediates and among those the fewest FLOPs.
 
-    Of equal ones that with the most matmuls: without that, what is left of a contraction would hide another.
+    Of equal ones that with the most matmuls: what is left to be fused would be found to be one the next time.
     """
     count = len(network.factors)
     if count <= _EXHAUSTIVE:
@@ -196,18 +196,17 @@ class _Search:
     def best(self, subset: int) -> Piece:
         labels, nbytes = self.network.result_labels(subset), self.network.result_bytes(subset)
         least: tuple[int, int, int] | None = None
+        found: Piece | None = None
         for half in self.splits(subset):
             a, b = self.piece(half), self.piece(subset ^ half)
             flops, peak, forward = joined(self.network.elements, a, b, labels, nbytes)
             matmuls = a.matmuls + b.matmuls + Pair(a.labels, b.labels, labels).pays_as_matmul
-            objective = (peak, flops, -matmuls) if self.bytes_first else (flops, peak, -matmuls)
+            objective = (peak, flops, -matmuls) if self.bytes_first else (flops, -matmuls, peak)
             if least is None or objective < least:
-                least = objective
+                least, found = objective, Piece(labels, flops, peak, nbytes, matmuls)
                 self.halves[subset] = (half, subset ^ half) if forward else (subset ^ half, half)
-        assert least is not None
-        one, other, matmuls = least
-        flops, peak = (other, one) if self.bytes_first else (one, other)
-        return Piece(labels, flops, peak, nbytes, -matmuls)
+        assert found is not None
+        return found
 
 
 def _intervals(subset: int) -> Iterator[int]:

@@ -70,6 +70,7 @@ def einsums(draw):
 @example((["ac", "bc"], "ba", {"a": 4, "b": 5, "c": 3}))
 @example((["dbc", "adc"], "dab", {"a": 4, "b": 5, "c": 3, "d": 2}))
 @example((["ef", "ef", "bc", "e", "c"], "bf", {"b": 2, "c": 2, "e": 2, "f": 2}))
+@example((["ae", "b", "eb", "eb", "b"], "a", {"a": 2, "b": 2, "e": 4}))
 def test_any_sum_of_products_of_broadcasts(case):
     factors, kept, sizes = case
     everything = sorted({label for labels in factors for label in labels})
