@@ -95,7 +95,7 @@ def emit_lookup(graph: Graph, match: Match) -> Any:
     table = graph.mlir_values[lookup.table]
     result: Any = graph.mlir_values[graph.ops[match.root].results[0]].type
     index, dims = squeezed(graph, lookup.index)
-    index = _wide(_in_order(index, dims))
+    index = wide(_in_order(index, dims))
     rest = [size for d, size in enumerate(table.type.shape) if d != lookup.dimension]
     looked_up, kept = list(index.type.shape), len(index.type.shape)
     first = 0 if lookup.is_left else len(rest)
@@ -107,7 +107,7 @@ def emit_lookup(graph: Graph, match: Match) -> Any:
         _numbers(lookup.dimension, list(offsets), kept),
         ir.DenseI64ArrayAttr.get([1 if d == lookup.dimension else n for d, n in enumerate(table.type.shape)]),
     )
-    inside = _inside(index, table.type.shape[lookup.dimension])
+    inside = is_inside(index, table.type.shape[lookup.dimension])
     mask = broadcast(inside, tensor(shape, ir.IntegerType.get_signless(1)), list(range(first, first + kept)))
     value = stablehlo.select(mask, picked, zeros(picked.type))
     return reshaped(value, result.shape)
@@ -117,7 +117,7 @@ def _in_order(index: Any, dims: list[int]) -> Any:
     return transposed(index, sorted(range(len(dims)), key=lambda i: dims[i]))
 
 
-def _wide(index: Any) -> Any:
+def wide(index: Any) -> Any:
     """An index of at least 32 bits: compilers clamp indices to the rows in their own type."""
     return convert(index, ir.IntegerType.get_signless(32)) if index.type.element_type.width < 32 else index
 
@@ -133,7 +133,7 @@ def _numbers(dimension: int, offsets: list[int], index_rank: int) -> Any:
     )
 
 
-def _inside(index: Any, rows: int) -> Any:
+def is_inside(index: Any, rows: int) -> Any:
     """Whether an index is one of so many rows."""
     at_least = stablehlo.compare(index, zeros(index.type), stablehlo.ComparisonDirectionAttr.get("GE"))
     below = stablehlo.compare(index, splat(index.type, rows), stablehlo.ComparisonDirectionAttr.get("LT"))

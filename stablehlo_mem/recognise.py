@@ -133,7 +133,18 @@ def index_dim(graph: Graph, value: int) -> int | None:
             if filling(graph, other) == 0:
                 inner = index_dim(graph, one)
                 return None if inner is None else view.dims[inner]
+    if op is not None and op.name == "stablehlo.select" and _asks_below_zero(graph, op.operands[0], op.operands[2]):
+        inner = index_dim(graph, op.operands[2])
+        return None if inner is None else view.dims[inner]
     return None
+
+
+def _asks_below_zero(graph: Graph, mask: int, value: int) -> bool:
+    """Whether a mask is of where a value is below zero: so JAX counts negative indices from the end."""
+    op = graph.producer(mask)
+    if op is None or op.name != "stablehlo.compare" or direction(graph, op) != "LT":
+        return False
+    return op.operands[0] == value and filling(graph, op.operands[1]) == 0
 
 
 def adds(body: Graph) -> bool:

@@ -14,6 +14,7 @@ from stablehlo_mem.passes.fold_converts import FoldConverts
 from stablehlo_mem.passes.fold_transposes import FoldTransposes
 from stablehlo_mem.passes.matmul_chain import MatmulChain
 from stablehlo_mem.passes.narrow import Narrow
+from stablehlo_mem.passes.one_hot_scatter import OneHotScatter
 from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
 from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
@@ -58,6 +59,7 @@ PASSES: tuple[Pass, ...] = (
     FoldTransposes(),
     SwapDotOperands(),
     SqueezeSums(),
+    OneHotScatter(),
     Rematerialise(),
     SplitIntoLoops(),
 )
