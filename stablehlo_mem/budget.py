@@ -224,7 +224,7 @@ class _Planning:
         tried: set[Refusal] = set()
         best, stalled = original.peak_bytes, 0
         seen: list[tuple[Step, ...]] = []
-        while self.compiles + len(self.targets) <= self.options.max_compiles and stalled < _PATIENCE:
+        while self.may_compile and stalled < _PATIENCE:
             state, refusals = self.search(form, Goal(worst.target.chip, self.options, int(goal)), frozenset(tried))
             reached = state.peak.temp_bytes <= goal
             if not state.steps:
@@ -253,7 +253,7 @@ class _Planning:
         """Where no candidate helps by the profile, which need not see what the compiler sees: the compiler's word."""
         aim = Goal(original.target.chip, self.options, int(goal))
         for state in itertools.islice(unproven(self.begin(aim.chip, form), aim), _PATIENCE):
-            if self.compiles + len(self.targets) <= self.options.max_compiles:
+            if self.may_compile:
                 yield self.measure(state, ())
 
     def room(self, original: _Attempt) -> float:
@@ -271,26 +271,27 @@ class _Planning:
         return _SHRINK * static * room / max(1, temp)
 
     def towards_min(self, original: _Attempt, form: Form) -> Iterator[_Attempt]:
-        """Static goals ever smaller, until the peak no longer falls.
+        """Static goals ever smaller, until the peak no longer falls; then such as lie between the last ones.
 
         A goal that would make the program too slow is not measured unless nothing else has helped: the next one lies
         between it and the last that was fast enough.
         """
+        best, helped, stalled, too_small, missed = original.peak_bytes, False, 0, 0.0, 0.0
         chip = original.target.chip
-        limit = _MAX_SLOWDOWN * graph_seconds(self.start(chip).graph, chip)
-        best, helped, stalled, too_small = original.peak_bytes, False, 0, 0.0
-        fast = float(self.begin(chip, form).peak.temp_bytes)
+        reached = fast = float(self.begin(chip, form).peak.temp_bytes)
         seen: list[tuple[Step, ...]] = []
-        while self.compiles + len(self.targets) <= self.options.max_compiles and stalled < _PATIENCE:
+        while self.may_compile and stalled < _PATIENCE:
             goal = max(fast / _MIN_FACTOR, math.sqrt(fast * too_small))
             if too_small and fast <= too_small * _CLOSE:
-                return
+                break
             state, refusals = self.search(form, Goal(chip, self.options, int(goal)))
             if not state.steps:
-                return
-            if helped and graph_seconds(state.graph, chip) > limit:
+                break
+            if helped and self.is_slow(state):
                 too_small = goal
                 continue
+            if state.peak.temp_bytes > goal:
+                missed = max(missed, goal)
             if state.steps in seen:
                 stalled, fast = stalled + 1, goal
                 continue
@@ -299,7 +300,35 @@ class _Planning:
             yield attempt
             stalled = stalled + 1 if attempt.peak_bytes >= best else 0
             helped = helped or (isinstance(attempt.measured, Measured) and attempt.peak_bytes < original.peak_bytes)
-            best, fast = min(best, attempt.peak_bytes), goal
+            if attempt.peak_bytes < best:
+                best, reached = attempt.peak_bytes, state.peak.temp_bytes
+            fast = goal
+        if helped:
+            yield from self.between(chip, form, reached, max(missed, too_small))
+
+    def between(self, chip: Chip, form: Form, reached: float, missed: float) -> Iterator[_Attempt]:
+        """Halves the way from a static peak that was reached to a goal that was not, as long as that is any way.
+
+        What leads to the one need not begin like what leads to the other.
+        """
+        while self.may_compile and reached > missed * _CLOSE:
+            goal = math.sqrt(reached * max(missed, reached / _MIN_FACTOR**2))
+            state, refusals = self.search(form, Goal(chip, self.options, int(goal)))
+            if state.peak.temp_bytes > goal or self.is_slow(state):
+                missed = goal
+                continue
+            reached = state.peak.temp_bytes
+            yield self.measure(state, refusals)
+
+    @property
+    def may_compile(self) -> bool:
+        return self.compiles + len(self.targets) <= self.options.max_compiles
+
+    def is_slow(self, state: State) -> bool:
+        """Whether a state takes more of the original's time than the smallest peak may."""
+        return graph_seconds(state.graph, state.chip) > _MAX_SLOWDOWN * graph_seconds(
+            self.start(state.chip).graph, state.chip
+        )
 
     def search(
         self, form: Form, goal: Goal, not_first: frozenset[Refusal] = frozenset()
