@@ -25,8 +25,10 @@ _SHARES = (0.75, 1 / 16)
 """... with other shares of the goal for one of several steps than that of `Goal.share` ..."""
 _BEGINNINGS = 2
 """... with so many other steps to begin with ..."""
+_SMALLER = 2
+"""... towards goals ever so much smaller ..."""
 CACHES = 4
-"""... and from the goal on to temporaries of so many times the chip's cache."""
+"""... and from a goal on to temporaries of so many times the chip's cache."""
 _REGROUPING = 0.05
 """Share of the program's time that a way must save to be taken though it regroups sums, where another does not."""
 _STEP = 0.05
@@ -114,6 +116,11 @@ def _others(state: State, goal: Goal, not_first: frozenset[Refusal], found: Stat
     shares = (_reaching(state, dataclasses.replace(goal, share=share), not_first) for share in _SHARES)
     yield from filter(None, shares)
     yield from _variants(state, goal, not_first, found)
+    for aim in _smaller(goal):
+        reaching = _reaching(state, aim, not_first)
+        if reaching is not None:
+            yield reaching
+            yield from _variants(state, aim, not_first, reaching)
     for _ in range(_BEGINNINGS):
         if found.first is None:
             return
@@ -124,6 +131,14 @@ def _others(state: State, goal: Goal, not_first: frozenset[Refusal], found: Stat
         found = another
         yield found
         yield from _variants(state, goal, not_first, found)
+
+
+def _smaller(goal: Goal) -> Iterator[Goal]:
+    """Goals from which a way may lead on into the chip's cache: what is fastest there does not begin with much room."""
+    temp_bytes = goal.temp_bytes // _SMALLER
+    while goal.chip.cache_bytes and temp_bytes > CACHES * goal.chip.cache_bytes:
+        yield dataclasses.replace(goal, temp_bytes=temp_bytes)
+        temp_bytes //= _SMALLER
 
 
 def _variants(state: State, goal: Goal, not_first: frozenset[Refusal], found: State) -> Iterator[State]:

@@ -120,13 +120,13 @@ def attention_gradient(q, k, v):
 
 @pytest.mark.parametrize("fun", [attention, attention_gradient])
 def test_with_more_room_it_is_not_slower(fun):
-    """Where a first step is enough the way goes on into the cache, as it has to with less room."""
+    """Where a first step is enough the way goes on into the cache, as it has to with less room, and begins so too."""
     written = normal(program_of(fun, *[np.zeros((8, 4096, 64), np.float32)] * 3))
     first = start(written, goal_of(0))
-    found = [search(first, goal_of(int(share * first.peak.temp_bytes)))[0] for share in (0.5, 0.25, 0.1, 0.05)]
+    found = [search(first, goal_of(int(share * first.peak.temp_bytes)))[0] for share in (0.75, 0.5, 0.25, 0.1, 0.05)]
     assert all(state.steps for state in found)
-    worth = [state.seconds + 0.1 * first.seconds * state.regroups for state in found]
-    assert worth == pytest.approx(sorted(worth), rel=0.05)
+    worth = [state.seconds + 0.05 * first.seconds * state.regroups for state in found]
+    assert worth == pytest.approx(sorted(worth), rel=0.02)
 
 
 def test_refusals_come_largest_first():
