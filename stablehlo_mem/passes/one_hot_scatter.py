@@ -23,11 +23,11 @@ from typing import Any
 
 from stablehlo_mem.contract_emit import sum_over
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.build import broadcast, laid_along, retype, splat, tensor, zeros
+from stablehlo_mem.ir.build import broadcast, convert, laid_along, retype, splat, tensor, zeros
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.one_hot import is_inside, wide
 from stablehlo_mem.op_classes import integers
-from stablehlo_mem.recognise import adds, below_sign, filling, index_dim, starts_at_zero
+from stablehlo_mem.recognise import adds, filling, index_dim, starts_at_zero
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 
 Dims = tuple[int | None, ...]
@@ -143,10 +143,20 @@ def _summed(graph: Graph, reduce: Op) -> OneHot | None:
     """The one-hot rows that a sum adds up, along their own dimension among others."""
     if len(reduce.results) != 1 or not adds(reduce.blocks[0]) or not starts_at_zero(graph, reduce):
         return None
-    op = graph.producer(below_sign(graph, reduce.operands[0]))
+    _, op = _above_zeros(graph, reduce.operands[0])
     one = one_hot_of(graph, op) if op is not None and op.name == "stablehlo.scatter" else None
     is_sum = one is not None and one.fill == 0 and one.dimension in integers(graph, reduce, "dimensions")
     return one if is_sum else None
+
+
+def _above_zeros(graph: Graph, value: int) -> tuple[list[Op], Op | None]:
+    """The ops, in program order, that lead to a value and keep zeros what they are, and the op before them."""
+    chain: list[Op] = []
+    op = graph.producer(value)
+    while op is not None and op.name in ("stablehlo.negate", "stablehlo.convert"):
+        chain.insert(0, op)
+        op = graph.producer(op.operands[0])
+    return chain, op
 
 
 def _selected(graph: Graph, one: OneHot) -> Any:
@@ -175,18 +185,14 @@ def _sum_of_selected(graph: Graph, reduce: Op, one: OneHot) -> Any:
 
     inside = laid_along(is_inside(index, rows.shape[one.dimension]), without(one.index_dims), mask)
     value = stablehlo.select(inside, laid_along(updates, without(one.update_dims), kept), zeros(kept))
+    for op in _above_zeros(graph, reduce.operands[0])[0]:
+        element = graph.mlir_values[op.results[0]].type.element_type
+        value = convert(value, element) if op.name == "stablehlo.convert" else stablehlo.negate(value)
     others = [d - (d > one.dimension) for d in integers(graph, reduce, "dimensions") if d != one.dimension]
-    value = sum_over(value, others) if others else value
-    return stablehlo.negate(value) if _is_negated(graph, reduce.operands[0]) else value
+    return sum_over(value, others) if others else value
 
 
 def _operands(graph: Graph, one: OneHot) -> tuple[Any, Any]:
     """The index and the updates."""
     index, updates = (graph.mlir_values[v] for v in (one.index, one.scatter.operands[2]))
     return wide(index), updates
-
-
-def _is_negated(graph: Graph, value: int) -> bool:
-    """Whether a value is that below its signs, negated."""
-    op = graph.producer(value)
-    return op is not None and op.name == "stablehlo.negate" and not _is_negated(graph, op.operands[0])
