@@ -216,6 +216,7 @@ def _add_optimize(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help='where to write the result, "-" for standard output')
     _add_numerics(parser)
     parser.add_argument("--max-compiles", type=int, default=shm.Options().max_compiles, metavar="N")
+    parser.add_argument("--tune", action="store_true", help="time the best few plans on this machine's device")
     _add_html(parser)
     parser.set_defaults(command=_optimize)
 
@@ -281,7 +282,8 @@ def _budget(text: str) -> int | str | None:
 
 def _options(arguments: argparse.Namespace) -> shm.Options:
     most = getattr(arguments, "max_compiles", shm.Options().max_compiles)
-    return shm.Options(numerics=arguments.numerics, max_compiles=most)
+    tune = getattr(arguments, "tune", False)
+    return shm.Options(numerics=arguments.numerics, max_compiles=most, tune=tune)
 
 
 def _targets(names: list[str] | None) -> str | tuple[str, ...] | None:

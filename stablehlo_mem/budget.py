@@ -10,18 +10,19 @@ from typing import Literal
 
 from jax.export import Exported
 
-from stablehlo_mem import cache
-from stablehlo_mem.checks import below_floor, check_options, verify
+from stablehlo_mem import cache, tuning
+from stablehlo_mem.checks import below_floor, check_options, check_tuning, verify
 from stablehlo_mem.cost import graph_seconds
 from stablehlo_mem.errors import BudgetError
 from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import ir, module_bytes
 from stablehlo_mem.memory import Measured, MemoryProfile, Origin
 from stablehlo_mem.module_profile import profile_graph
-from stablehlo_mem.plan import Cost, Figures, Goal, Options, Plan, Refusal, Step
+from stablehlo_mem.plan import Cost, Figures, Goal, Options, Plan, Refusal, Step, Timing
 from stablehlo_mem.search import CACHES, nothing_to_split, propose, unproven
 from stablehlo_mem.smallest import towards_min
 from stablehlo_mem.states import State
+from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.trials import Attempt, Form, Trials
 from stablehlo_mem.wording import budget_error_text
@@ -49,11 +50,13 @@ def keep_budget(program: Program, budget: Budget, targets: tuple[Target, ...], o
 
     Raises:
         BudgetError: the budget is below arguments + outputs − aliased: no plan gets there, nothing was compiled.
-        InputError: an option has no meaning.
+        InputError: an option has no meaning, or plans are to be timed that cannot be.
     """
     check_options(options)
     if isinstance(budget, int) and budget < program.floor_bytes:
         raise below_floor(program, budget)
+    if options.tune:
+        check_tuning(program, targets)
     planning = _Planning(program, budget, targets, options)
     path = cache.entry_path(program, budget, targets, options)
     kept = cache.read(path) if path is not None else None
@@ -100,7 +103,20 @@ class _Planning:
                     best = attempt
                 if self.fits(attempt):
                     break
-        return self.plan(original, best)
+        return self.tuned(original, best) if self.options.tune else self.plan(original, best)
+
+    def tuned(self, original: Attempt, best: Attempt) -> Plan:
+        """The plan that is the fastest on the device, of the best, and others that fit."""
+        chip = original.target.chip
+        timings: tuple[Timing, ...] = ()
+        if self.budget is None:
+            tried = [best] if best is original else [best, original]
+            states = (self.trials.begin(chip, "quick"), self.looped(chip))
+            best, timings = tuning.fastest(self.trials, tried, states, _compiles)
+        elif isinstance(self.budget, int) and self.fits(best) and best is not original:
+            goal = Goal(chip, self.options, int(self.first_goal(original, self.room(original))))
+            best, timings = tuning.fastest(self.trials, [best], tuning.of_each_kind(self.trials, goal), self.fits)
+        return dataclasses.replace(self.plan(original, best), timings=timings)
 
     def again(self, kept: cache.Kept) -> Plan | None:
         """The plan of an earlier call, its steps taken again and nothing compiled; None if they cannot be."""
@@ -116,18 +132,21 @@ class _Planning:
         """What saves time worth a change, by loops in the chip's cache too, if a target's compiler takes it."""
         chip = original.target.chip
         written = graph_seconds(self.trials.start(chip).graph, chip)
-        state = quick = self.trials.begin(chip, "quick")
-        if chip.cache_bytes:
-            looped, _ = self.trials.search("quick", Goal(chip, self.options, CACHES * chip.cache_bytes))
-            state = looped if looped.seconds < (1 - _WORTH_LOOPS) * quick.seconds else quick
+        state, looped = self.trials.begin(chip, "quick"), self.looped(chip)
+        state = looped if looped.seconds < (1 - _WORTH_LOOPS) * state.seconds else state
         if written - state.seconds <= _WORTH * written:
             return original
         attempt = self.trials.measure(state, ())
-        return attempt if isinstance(attempt.measured, Measured) else original
+        return attempt if _compiles(attempt) else original
+
+    def looped(self, chip: Chip) -> State:
+        """The quick form, and loops that stay in the chip's cache."""
+        if not chip.cache_bytes:
+            return self.trials.begin(chip, "quick")
+        return self.trials.search("quick", Goal(chip, self.options, CACHES * chip.cache_bytes))[0]
 
     def fits(self, attempt: Attempt) -> bool:
-        within = isinstance(self.budget, int) and attempt.peak_bytes <= self.budget
-        return within and isinstance(attempt.measured, Measured)
+        return isinstance(self.budget, int) and attempt.peak_bytes <= self.budget and _compiles(attempt)
 
     def attempts(self, original: Attempt) -> Iterator[Attempt]:
         """From one form of the program, and where that does not fit, from the others."""
@@ -250,6 +269,10 @@ class _Planning:
     def optimise_vjp(self, exported: Exported) -> Exported:
         """The vjp of the original, under the same budget, or a BudgetError: never the unoptimised one unsaid."""
         return require_fit(keep_budget(ingest(exported), self.budget, self.targets, self.options)).result
+
+
+def _compiles(attempt: Attempt) -> bool:
+    return isinstance(attempt.measured, Measured)
 
 
 def _profile(attempt: Attempt) -> MemoryProfile:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import get_args
 
+import jax
+import jax.numpy as jnp
+
 from stablehlo_mem.errors import BudgetError, InputError, PassError
 from stablehlo_mem.ingest import Program
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import main_function
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.plan import Numerics, Options, Step
+from stablehlo_mem.targets.target import Target
 from stablehlo_mem.wording import format_bytes
 
 
@@ -27,8 +31,25 @@ def check_options(options: Options) -> None:
         raise InputError(f"numerics is one of {', '.join(get_args(Numerics))}, not {options.numerics!r}")
     if options.max_compiles < 1:
         raise InputError(f"max_compiles is at least 1, not {options.max_compiles}")
-    if options.tune:
-        raise InputError("tune=True is not supported yet: plans are not timed on the device")
+
+
+def check_tuning(program: Program, targets: tuple[Target, ...]) -> None:
+    """Looks whether plans for a program can be timed.
+
+    Raises:
+        InputError: they cannot, on this machine or at all.
+    """
+    if len(targets) != 1 or ":" in targets[0].name:
+        names = ", ".join(target.name for target in targets)
+        raise InputError(f"tune=True times plans on this machine's device: the target is cpu, cuda or tpu, not {names}")
+    if program.exported is not None and program.exported.nr_devices > 1:
+        raise InputError(f"tune=True times programs of one device, not of {program.exported.nr_devices}")
+    avals = program.exported.in_avals if program.exported is not None else ()
+    keys = [str(aval.dtype) for aval in avals if jnp.issubdtype(aval.dtype, jax.dtypes.extended)]
+    if keys:
+        raise InputError(
+            f"tune=True draws arguments, and does not know how to draw {keys[0]}: pass jax.random.key_data"
+        )
 
 
 def verify(program: Program, module: ir.Module, steps: tuple[Step, ...]) -> None:

@@ -22,6 +22,7 @@ from stablehlo_mem.sections import (
     outcome,
     peak_sections,
     refused_notes,
+    timings_section,
 )
 from stablehlo_mem.wording import advice, effort_text, format_bytes, format_source, format_value, headline
 
@@ -38,7 +39,7 @@ def plan_page(plan: Plan) -> str:
         _charts(profiles, plan.budget_bytes),
         _section("Decisions", _decisions(plan)),
         _table_section(memory_section(profiles), *(f'<p class="bad">{escape(n)}</p>' for n in refused_notes(profiles))),
-        *map(_table_section, figures_section(plan.figures)),
+        *map(_table_section, (*figures_section(plan.figures), *timings_section(plan.timings))),
         *map(_table_section, peak_sections(plan, _SHOWN)),
         *_advice_section(plan),
         f"<footer>{escape(effort_text(plan))}; made by stablehlo-mem</footer>",

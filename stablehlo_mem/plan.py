@@ -32,7 +32,8 @@ class Options:
     Attributes:
         numerics: see `Numerics`.
         passes: names of the passes allowed, None for all.
-        tune: time the best few plans on the local device; not supported yet.
+        tune: time the best few plans on this machine's device, on drawn arguments, and take the fastest. What is found
+            depends on the machine and what else it does; with "min" nothing is timed.
         max_compiles: how often the target's compiler may be asked.
         verify: run the MLIR verifier and check the signature of the result.
         cache: may plans of earlier calls be reused: those in $STABLEHLO_MEM_CACHE, or beside the executables that JAX
@@ -203,6 +204,22 @@ class Figures:
     after: Measured | Refused
 
 
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """A plan that was timed on the device.
+
+    Attributes:
+        what: how its decisions are done, in words.
+        estimated, measured: seconds of one execution; measured is the median of a few.
+        is_taken: whether it is the plan.
+    """
+
+    what: str
+    estimated: float
+    measured: float
+    is_taken: bool
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """What `optimize` decided, what it is worth, and the program that came out.
@@ -215,6 +232,7 @@ class Plan:
         decisions: the same for reports, with what each was estimated to be worth.
         cost_before, cost_after: estimates for the target that the steps were chosen for, None in a plan without them.
         figures: the compilers' own, one for each target.
+        timings: of the plans that `Options.tune` had timed, the fastest first.
         options: what was allowed.
         refusals: what stands in the way at the final peak, largest value first.
         compiles: how often a compiler was asked.
@@ -243,6 +261,7 @@ class Plan:
     cost_before: Cost | None = None
     cost_after: Cost | None = None
     figures: tuple[Figures, ...] = ()
+    timings: tuple[Timing, ...] = ()
 
     @property
     def module(self) -> ir.Module:

@@ -25,6 +25,7 @@ from stablehlo_mem.sections import (
     outcome,
     peak_sections,
     refused_notes,
+    timings_section,
 )
 from stablehlo_mem.targets.known import KnownTarget
 from stablehlo_mem.wording import SHOWN, advice, effort_text, format_bytes, format_seconds, headline, how_text
@@ -56,7 +57,7 @@ def plan_report(plan: Plan) -> RenderableType:
     profiles = {"before": plan.before, "after": plan.after}
     return _spaced(
         [Text(headline(plan), style="bold green" if plan.fits else "bold red")],
-        *map(_table_block, (memory_section(profiles), *figures_section(plan.figures))),
+        *map(_table_block, (memory_section(profiles), *figures_section(plan.figures), *timings_section(plan.timings))),
         _refused_block(profiles),
         _decisions_block(plan),
         *map(_table_block, peak_sections(plan, SHOWN)),

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.graph import nested_graph, op_id
@@ -90,16 +90,34 @@ def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()
         The last state, and the refusals at its peak if the goal was not reached.
     """
     found, refusals = _descend(state, goal, not_first)
-    count = len(found.steps) - len(state.steps)
-    if not count or count * len(found.graph.ops) > _SMALL:
+    if not _is_small(state, found):
         return found, refusals
     if refusals:
         # A first step in small chunks may leave nothing for another to split; in the smallest it may need no other.
         aims = (_roomy(goal), dataclasses.replace(goal, share=0.0))
         another = next(filter(None, (_reaching(state, aim, not_first) for aim in aims)), None)
         return (another, ()) if another else (found, refusals)
-    ways = (found, *_others(state, goal, not_first, found))
-    return min(ways, key=lambda s: s.seconds + max(0.0, state.seconds) * _dislike(state, goal, s)), ()
+    return min((found, *_others(state, goal, not_first, found)), key=_worth(state, goal)), ()
+
+
+def ways(state: State, goal: Goal) -> list[State]:
+    """The ways that reach the goal, those to prefer in front: of them `search` takes the first."""
+    found = _reaching(state, goal, frozenset())
+    if found is None:
+        return []
+    others = _others(state, goal, frozenset(), found) if _is_small(state, found) else ()
+    return sorted((found, *others), key=_worth(state, goal))
+
+
+def _is_small(begun: State, found: State) -> bool:
+    """Whether a program is so small, and a way taken at all, that others are looked for."""
+    count = len(found.steps) - len(begun.steps)
+    return 0 < count * len(found.graph.ops) <= _SMALL
+
+
+def _worth(begun: State, goal: Goal) -> Callable[[State], float]:
+    """What ways are preferred by: seconds, and those that they must save to be taken."""
+    return lambda found: found.seconds + max(0.0, begun.seconds) * _dislike(begun, goal, found)
 
 
 def _dislike(begun: State, goal: Goal, found: State) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 from stablehlo_mem.explanation import Explanation
 from stablehlo_mem.memory import MemoryProfile
-from stablehlo_mem.plan import Candidate, Decision, Figures, Plan, Refusal
+from stablehlo_mem.plan import Candidate, Decision, Figures, Plan, Refusal, Timing
 from stablehlo_mem.wording import (
     PARTS,
     cost_text,
@@ -75,6 +75,16 @@ def figures_section(figures: Sequence[Figures]) -> Iterator[Section]:
         rows = [(f.target, *(measured_part(side, "peak_bytes") for side in (f.before, f.after))) for f in figures]
         heads = ("target", "before", "after")
         yield Section("Measured by each target's compiler", heads, rows, (1, 2), note="the highest peak counts")
+
+
+def timings_section(timings: Sequence[Timing]) -> Iterator[Section]:
+    """The plans that were timed."""
+    if timings:
+        rows = [
+            (("taken: " if t.is_taken else "") + t.what, *map(format_seconds, (t.estimated, t.measured)))
+            for t in timings
+        ]
+        yield Section("Timed on this machine's device", ("plan", "estimated", "measured"), rows, (1, 2))
 
 
 def peak_sections(plan: Plan, shown: int) -> Iterator[Section]:

@@ -97,8 +97,21 @@ def constant_bytes(hlo: str) -> int:
     return int(total)
 
 
+def executable(
+    exported: Exported, donated: tuple[int, ...], platform: str, devices: Sequence[Any]
+) -> tuple[Any, list[int]]:
+    """An Exported with flat trees, compiled, and which of its arguments the executable takes."""
+    lowered = _lower(exported, donated, _argument_shardings(exported, devices), devices[0])
+    return _compile(lowered, platform), _passed(exported)
+
+
+def _passed(flat: Exported) -> list[int]:
+    """The arguments that are used."""
+    return [i for i, aval in enumerate(flat.in_avals) if i in flat.module_kept_var_idx or not _is_plain(aval)]
+
+
 def _lower(flat: Exported, donated: tuple[int, ...], shardings: Sequence[Any], device: Any) -> Any:
-    passed = [i for i, aval in enumerate(flat.in_avals) if i in flat.module_kept_var_idx or not _is_plain(aval)]
+    passed = _passed(flat)
 
     def call(*arguments: jax.Array) -> Any:
         given = dict(zip(passed, arguments, strict=True))
