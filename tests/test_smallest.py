@@ -1,0 +1,74 @@
+"""budget="min": goals ever smaller, and between those that were reached and those that were not."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stablehlo_mem.memory import Measured
+from stablehlo_mem.plan import Options
+from stablehlo_mem.smallest import towards_min
+from stablehlo_mem.targets.chips import CHIPS
+
+
+class Program:
+    """Stands for `Trials`: a search comes to `reached(goal)`, which is what its compiler finds too."""
+
+    options, max_compiles = Options(), 16
+
+    def __init__(self, reached, slow_below=0):
+        self.reached, self.slow_below, self.asked = reached, slow_below, []
+
+    def begin(self, chip, form):
+        return self.state(1000)
+
+    def state(self, nbytes):
+        return SimpleNamespace(peak=SimpleNamespace(temp_bytes=nbytes), steps=(nbytes,))
+
+    def search(self, form, goal):
+        return self.state(self.reached(goal.temp_bytes)), ()
+
+    def is_slow(self, state):
+        return state.peak.temp_bytes < self.slow_below
+
+    @property
+    def may_compile(self):
+        return len(self.asked) < self.max_compiles
+
+    def measure(self, state, refusals):
+        self.asked.append(state.peak.temp_bytes)
+        return attempt(state.peak.temp_bytes)
+
+
+def attempt(nbytes) -> Any:
+    measured = Measured(argument_bytes=0, output_bytes=0, temp_bytes=nbytes, alias_bytes=0, constant_bytes=0)
+    return SimpleNamespace(measured=measured, peak_bytes=nbytes, target=SimpleNamespace(chip=CHIPS["cpu"]))
+
+
+def smallest(program) -> int:
+    return min(a.peak_bytes for a in towards_min(program, attempt(1000), "quick"))
+
+
+def test_until_nothing_helps():
+    program = Program(lambda goal: max(goal, 30))
+    assert smallest(program) == 30
+    assert len(program.asked) <= 4
+
+
+def test_another_way_between_two_goals():
+    """Towards 250, the first goal, it begins a way that ends at 370; a little above it another, that ends at 140."""
+    program = Program(lambda goal: 140 if 255 <= goal <= 310 else 370 if goal < 600 else 600)
+    assert smallest(program) == 140
+
+
+def test_not_slower_than_it_may_be():
+    program = Program(lambda goal: goal, slow_below=100)
+    assert 100 <= smallest(program) <= 125
+
+
+@pytest.mark.parametrize("compiles", [1, 2, 3])
+def test_within_its_compiles(compiles):
+    program = Program(lambda goal: goal)
+    program.max_compiles = compiles
+    smallest(program)
+    assert len(program.asked) == compiles
