@@ -21,12 +21,13 @@ _CLOSE = 1.25
 def towards_min(trials: Trials, original: Attempt, form: Form) -> Iterator[Attempt]:
     """Static goals ever smaller, until the peak no longer falls; then such as lie between the last ones.
 
-    A goal that would make the program too slow is not measured unless nothing else has helped: the next one lies
-    between it and the last that was fast enough.
+    A goal that would make the program too slow is not measured unless nothing but its cheaper form has helped: the next
+    one lies between it and the last that was fast enough.
     """
     best, helped, stalled, too_small, missed = original.peak_bytes, False, 0, 0.0, 0.0
     chip = original.target.chip
-    reached = fast = float(trials.begin(chip, form).peak.temp_bytes)
+    begun = trials.begin(chip, form)
+    reached = fast = float(begun.peak.temp_bytes)
     seen: list[tuple[Step, ...]] = []
     while trials.may_compile and stalled < _PATIENCE:
         goal = max(fast / _MIN_FACTOR, math.sqrt(fast * too_small))
@@ -47,7 +48,8 @@ def towards_min(trials: Trials, original: Attempt, form: Form) -> Iterator[Attem
         attempt = trials.measure(state, refusals)
         yield attempt
         stalled = stalled + 1 if attempt.peak_bytes >= best else 0
-        helped = helped or (isinstance(attempt.measured, Measured) and attempt.peak_bytes < original.peak_bytes)
+        is_better = isinstance(attempt.measured, Measured) and attempt.peak_bytes < original.peak_bytes
+        helped = helped or (is_better and state.steps != begun.steps)
         if attempt.peak_bytes < best:
             best, reached = attempt.peak_bytes, state.peak.temp_bytes
         fast = goal
@@ -63,8 +65,9 @@ def _between(trials: Trials, chip: Chip, form: Form, reached: float, missed: flo
     while trials.may_compile and reached > missed * _CLOSE:
         goal = math.sqrt(reached * max(missed, reached / _MIN_FACTOR**2))
         state, refusals = trials.search(form, Goal(chip, trials.options, int(goal)))
-        if state.peak.temp_bytes > goal or trials.is_slow(state):
+        is_lower = state.peak.temp_bytes < reached and not trials.is_slow(state)
+        if not is_lower or state.peak.temp_bytes > goal:
             missed = goal
-            continue
-        reached = state.peak.temp_bytes
-        yield trials.measure(state, refusals)
+        if is_lower:
+            reached = state.peak.temp_bytes
+            yield trials.measure(state, refusals)
