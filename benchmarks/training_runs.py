@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--timeout", type=float, default=600, help="seconds a plan, or a version alone, may take")
     parser.add_argument("--no-peers", action="store_true", help="no plans for the peaks of the versions by hand")
+    parser.add_argument("--by-hand", nargs="*", metavar="VERSION", help="only these versions by hand")
     parser.add_argument("--quick", action="store_true", help="milliseconds a program, results elsewhere")
     parser.add_argument("--plot", action="store_true", help="only draw what was measured")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -100,6 +101,7 @@ def measure(name: str, sizes: dict[str, int], given: argparse.Namespace) -> dict
         by_hand = [
             {"name": version, "settings": settings, **ask({"settings": settings})}
             for version, settings in training_by_hand.versions(name, sizes).items()
+            if given.by_hand is None or version in given.by_hand
         ]
         budgets = dict(shares(original))
         if not given.no_peers:
