@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from jax.core import Tracer
 from jax.export import Exported
 from jax.extend import core
 from jax.interpreters import batching, mlir
+from jax.interpreters import partial_eval as pe
 
 from stablehlo_mem import budget as budget_loop
 from stablehlo_mem.api import TargetLike, export_function, platforms_of
@@ -255,7 +257,14 @@ def _backward(call: _Call, outputs: tuple[int, ...]) -> Callable[..., list[Any]]
 
 def _traced(fun: Callable[..., Any], specs: list[Any], settings: _Settings) -> Callable[..., list[Any]]:
     closed = jax.make_jaxpr(fun)(*specs)
-    return functools.partial(_Call(closed.jaxpr, settings, frozenset(range(len(closed.consts)))), *closed.consts)
+    jaxpr, used = _without_unused(closed.jaxpr)
+    call = _Call(jaxpr, settings, frozenset(range(len(closed.consts))))
+    return lambda *operands: call(*closed.consts, *itertools.compress(operands, used))
+
+
+def _without_unused(jaxpr: core.Jaxpr) -> tuple[core.Jaxpr, list[bool]]:
+    """A jaxpr that takes only what it needs, and which that is: what is bound is an argument of the executable."""
+    return pe.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
 
 
 def _traceable(
@@ -281,9 +290,11 @@ def _traceable(
         closed, shapes = jax.make_jaxpr(flat, return_shape=True)(*operands)
         _refuse_effects(closed, settings.name)
         flags = _leaf_flags(args, kwargs, is_donated)
-        donated = tuple(len(closed.consts) + k for k, i in enumerate(dynamic) if flags[i])
+        jaxpr, used = _without_unused(closed.jaxpr)
+        needed = list(itertools.compress(dynamic, used))
+        donated = tuple(len(closed.consts) + k for k, i in enumerate(needed) if flags[i])
         fixed = frozenset(i for i, constant in enumerate(closed.consts) if not isinstance(constant, Tracer))
-        outs = _Call(closed.jaxpr, settings, fixed, donated)(*closed.consts, *operands)
+        outs = _Call(jaxpr, settings, fixed, donated)(*closed.consts, *(leaves[i] for i in needed))
         return jax.tree.unflatten(jax.tree.structure(shapes), outs)
 
     return traceable

@@ -133,6 +133,10 @@ def index_dim(graph: Graph, value: int) -> int | None:
             if filling(graph, other) == 0:
                 inner = index_dim(graph, one)
                 return None if inner is None else view.dims[inner]
+    if op is not None and op.name == "stablehlo.convert":
+        inner, converted = index_dim(graph, op.operands[0]), graph.values[view.source]
+        holds = inner is not None and converted.shape[inner] <= integers_of(converted.dtype)
+        return view.dims[inner] if inner is not None and holds else None
     if op is not None and op.name == "stablehlo.select" and _asks_below_zero(graph, op.operands[0], op.operands[2]):
         inner = index_dim(graph, op.operands[2])
         return None if inner is None else view.dims[inner]

@@ -200,6 +200,21 @@ def test_jit_does_not_donate_what_is_not():
     assert (state.is_deleted(), batch.is_deleted()) == (True, False)
 
 
+def test_jit_drops_what_is_not_used():
+    """As `jax.jit` does; by its own executable and by those of its derivative."""
+    fun = shm.jit(lambda q, unused, k, v: attention(q, k, v), budget="600KiB", donate_argnums=(1, 3))
+    q, unused, k, v = (jnp.ones((512, 16)) for _ in range(4))
+    big = jnp.ones((1024, 1024))
+    (compiled, gradient) = (f.lower(q, big, k, v).compile() for f in (fun, jax.jit(jax.grad(lambda *a: fun(*a).sum()))))
+    assert compiled.memory_analysis().argument_size_in_bytes == 3 * q.nbytes
+    assert gradient.memory_analysis().argument_size_in_bytes <= 3 * q.nbytes
+    plan = fun.plan(q, big, k, v)
+    assert plan.before.peak_bytes > 600 * 1024 >= plan.after.peak_bytes
+    fun(q, big, k, v)
+    assert v.is_deleted()
+    assert not k.is_deleted()
+
+
 TRANSFORMS = {
     "jit": lambda f: jax.jit(f),
     "grad": lambda f: jax.grad(lambda q, k, v: (f(q, k, v) ** 2).sum()),

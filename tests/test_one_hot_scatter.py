@@ -79,6 +79,17 @@ def bfloat16(u, y):
     return -(-jnp.zeros((6, 8), jnp.bfloat16).at[jnp.arange(6), y].add(u[:, 0].astype(jnp.bfloat16))).sum(1)
 
 
+def one_by_one(u, y):
+    """The scatter has a window of one element."""
+    return jax.grad(lambda x: (jax.vmap(lambda row, i: jnp.sin(row)[i])(x, y) * u[:, 0]).sum())(jnp.ones((6, 8)))
+
+
+def wide_count(u, y):
+    """What counts the rows is of another type: so JAX writes it under x64."""
+    rows = jax.lax.iota(jnp.uint32, 6).astype(jnp.int32)
+    return jnp.zeros((6, 8)).at[rows, y].add(u[:, 0])
+
+
 def in_a_loop(u, y):
     def step(i, total):
         return total + jnp.zeros((6, 8)).at[jnp.arange(6), y + i].add(u[:, 0])
@@ -96,6 +107,8 @@ def in_a_loop(u, y):
         unsigned_index,
         whole_numbers,
         bfloat16,
+        one_by_one,
+        wide_count,
         in_a_loop,
     ],
 )
@@ -140,13 +153,37 @@ def of_fewer_rows(u, y):
     return jnp.zeros((9, 8)).at[jnp.arange(6), y].add(u[:, 0])
 
 
+def index_too_narrow(u, y):
+    """It cannot say that a row beyond 127 is none; XLA:CPU drops all."""
+    numbers = jax.lax.ScatterDimensionNumbers((1,), (0,), (0,))
+    return jax.lax.scatter_add(jnp.zeros((129, 4)), y[:1, None].astype(jnp.int8), u[:1], numbers)
+
+
+def index_vectors_side_by_side(u, y):
+    """Concatenated along the rows, not along the vectors."""
+    index = jnp.concatenate([jax.lax.broadcasted_iota(jnp.int32, (1, 2), 1), y[None, :2]], 0)
+    numbers = jax.lax.ScatterDimensionNumbers((), (0, 1), (0, 1))
+    return jax.lax.scatter_add(jnp.zeros((2, 8)), index, u[:2, 0], numbers)
+
+
 def part_of_the_rest(u, y):
     return jnp.zeros((6, 8, 5)).at[jnp.arange(6), y, :4].add(u)
 
 
 @pytest.mark.parametrize(
     "f",
-    [histogram, several_a_row, part_of_a_row, not_of_one_number, to_ones, largest, of_fewer_rows, part_of_the_rest],
+    [
+        histogram,
+        several_a_row,
+        part_of_a_row,
+        not_of_one_number,
+        to_ones,
+        largest,
+        of_fewer_rows,
+        index_too_narrow,
+        index_vectors_side_by_side,
+        part_of_the_rest,
+    ],
 )
 def test_leaves_alone_what_is_no_select(f):
     after = rewritten(PASS, f, normals(6, 4), LABELS)

@@ -27,7 +27,7 @@ from stablehlo_mem.ir.build import broadcast, convert, laid_along, retype, splat
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.one_hot import is_inside, wide
 from stablehlo_mem.op_classes import integers
-from stablehlo_mem.recognise import adds, filling, index_dim, starts_at_zero
+from stablehlo_mem.recognise import adds, filling, index_dim, integers_of, starts_at_zero
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 
 Dims = tuple[int | None, ...]
@@ -103,14 +103,18 @@ def one_hot_of(graph: Graph, op: Op) -> OneHot | None:
     places = [d for d in range(len(indices)) if d != numbers.index_vector_dim]
     if len(columns) != 1 or any(indices[d] != 1 for d in places if d not in rows):
         return None
-    inserted = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
-    windows = [d for d in range(len(result)) if d not in inserted]
-    along: dict[int, int | None] = dict(zip(numbers.update_window_dims, windows, strict=True))
-    if not addressed <= inserted or any(updates[u] != result[d] for u, d in along.items() if d is not None):
+    (column,) = columns
+    # XLA:CPU drops what it is to write by an index whose type does not reach as far.
+    if result[column] > integers_of(graph.values[index].dtype):
         return None
+    windows = [d for d in range(len(result)) if d not in (*numbers.inserted_window_dims, *numbers.input_batching_dims)]
+    along: dict[int, int | None] = dict(zip(numbers.update_window_dims, windows, strict=True))
+    if any(updates[u] != (1 if d in addressed else result[d]) for u, d in along.items() if d is not None):
+        return None
+    along = {u: None if d in addressed else d for u, d in along.items()}
     along |= zip((u for u in range(len(updates)) if u not in along), map(rows.get, places), strict=True)
     index_dims = tuple(rows.get(d) for d in range(len(indices)))
-    return OneHot(op, columns.pop(), fill, index, index_dims, tuple(along[u] for u in range(len(updates))))
+    return OneHot(op, column, fill, index, index_dims, tuple(along[u] for u in range(len(updates))))
 
 
 def _sets(scatter: Op) -> bool:
@@ -129,6 +133,8 @@ def _address(graph: Graph, op: Op, numbers: Any) -> tuple[int, dict[int, int]]:
     addressed = list(numbers.scattered_dims_to_operand_dims)
     joined = graph.producer(index)
     if joined is None or joined.name != "stablehlo.concatenate" or len(joined.operands) != len(addressed):
+        return index, rows
+    if ir.IntegerAttr(graph.handles[joined.index].attributes["dimension"]).value != numbers.index_vector_dim:
         return index, rows
     for part, dimension in zip(joined.operands, addressed, strict=True):
         counted, shape = index_dim(graph, part), graph.values[part].shape
