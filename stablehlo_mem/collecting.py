@@ -175,9 +175,10 @@ class _Collector:
 
     def join(self, op: Op, a: Piece, b: Piece, labels: int, *, fusible: bool) -> _Part:
         nbytes = self.nbytes(labels, self.graph.values[op.results[0]].dtype)
-        flops, before, _ = joined(self.elements, a, b, labels, 0)
-        inputs = a.nbytes + b.nbytes
-        return _Part(Piece(labels, flops, max(before, inputs + nbytes), nbytes), before, inputs if fusible else None)
+        piece, _ = joined(self.elements, a, b, labels, 0)
+        before, inputs = piece.peak_bytes, a.nbytes + b.nbytes
+        peak = max(before, inputs + nbytes)
+        return _Part(Piece(labels, piece.flops, peak, nbytes), before, inputs if fusible else None)
 
     # The parts.
 

@@ -94,12 +94,14 @@ class Network:
         return Piece(labels, flops, max(piece.peak_bytes, piece.nbytes + nbytes), nbytes)
 
 
-def joined(elements: Callable[[int], int], a: Piece, b: Piece, labels: int, nbytes: int) -> tuple[int, int, bool]:
-    """The FLOPs and the peak of contracting two pieces to the labels, and whether to compute the first one first."""
+def joined(elements: Callable[[int], int], a: Piece, b: Piece, labels: int, nbytes: int) -> tuple[Piece, bool]:
+    """Two pieces contracted to the labels, in so many bytes, and whether to compute the first one first."""
     union = a.labels | b.labels
     flops = a.flops + b.flops + elements(union) * (1 if union == labels else 2)
     first, second = max(a.peak_bytes, a.nbytes + b.peak_bytes), max(b.peak_bytes, b.nbytes + a.peak_bytes)
-    return flops, max(min(first, second), a.nbytes + b.nbytes + nbytes), first <= second
+    peak = max(min(first, second), a.nbytes + b.nbytes + nbytes)
+    matmuls = a.matmuls + b.matmuls + Pair(a.labels, b.labels, labels).pays_as_matmul
+    return Piece(labels, flops, peak, nbytes, matmuls), first <= second
 
 
 def best_order(network: Network, *, bytes_first: bool) -> tuple[Tree, Piece]:
@@ -158,8 +160,7 @@ def _cost(network: Network, tree: Tree) -> tuple[int, Piece]:
     (one, a), (other, b) = (_cost(network, part) for part in tree)
     subset = one | other
     labels, nbytes = network.result_labels(subset), network.result_bytes(subset)
-    flops, peak, _ = joined(network.elements, a, b, labels, nbytes)
-    return subset, Piece(labels, flops, peak, nbytes)
+    return subset, joined(network.elements, a, b, labels, nbytes)[0]
 
 
 class _Search:
@@ -199,14 +200,19 @@ class _Search:
         found: Piece | None = None
         for half in self.splits(subset):
             a, b = self.piece(half), self.piece(subset ^ half)
-            flops, peak, forward = joined(self.network.elements, a, b, labels, nbytes)
-            matmuls = a.matmuls + b.matmuls + Pair(a.labels, b.labels, labels).pays_as_matmul
-            objective = (peak, flops, -matmuls) if self.bytes_first else (flops, -matmuls, peak)
+            piece, forward = joined(self.network.elements, a, b, labels, nbytes)
+            objective = self.objective(piece)
             if least is None or objective < least:
-                least, found = objective, Piece(labels, flops, peak, nbytes, matmuls)
+                least, found = objective, piece
                 self.halves[subset] = (half, subset ^ half) if forward else (subset ^ half, half)
         assert found is not None
         return found
+
+    def objective(self, piece: Piece) -> tuple[int, int, int]:
+        """What is to be small, the first before the others."""
+        if self.bytes_first:
+            return piece.peak_bytes, piece.flops, -piece.matmuls
+        return piece.flops, -piece.matmuls, piece.peak_bytes
 
 
 def _intervals(subset: int) -> Iterator[int]:
