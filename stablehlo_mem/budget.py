@@ -113,7 +113,7 @@ class _Planning:
             tried = [best] if best is original else [best, original]
             states = (self.trials.begin(chip, "quick"), self.looped(chip))
             best, timings = tuning.fastest(self.trials, tried, states, _compiles)
-        elif isinstance(self.budget, int) and self.fits(best) and best is not original:
+        elif self.fits(best) and best is not original:
             goal = Goal(chip, self.options, int(self.first_goal(original, self.room(original))))
             best, timings = tuning.fastest(self.trials, [best], tuning.of_each_kind(self.trials, goal), self.fits)
         return dataclasses.replace(self.plan(original, best), timings=timings)

@@ -223,7 +223,7 @@ def head(x, w, y):
 
 @pytest.mark.parametrize(("target", "tokens"), [("cpu", 512), ("cuda:h200", 4096), ("tpu:v5e", 4096)])
 def test_a_head_needs_less(target, tokens):
-    """Its classes are not written once more: the same budget leaves room for larger chunks."""
+    """On CPU its classes are not written once more; the other compilers need no more for them as it is."""
     platform = target.partition(":")[0]
     if platform != "cpu":
         pytest.importorskip("jax_plugins.xla_cuda12" if platform == "cuda" else "libtpu")
@@ -232,6 +232,9 @@ def test_a_head_needs_less(target, tokens):
     before = shm.profile(program, target=target).peak_bytes
     fixed = sum(a.size * a.dtype.itemsize for a in (*program.in_avals, *program.out_avals))
     budget = fixed + (before - fixed) // 5
+    if platform == "cpu":
+        alone = shm.plan(program, "min", target=target, options=shm.Options(passes=("one-hot-scatter",)))
+        assert alone.after.peak_bytes - fixed < 0.7 * (before - fixed)
     plan = shm.plan(program, budget, target=target)
     assert plan.fits
     assert before > budget >= plan.after.peak_bytes

@@ -126,10 +126,10 @@ def sliced(value: Any, starts: Sequence[int], limits: Sequence[int], strides: Se
     return stablehlo.slice(value, *(ir.DenseI64ArrayAttr.get(list(n)) for n in (starts, limits, strides)))
 
 
-def index_along(shape: Sequence[int], dimension: int) -> Any:
-    """The i32 index of every element of a shape along a dimension."""
+def index_along(shape: Sequence[int], dimension: int, element: Any = None) -> Any:
+    """The index of every element of a shape along a dimension, i32 unless another type is given."""
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dimension)
-    return stablehlo.iota(tensor(shape, ir.IntegerType.get_signless(32)), number)
+    return stablehlo.iota(tensor(shape, element or ir.IntegerType.get_signless(32)), number)
 
 
 def _starts(value: Any, dimension: int, start: Any) -> list[Any]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from stablehlo_mem.contract_emit import sum_over
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.build import broadcast, convert, laid_along, retype, splat, tensor, zeros
+from stablehlo_mem.ir.build import broadcast, convert, index_along, laid_along, retype, splat, tensor, zeros
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.one_hot import is_inside, wide
 from stablehlo_mem.op_classes import integers
@@ -168,13 +168,9 @@ def _above_zeros(graph: Graph, value: int) -> tuple[list[Op], Op | None]:
 def _selected(graph: Graph, one: OneHot) -> Any:
     index, updates = _operands(graph, one)
     result: Any = graph.mlir_values[one.scatter.results[0]].type
-    counted = tensor(result.shape, index.type.element_type)
-    dimension = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), one.dimension)
-    here = stablehlo.compare(
-        stablehlo.iota(counted, dimension),
-        laid_along(index, one.index_dims, counted),
-        stablehlo.ComparisonDirectionAttr.get("EQ"),
-    )
+    columns = index_along(result.shape, one.dimension, index.type.element_type)
+    rows = laid_along(index, one.index_dims, columns.type)
+    here = stablehlo.compare(columns, rows, stablehlo.ComparisonDirectionAttr.get("EQ"))
     fill = broadcast(splat(retype(result, ()), one.fill), result)
     return stablehlo.select(here, laid_along(updates, one.update_dims, result), fill)
 

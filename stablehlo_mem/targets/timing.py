@@ -29,8 +29,14 @@ def times(program: Program, modules: Sequence[ir.Module], platform: str, device:
 
     All have the program's signature and donation.
     """
+    exported = [flattened(as_exported(program, module, platform)) for module in modules]
+    donated = kept_donated(program)
     with jax.enable_x64(True):
-        runs = [_Run.of(program, module, platform, device) for module in modules]
+        compiled, passed = zip(*(executable(one, donated, platform, [device]) for one in exported), strict=True)
+        rng = np.random.default_rng(0)
+        # Drawn once: the arguments of every module, and as large as they are.
+        drawn = jax.device_put([random_array(rng, exported[0].in_avals[i]) for i in passed[0]], device)
+        runs = [_Run(one, drawn, {passed[0].index(i) for i in donated}, []) for one in compiled]
         for _ in range(_ROUNDS + 1):
             for run in runs:
                 run.execute()
@@ -39,21 +45,12 @@ def times(program: Program, modules: Sequence[ir.Module], platform: str, device:
 
 @dataclasses.dataclass
 class _Run:
-    """A compiled module and its arguments; without them once an execution failed."""
+    """A compiled module, None once an execution failed, and its arguments, some of which it takes over."""
 
     compiled: Any
-    arguments: list[jax.Array]
-    donated: tuple[int, ...]
+    arguments: Sequence[jax.Array]
+    donated: set[int]
     seconds: list[float]
-
-    @classmethod
-    def of(cls, program: Program, module: ir.Module, platform: str, device: Any) -> _Run:
-        exported = flattened(as_exported(program, module, platform))
-        donated = kept_donated(program)
-        compiled, passed = executable(exported, donated, platform, [device])
-        rng = np.random.default_rng(0)
-        drawn = [random_array(rng, exported.in_avals[i]) for i in passed]
-        return cls(compiled, jax.device_put(drawn, device), tuple(passed.index(i) for i in donated), [])
 
     def execute(self) -> None:
         """One execution more; what is donated is copied first."""
