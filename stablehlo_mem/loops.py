@@ -13,12 +13,13 @@ from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.maxima import Running
+from stablehlo_mem.passing import Passing, chunk_at, cumulative_row
 from stablehlo_mem.regions import Leaving, Region
 from stablehlo_mem.rescaling import at_least_finite, finished, rescaled, rescaling
 from stablehlo_mem.rules import ROWS
 from stablehlo_mem.rules.halo import Use, Window
 from stablehlo_mem.rules.on_chunk import OnChunk
-from stablehlo_mem.rules.row import Chunk, Cumulative, Reduction
+from stablehlo_mem.rules.row import Chunk, Reduction
 from stablehlo_mem.rules.rule import Node
 
 
@@ -37,12 +38,6 @@ def _reduction(op: Any) -> Reduction:
     return reduction
 
 
-def _cumulative(op: Any) -> Cumulative:
-    cumulative = ROWS[op.name].cumulative
-    assert cumulative is not None
-    return cumulative
-
-
 class _Rewrite:
     """Replaces the owned ops of a region by one loop a phase."""
 
@@ -51,6 +46,7 @@ class _Rewrite:
         self.values = list(graph.mlir_values)
         self.shown: set[int] = set()
         self.moved: set[int] = set()
+        self.saved: dict[Node, list[Any]] = {}
         self.outside: dict[int, list[int]] = {}
         for op in sorted(region.placement):
             self.outside.setdefault(region.placement[op], []).append(op)
@@ -93,18 +89,27 @@ class _Rewrite:
 
     def emit_loop(self, phase: int, anchor: Any) -> None:
         leaving = [item for item in self.region.leaving if item.phase == phase]
-        carries: list[_Carry | _Passed] = [_Carry(self, node, items) for node, items in _by_carry(leaving)]
-        carries += [_Passed(self, node) for node in self.region.needed(phase) if node.cumulative]
+        carries: list[_Carry | _Passed | _Saved] = [_Carry(self, node, items) for node, items in _by_carry(leaving)]
+        carries += [_Passed(self, node) for node in self.region.passed(phase)]
+        carries += [_Saved(self, node) for node in self.region.saved(phase)]
         initial = [value for carry in carries for value in carry.initial()]
         steps = -(-self.region.axis.n // self.chunk)
-        body = lambda step, values: _Body(self, phase, step).run(carries, values)  # noqa: E731
+        body = lambda step, values: _Body(self, phase, self.index(phase, step, steps)).run(carries, values)  # noqa: E731
         results = iter(build.while_loop(steps, initial, body))
         for carry in carries:
             finals = [next(results) for _ in range(carry.count)]
             if isinstance(carry, _Carry):
                 for term in carry.terms:
                     self.bring(term.whole, phase, anchor)
-                carry.finish(finals)
+            carry.finish(finals)
+
+    def index(self, phase: int, step: Any, steps: int) -> Any:
+        """The number of the chunk of a step."""
+        return step if self.region.directions[phase] > 0 else stablehlo.subtract(build.i32(steps - 1), step)
+
+    def passing(self, node: Node) -> Passing:
+        operands = [self.values[v] for v in self.graph.ops[node.op].operands]
+        return Passing(node, self.graph.handles[node.op], operands, self.chunk)
 
 
 def _by_carry(leaving: Sequence[Leaving]) -> list[tuple[Node, list[Leaving]]]:
@@ -163,7 +168,7 @@ class _Carry:
 
 
 class _Passed:
-    """What a cumulative op passes from one chunk to the next: as much of it as a chunk may repeat, or its last part."""
+    """What a cumulative op passes on, as loop carries."""
 
     def __init__(self, rewrite: _Rewrite, node: Node):
         self.rewrite, self.node = rewrite, node
@@ -171,27 +176,35 @@ class _Passed:
         self.count = len(self.op.results)
 
     def initial(self) -> list[Any]:
-        operands = [self.rewrite.values[v] for v in self.rewrite.graph.ops[self.node.op].operands]
-        scalars = _cumulative(self.op).initial(self.op, operands)
-        scalars = zip(scalars, self.op.results, self.node.result_dims, strict=True)
-        return [build.broadcast(v, build.retype(v.type, self.shape(r.type.shape, d))) for v, r, d in scalars]
-
-    def shape(self, shape: Sequence[int], dimension: int | None) -> list[int]:
-        n, chunk = self.node.n, self.rewrite.chunk
-        kept = [extent // n * chunk if n % chunk else 1 for extent in shape]
-        return [kept[d] if d == dimension else extent for d, extent in enumerate(shape)]
+        return self.rewrite.passing(self.node).begin()
 
     def next(self, body: _Body, carries: Sequence[Any]) -> list[Any]:
-        return body.passed[self.node]
+        return self.rewrite.passing(self.node).after(body.chunk, body.sums[self.node])
+
+    def finish(self, finals: Sequence[Any]) -> None:
+        """What was passed on last is nobody's."""
+
+
+class _Saved(_Passed):
+    """What a cumulative op came to before each chunk, for loops that run the other way."""
+
+    def initial(self) -> list[Any]:
+        return self.rewrite.passing(self.node).nothing_saved()
+
+    def next(self, body: _Body, carries: Sequence[Any]) -> list[Any]:
+        return self.rewrite.passing(self.node).save(carries, body.before[self.node], body.index)
+
+    def finish(self, finals: Sequence[Any]) -> None:
+        self.rewrite.saved[self.node] = list(finals)
 
 
 class _Body(OnChunk):
     """One step of a loop: the region's nodes on one chunk, each once in each version, in program order."""
 
-    def __init__(self, rewrite: _Rewrite, phase: int, step: Any):
+    def __init__(self, rewrite: _Rewrite, phase: int, index: Any):
         n = rewrite.region.axis.n
-        super().__init__(ROWS, rewrite.graph, n, _chunk(step, n, rewrite.chunk))
-        self.rewrite, self.phase = rewrite, phase
+        super().__init__(ROWS, rewrite.graph, n, chunk_at(index, n, rewrite.chunk))
+        self.rewrite, self.phase, self.index = rewrite, phase, index
         self.results: dict[tuple[Node, bool], list[Any]] = {}
         self.slices: dict[Use, Any] = {}
         self.made: dict[int, Any] = {}
@@ -200,16 +213,18 @@ class _Body(OnChunk):
         self.followed: dict[int, tuple[Any, Any]] = {}
         self.factors: dict[int, Any] = {}
         self.passed: dict[Node, list[Any]] = {}
+        self.before: dict[Node, list[Any]] = {}
+        self.sums: dict[Node, list[Any]] = {}
 
-    def run(self, carries: Sequence[_Carry | _Passed], values: list[Any]) -> list[Any]:
+    def run(self, carries: Sequence[_Carry | _Passed | _Saved], values: list[Any]) -> list[Any]:
         """The next values of the carries."""
         streams = self.rewrite.region.streams
         pivots = {running.pivot for (loop, _), running in streams.running.items() if loop == self.phase}
         old = dict(zip(carries, _parts(values, [carry.count for carry in carries]), strict=True))
-        new: dict[_Carry | _Passed, list[Any]] = {}
+        new: dict[_Carry | _Passed | _Saved, list[Any]] = {}
         leaving = [carry for carry in carries if isinstance(carry, _Carry)]
         early = {carry.node: carry for carry in leaving if carry.items[0].value in pivots}
-        self.passed = {carry.node: old[carry] for carry in carries if isinstance(carry, _Passed)}
+        self.passed = {carry.node: old[carry] for carry in carries if type(carry) is _Passed}
         for node, running in self.rewrite.region.runs(self.phase):
             with self.graph.handles[node.op].location:
                 self.results[node, running] = self.emit_version(node, running)
@@ -228,11 +243,19 @@ class _Body(OnChunk):
         op = self.graph.ops[node.op]
         positions, self.running = self.rewrite.region.streams.reads(op, self.phase, node, running)
         if node.cumulative:
-            results, self.passed[node] = _cumulative(op).emit(self.site(node, self.passed[node]))
+            self.before[node] = self.came_to(node)
+            results, self.sums[node] = cumulative_row(op).emit(self.site(node, self.before[node]))
             return results
         if len(positions) == len(op.inputs):
             return self.at(node.window).emit(node)
         return [self.input(node, position, op.inputs[position]) for position in positions]
+
+    def came_to(self, node: Node) -> list[Any]:
+        """What a cumulative op came to before this chunk: as the step before left it, or as an earlier loop did."""
+        passing = self.rewrite.passing(node)
+        if node in self.passed:
+            return passing.before(self.chunk, self.passed[node])
+        return passing.saved(self.rewrite.saved[node], self.index)
 
     def scaled_down(self, carry: Any, terms: Sequence[Term]) -> Any:
         """What was accumulated with the maxima before, as if with those of now."""
@@ -319,12 +342,3 @@ def _parts(values: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
     """Values in groups of so many each."""
     rest = iter(values)
     return [[next(rest) for _ in range(count)] for count in counts]
-
-
-def _chunk(step: Any, n: int, size: int) -> Chunk:
-    """The chunk of a step. The last one of a ragged axis starts early and repeats elements that were done before."""
-    start = stablehlo.multiply(step, build.i32(size))
-    if not n % size:
-        return Chunk(start, size)
-    clamped = stablehlo.minimum(start, build.i32(n - size))
-    return Chunk(clamped, size, stablehlo.subtract(start, clamped))

@@ -36,6 +36,7 @@ class Region:
         producers: as in `Axis`, without the producers that stay outside.
         owned: ops that only run inside the loops.
         placement: for each op outside in the window of owned ops, before which loop it must run.
+        directions: of each loop, 1 where it takes the chunks in order, -1 where from the last to the first.
         streams: which reductions run in a loop before what they depend on is finished.
         graph: of the block the axis is in.
     """
@@ -47,6 +48,7 @@ class Region:
     producers: Mapping[Use, Node | None]
     owned: frozenset[int]
     placement: Mapping[int, int]
+    directions: tuple[int, ...] = ()
     streams: Streams = NO_STREAMS
     graph: Graph = dataclasses.field(repr=False, compare=False, kw_only=True)
 
@@ -63,13 +65,32 @@ class Region:
                 loops &= loops - 1
         return tuple(map(tuple, found))
 
+    def passed(self, phase: int) -> tuple[Node, ...]:
+        """The cumulative nodes that a loop runs in their own direction."""
+        return tuple(n for n in self.needed(phase) if n.cumulative and n.direction == self.directions[phase])
+
+    def saved(self, phase: int) -> tuple[Node, ...]:
+        """Those of which it saves what they come to, for later loops that run the other way."""
+        return tuple(n for n in self.passed(phase) if self.phase_of[n] == phase and self.turned(n, self.loops_of[n]))
+
+    def turned(self, node: Node, loops: int) -> bool:
+        """Whether one of some loops, a bit each, runs a cumulative node against its direction."""
+        if not node.cumulative:
+            return False
+        return any(loops >> phase & 1 and way != node.direction for phase, way in enumerate(self.directions))
+
     def runs(self, phase: int) -> tuple[tuple[Node, bool], ...]:
         """The same, and of what depends on maxima over the axis whether the version with those so far is meant."""
         return self._runs[phase] if self.streams.terms else tuple((node, False) for node in self.needed(phase))
 
     @functools.cached_property
     def _runs(self) -> tuple[tuple[tuple[Node, bool], ...], ...]:
-        return tuple(_streaming_runs(self, phase) for phase in range(self.phases))
+        found: list[tuple[tuple[Node, bool], ...]] = []
+        first: set[Node] = set()
+        for phase in reversed(range(self.phases)):
+            found.append(_streaming_runs(self, phase, {node for node in first if self.phase_of[node] == phase}))
+            first |= {node for node, _ in found[-1] if self.turned(node, 1 << phase)}
+        return tuple(reversed(found))
 
     @functools.cached_property
     def loops_of(self) -> Mapping[Node, int]:
@@ -84,6 +105,8 @@ class Region:
             loops[item.node] = loops.get(item.node, 0) | 1 << item.phase
         for node in sorted(self.phase_of, key=lambda node: -node.op):
             wanted = loops.get(node, 0)
+            if self.turned(node, wanted):
+                wanted = loops[node] = wanted | 1 << self.phase_of[node]
             for use in operand_uses(self.graph, node) if wanted else ():
                 source = self.producers.get(use)
                 if source is not None:
@@ -107,9 +130,11 @@ class Region:
         return {item.value: item.phase for item in self.leaving}
 
 
-def _streaming_runs(region: Region, phase: int) -> tuple[tuple[Node, bool], ...]:
+def _streaming_runs(region: Region, phase: int, others: set[Node]) -> tuple[tuple[Node, bool], ...]:
+    """What a loop runs for what it leaves, and for some nodes beside that."""
     found: set[tuple[Node, bool]] = set()
     pending = [(leaving.node, False) for leaving in region.leaving if leaving.phase == phase]
+    pending += [(node, False) for node in others]
     while pending:
         run = node, running = pending.pop()
         if run in found:
@@ -233,6 +258,7 @@ class _Phases:
         self.level: dict[int, int] = {}
         self.placement: dict[int, int] = {}
         self.above: dict[int, int] = {}
+        self.directions: dict[int, int] = {}
         levels = Levels(self.level_of, producers.get, leaving.get, self.phase_of)
         self.finder = StreamFinder(graph, levels) if streaming else None
         self.nodes: dict[int, list[Node]] = {}
@@ -242,7 +268,7 @@ class _Phases:
     def run(self) -> None:
         for op in self.graph.ops:
             for node in self.nodes.get(op.index, ()):
-                self.phase_of[node] = self.first_phase(node)
+                self.phase_of[node] = self.in_order(node, self.first_phase(node))
             level = self.level[op.index] = max([self.above.get(v, 0) for v in op.inputs], default=0)
             for value in op.results:
                 if value in self.leaving:
@@ -260,10 +286,24 @@ class _Phases:
         left.sort(key=lambda item: (item.phase, item.value))
         count = max((item.phase for item in left), default=-1) + 1
         streams = self.finder.streams() if self.finder else NO_STREAMS
-        owned = frozenset(self.owned)
         return Region(
-            axis, tuple(left), count, self.phase_of, self.producers, owned, self.placement, streams, graph=self.graph
+            axis=axis,
+            leaving=tuple(left),
+            phases=count,
+            phase_of=self.phase_of,
+            producers=self.producers,
+            owned=frozenset(self.owned),
+            placement=self.placement,
+            directions=tuple(self.directions.get(phase, 1) for phase in range(count)),
+            streams=streams,
+            graph=self.graph,
         )
+
+    def in_order(self, node: Node, phase: int) -> int:
+        """The first loop from `phase` on that takes the chunks in a node's direction, if it has one."""
+        while node.direction and self.directions.setdefault(phase, node.direction) != node.direction:
+            phase += 1
+        return phase
 
     def first_phase(self, node: Node) -> int:
         """The loop in which a node runs first, an earlier one than what it depends on where that streams."""

@@ -7,6 +7,7 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.graph import nested_graph, op_id
@@ -222,7 +223,7 @@ def _best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[
         following = _follow(state, candidates[:_TRIED], goal)
     if not _reaches(following, goal):
         far, _ = _proposed(state, dataclasses.replace(goal, far=True), excluded)
-        further = _follow(state, far[:_TRIED_FAR], goal)
+        further = _follow(state, _varied(far)[:_TRIED_FAR], goal)
         if not promising and not _reaches(further, goal):
             following = _follow(state, candidates[:_TRIED], goal)
         following = _lower(following, further)
@@ -291,6 +292,15 @@ def _rank(candidate: Candidate, over: int) -> tuple[bool, float, float]:
 def _proposed(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[list[Candidate], tuple[Refusal, ...]]:
     candidates, refusals = propose(state, goal)
     return [c for c in candidates if c.otherwise not in excluded], refusals
+
+
+def _varied(candidates: list[Candidate]) -> list[Candidate]:
+    """The candidates, in front the first along each length of axis: what reaches far is alike from all its values."""
+    firsts: dict[Any, Candidate] = {}
+    for candidate in candidates:
+        params = candidate.step.params
+        firsts.setdefault((candidate.step.pass_name, params.get("path"), params.get("elements")), candidate)
+    return [*firsts.values(), *(c for c in candidates if c not in firsts.values())]
 
 
 def _reaches(state: State | None, goal: Goal) -> bool:

@@ -154,7 +154,7 @@ def test_a_cumulative_sum_goes_on_along_its_own_dimension_only():
     op = next(op.index for op in graph.ops if op.name == "stablehlo.reduce_window")
     rule = rule_of(graph, op)
     assert rule is not None
-    assert place(rule, op, rule.operands[0], 0, 12) == Node(op, 0, 12, (0, None), (0,), False, cumulative=True)
+    assert place(rule, op, rule.operands[0], 0, 12) == Node(op, 0, 12, (0, None), (0,), False, direction=1)
     assert place(rule, op, rule.operands[0], 1, 5) == Node(op, 1, 5, (1, None), (1,), False)
 
 

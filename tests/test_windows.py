@@ -14,13 +14,28 @@ from stablehlo_mem.memory import Measured
 from stablehlo_mem.rules import RuleBook
 from stablehlo_mem.rules.halo import Use, Window
 from stablehlo_mem.window_cuts import cheapest_cut
-from tests.support import apply_split, graph_of, normal, possible_splits, program_of, run, same_bits, spec
+from tests.support import (
+    apply_split,
+    graph_of,
+    in_f64,
+    normal,
+    possible_splits,
+    program_of,
+    run,
+    same_bits,
+    spec,
+    yardstick,
+)
 
 DIMS = ("NHWC", "HWIO", "NHWC")
 
 
 def conv(x, kernel, strides=(1, 1), padding="SAME", **settings):
     return jax.lax.conv_general_dilated(x, kernel, strides, padding, dimension_numbers=DIMS, **settings)
+
+
+def backwards(x):
+    return jax.lax.cumsum(x, 0, reverse=True)
 
 
 def pooled(x, size, strides, padding):
@@ -90,7 +105,6 @@ REFUSED = {
         lambda x: jax.lax.reduce_window(x * x, np.int32(3), jax.lax.add, (4,), (1,), [(2, 1)]),
         (integers(13, dtype=np.int32),),
     ),
-    "backwards": (lambda x: jax.lax.cumsum(x * x, 0, reverse=True), (integers(12, 1),)),
 }
 
 
@@ -139,6 +153,14 @@ CUMULATIVE = {
     "of bf16": (lambda x: (jnp.cumsum(x * x, 0, dtype=x.dtype) * 2).max(1), integers(13, 5, dtype=jnp.bfloat16)),
     "merged": (lambda x: (jnp.cumsum((x * x).reshape(-1), 0) * 2).reshape(x.shape).sum(1), integers(13, 4)),
     "of a sum": (lambda x: (jnp.cumsum(x - x.sum(0), 0) * 2).sum(1), integers(13, 5)),
+    "backwards": (lambda x: (backwards(x * x) * 2).sum(1), integers(13, 5)),
+    "backwards, merged": (lambda x: (backwards((x * x).reshape(-1)) * 2).reshape(x.shape).sum(1), integers(13, 4)),
+    "both ways": (lambda x: backwards(x * x).sum(1) + jnp.cumsum(x + 1, 0).max(1), integers(13, 5)),
+    "there and back": (lambda x: backwards(jnp.abs(jnp.cumsum(x * x, 0))).sum(1), integers(13, 5)),
+    "back and there": (lambda x: jnp.cumsum(jnp.abs(backwards(x * x)), 0).sum(1), integers(13, 5)),
+    "there, back, there": (lambda x: jnp.cumsum(backwards(jnp.cumsum(x * x, 0) % 5) % 7, 0).max(1), integers(13, 5)),
+    "gradient": (lambda x: jax.grad(lambda y: (jnp.cumsum(y * 2, 0) ** 2).sum())(x).sum(1), integers(13, 5)),
+    "first of the greatest": (lambda x: jnp.argmax(backwards(x * x) % 5, 0), integers(13, 5)),
 }
 
 
@@ -155,6 +177,42 @@ def test_cumulative_ops_go_on_from_chunk_to_chunk(name):
         chunk = possible.chunks[number % len(possible.chunks)]
         new = run(program, apply_split(module, possible, chunk), x)
         assert all(map(same_bits, new, old)), f"{possible}, chunk {chunk}"
+
+
+def test_loops_run_the_way_cumulative_sums_do():
+    """Where a loop needs a sum that runs the other way, it goes on from what an earlier loop saved."""
+
+    def ways(name):
+        module = normal(program_of(*CUMULATIVE[name]))
+        (found,) = [p for p in possible_splits(module) if any(n.cumulative for n in p.region.phase_of)]
+        return found.region.directions, [len(found.region.saved(phase)) for phase in range(found.region.phases)]
+
+    assert ways("backwards") == ((-1,), [0])
+    assert ways("gradient") == ((1, -1), [1, 0])
+    assert ways("there, back, there") == ((1, -1, 1), [1, 1, 0])
+    assert ways("first of the greatest") == ((-1, 1), [1, 0])
+
+
+def test_the_gradient_of_a_cumulative_sum_fits():
+    """Of a softmax over columns of sums along the rows: no row is had without those before it."""
+
+    def loss(w, x):
+        return jax.nn.softmax(jnp.cumsum(jnp.tanh(x @ w), 0) * 1e-2)[:, 0].sum()
+
+    args = spec(16, 512), spec(4096, 16)
+    step = jax.value_and_grad(loss, (0, 1))
+    original = shm.profile(step, *args, target="cpu")
+    assert isinstance(original.measured, Measured)
+    fixed = original.measured.argument_bytes + original.measured.output_bytes
+    budget = fixed + original.measured.temp_bytes // 8
+    assert original.measured.peak_bytes > budget
+    plan = shm.plan(jax.export.export(jax.jit(step), platforms=["cpu"])(*args), budget, target="cpu")
+    assert plan.fits
+    rng = np.random.default_rng(0)
+    drawn = [rng.standard_normal(a.shape, np.float32) for a in args]
+    new, old = (jax.tree.leaves(jax.jit(call)(*drawn)) for call in (plan.exported.call, step))
+    results = zip(new, old, in_f64(step, *drawn), strict=True)
+    assert [wrong for wrong in (yardstick(*map(np.asarray, three)) for three in results) if wrong] == []
 
 
 def test_a_residual_block_fits():

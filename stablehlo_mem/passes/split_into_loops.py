@@ -232,9 +232,9 @@ class _Proposals:
             return None
         cost = loop_cost(self.graph, region, self.goal.chip, spared)
         kept = self.kept_bytes(region)
+        saves = lambda c: int(spared * (1 - c / axis.n)) - kept - saved_bytes(region, c)  # noqa: E731
         sizes = tuple(
-            Size({"chunk": c}, int(spared * (1 - c / axis.n)) - kept, self.runs * seconds, self.runs * moved)
-            for c, seconds, moved in cost.chunks()
+            Size({"chunk": c}, saves(c), self.runs * seconds, self.runs * moved) for c, seconds, moved in cost.chunks()
         )
         size = self.fitting(sizes, spared - kept)
         numerics: Numerics = "reassociate" if regroups(self.graph, region) else "exact"
@@ -309,6 +309,13 @@ class _Proposals:
             message=message,
             location=self.source(value),
         )
+
+
+def saved_bytes(region: Region, chunk: int) -> int:
+    """Bytes of what cumulative ops come to before each chunk, where a loop that runs the other way needs it."""
+    nodes = {node for phase in range(region.phases) for node in region.saved(phase)}
+    values = (region.graph.values[v] for node in nodes for v in region.graph.ops[node.op].results)
+    return sum(value.nbytes for value in values) // chunk
 
 
 def regroups(graph: Graph, region: Region) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.rules.reductions import body_name, regroups_floats
+from stablehlo_mem.rules.reductions import body_name, in_order, regroups_floats
 from stablehlo_mem.rules.row import Reduction, Row, Site, clone_on_chunk
 from stablehlo_mem.rules.rule import Rule, shardy_rule
 
@@ -53,7 +53,8 @@ def _scatter_rule(op: Any) -> Rule | None:
         reason = _unaddressed(op.operands[inputs], indexed=indexed, window=window)
         reasons |= dict.fromkeys(set(rule.operands[0][dimension]) - shared, reason)
     reasons |= dict.fromkeys(rule.reduction & factors[inputs], None if _is_maskable(op, numbers) else _UNMASKED)
-    return dataclasses.replace(rule, blocked=tuple((f, reason) for f, reason in reasons.items() if reason))
+    blocked = tuple((f, reason) for f, reason in reasons.items() if reason)
+    return in_order(op, dataclasses.replace(rule, blocked=blocked))
 
 
 def _windows(op: Any, numbers: Any) -> list[int]:

@@ -52,14 +52,14 @@ class OnChunk(abc.ABC):
         """The results of a node."""
         return self.rows[self.graph.ops[node.op].name].emit(self.site(node))
 
-    def site(self, node: Node, carried: Sequence[Any] = ()) -> Site:
-        """A node about to run; `carried`: what it left in the chunk before, where it is cumulative."""
+    def site(self, node: Node, before: Sequence[Any] = ()) -> Site:
+        """A node about to run; `before`: what it came to before the chunk, where it is cumulative."""
         op = self.graph.ops[node.op]
         inputs = [self.input(node, p, value) for p, value in enumerate(op.inputs)]
         shapes = [self.chunk_shape(v, d) for v, d in zip(op.results, node.result_dims, strict=True)]
         count = len(op.operands)
         read = {p: self.at(window).chunk for p, window in node.windows}
-        return Site(self.graph, node, inputs[:count], inputs[count:], shapes, self.chunk, read, carried)
+        return Site(self.graph, node, inputs[:count], inputs[count:], shapes, self.chunk, read, before)
 
     def input(self, node: Node, position: int, value: int) -> Any:
         """What a node takes as one of its operands or captures."""

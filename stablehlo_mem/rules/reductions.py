@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -112,10 +113,22 @@ def widened(op: Any, value: Any) -> Any:
     return build.convert(value, _wide(value.type).element_type) if body_name(op) == "stablehlo.add" else value
 
 
+def body_names(op: Any) -> set[str]:
+    """The names of the ops of its body."""
+    return {o.operation.name for o in op.regions[0].blocks[0].operations}
+
+
 def body_name(op: Any) -> str:
     """The name of the body's only op, "" if it is not that simple."""
     ops = list(op.regions[0].blocks[0].operations)
     return ops[0].operation.name if len(ops) == 2 else ""
+
+
+def in_order(op: Any, rule: Rule) -> Rule:
+    """A rule in which chunks are reduced from the first to the last, if the op's body may tell the order."""
+    if body_name(op) in _COMMUTATIVE:
+        return rule
+    return dataclasses.replace(rule, directions=tuple((factor, 1) for factor in sorted(rule.reduction)))
 
 
 def _combine_reduced(op: Any, carries: Sequence[Any], partials: Sequence[Any]) -> list[Any]:
@@ -130,9 +143,8 @@ def _reduce_identity(op: Any, position: int, operands: Sequence[Any]) -> Any:
 
 def regroups_floats(op: Any) -> bool:
     """Max, min, and, or and anything on integers is exact in any grouping; so are selections by comparison."""
-    names = {o.operation.name for o in op.regions[0].blocks[0].operations}
     rounding = {"stablehlo.add", "stablehlo.multiply", "stablehlo.subtract", "stablehlo.divide"}
-    return any(is_float(r.type) for r in op.results) and bool(names & rounding)
+    return any(is_float(r.type) for r in op.results) and bool(body_names(op) & rounding)
 
 
 def apply_elementwise(block: Any, arguments: Sequence[Any]) -> list[Any]:
@@ -165,6 +177,8 @@ def _shaped(value: Any, shape: list[int]) -> Any:
 _SAME_TYPE = frozenset({"stablehlo.add"})
 """Body ops whose result follows a widened operand."""
 
+_COMMUTATIVE = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor"))
+
 BODY_OPS = frozenset(
     {
         *("stablehlo.add", "stablehlo.multiply", "stablehlo.negate", "stablehlo.abs", "stablehlo.convert"),
@@ -178,9 +192,9 @@ BODY_OPS = frozenset(
 def _reduce_rule(op: Any) -> Rule | None:
     """Shardy's rule; reducing factors block where the body is not elementwise code we know."""
     rule = shardy_rule(op)
-    names = {o.operation.name for o in op.regions[0].blocks[0].operations}
+    names = body_names(op)
     if rule is None or names <= BODY_OPS:
-        return rule
+        return rule and in_order(op, rule)
     unknown = ", ".join(sorted(names - BODY_OPS))
     return rule.block(set(rule.reduction), f"its reducer uses {unknown}")
 

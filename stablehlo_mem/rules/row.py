@@ -44,7 +44,7 @@ class Site:
         captures: what its blocks use from outside, likewise.
         result_shapes: shapes of the results on this chunk.
         read: for operands that are read in windows, the part of the dimension that is there.
-        carried: what the op left itself in the chunk before, where it is cumulative.
+        before: what the op came to before the chunk begins, where it is cumulative: one element along the axis.
     """
 
     graph: Graph
@@ -54,7 +54,7 @@ class Site:
     result_shapes: Sequence[Sequence[int]]
     chunk: Chunk
     read: Mapping[int, Chunk] = dataclasses.field(default_factory=dict[int, Chunk])
-    carried: Sequence[Any] = ()
+    before: Sequence[Any] = ()
 
     @property
     def op(self) -> Any:
@@ -96,8 +96,8 @@ class Cumulative:
     """How an op goes on from chunk to chunk.
 
     Attributes:
-        initial: what it begins with, from the op and its operands, as scalars: what it leaves is as the results are.
-        emit: its results on a chunk, and what it leaves for the next one.
+        initial: what it begins with, from the op and its operands, as scalars: what it comes to is as the results are.
+        emit: its results on a chunk, and what it comes to at each of its elements.
         regroups: whether float rounding may change, from the op.
     """
 

@@ -33,7 +33,8 @@ class Rule:
         addends: (factor, operand) where partial results each hold a part of an operand: it counts in the first only.
         blocked: factors along which the op needs the whole dimension, each with the reason.
         slidings: factors of the results for which operands are read in windows.
-        cumulative: factors along which results go on from those of the chunk before.
+        directions: (factor, direction) where chunks come in order: 1 from the first to the last, -1 back. What such a
+            factor does not reduce goes on from the chunk before.
     """
 
     sizes: tuple[int, ...]
@@ -44,7 +45,7 @@ class Rule:
     apart: tuple[tuple[int, int], ...] = ()
     addends: tuple[tuple[int, int], ...] = ()
     slidings: tuple[Sliding, ...] = ()
-    cumulative: frozenset[int] = frozenset()
+    directions: tuple[tuple[int, int], ...] = ()
 
     def reason(self, factor: int) -> str | None:
         """Why a factor cannot be split, None if it can."""
@@ -75,7 +76,7 @@ class Node:
         apart: results that are the same for every chunk.
         addends: operands that count in the first chunk only.
         windows: operands that are read in windows around the chunk, by position.
-        cumulative: the results go on from those of the chunk before.
+        direction: 1 if chunks come in order, -1 from the last to the first, 0 if in any.
         window: where the op runs in a window itself; None: on the chunk.
     """
 
@@ -88,7 +89,7 @@ class Node:
     apart: tuple[int, ...] = ()
     addends: tuple[int, ...] = ()
     windows: tuple[tuple[int, Window], ...] = ()
-    cumulative: bool = False
+    direction: int = 0
     window: Window | None = None
 
     def __hash__(self) -> int:
@@ -101,6 +102,11 @@ class Node:
         if not self.reducing:
             return ()
         return tuple(i for i, d in enumerate(self.result_dims) if d is None and i not in self.apart)
+
+    @property
+    def cumulative(self) -> bool:
+        """Whether the results go on from those of the chunk before."""
+        return self.direction != 0 and not self.reducing
 
     @property
     def is_local(self) -> bool:
@@ -203,8 +209,8 @@ def _spread(rule: Rule, op: int, factor: int, n: int) -> Node | Blocked:
     slidings = {s.operand: s for s in rule.slidings if s.factor == factor}
     operand_dims = tuple(slidings[p].dimension if p in slidings else d for p, d in enumerate(operand_dims))
     windows = tuple((p, s.window(rule.sizes, n)) for p, s in slidings.items())
-    cumulative = factor in rule.cumulative
-    return Node(op, factor, n, operand_dims, result_dims, reducing, apart, addends, windows, cumulative)
+    direction = dict(rule.directions).get(factor, 0)
+    return Node(op, factor, n, operand_dims, result_dims, reducing, apart, addends, windows, direction)
 
 
 def _carrier(rule: Rule, dims: Dims, factor: int) -> int | None:

@@ -18,6 +18,7 @@ from stablehlo_mem.rules.reductions import (
     SUM,
     apply_elementwise,
     body_name,
+    body_names,
     emit_contraction,
     identity,
     regroups_floats,
@@ -43,9 +44,10 @@ class _Slide:
         """Whether every element is a window of its own."""
         return self == _Slide(1, 1, 0, 0, 1)
 
-    def is_cumulative(self, extent: int) -> bool:
-        """Whether the window of each element is all up to it."""
-        return self == _Slide(extent, 1, extent - 1, 0, 1)
+    def direction(self, extent: int) -> int:
+        """1 if the window of each element is all up to it, -1 if all from it on, else 0."""
+        ends = {(extent - 1, 0): 1, (0, extent - 1): -1}
+        return ends.get((self.low, self.high), 0) if (self.length, self.stride, self.dilation) == (extent, 1, 1) else 0
 
     def reason(self, extent: int) -> str | None:
         """Why a chunk of the result is not made of a window of the operand, None if it is."""
@@ -189,18 +191,15 @@ def _reduce_window_rule(op: Any) -> Rule | None:
     ranks = tuple(len(v.type.shape) for v in op.operands)
     rule = elementwise_rule(len(shape), shape, ranks, len(op.results))
     for d, slide in enumerate(_slides(op, _OF_REDUCTION, list(op.attributes["window_dimensions"]))):
+        direction = slide.direction(shape[d]) if shape[d] > 1 and body_names(op) <= BODY_OPS else 0
         if any(_padding(op, len(shape))[d]) and not _pads_with_nothing(op):
             rule = rule.block({d}, "its windows are padded with a value that counts")
-        elif slide.is_cumulative(shape[d]) and shape[d] > 1 and _is_known(op):
-            rule = dataclasses.replace(rule, cumulative=rule.cumulative | {d})
+        elif direction:
+            rule = dataclasses.replace(rule, directions=(*rule.directions, (d, direction)))
         elif not slide.is_still():
             sizes = shape[d], op.results[0].type.shape[d]
             rule = _slid(rule, range(len(op.results)), (d, d), slide, sizes)
     return rule
-
-
-def _is_known(op: Any) -> bool:
-    return {o.operation.name for o in op.regions[0].blocks[0].operations} <= BODY_OPS
 
 
 def _pads_with_nothing(op: Any) -> bool:
@@ -239,7 +238,9 @@ def _on_windows(site: Site, operands: Sequence[Any], size: int | None = None) ->
     if size is not None:
         lengths[dimension] = size
         attributes["window_dimensions"] = ir.DenseI64ArrayAttr.get(lengths)
-    _pad(results[0].owner, dimension, (size - 1 if size else 0, 0), len(lengths))
+    padding = size - 1 if size else 0
+    edges = (0, padding) if site.node.direction < 0 else (padding, 0)
+    _pad(results[0].owner, dimension, edges, len(lengths))
     return results
 
 
@@ -248,33 +249,16 @@ def _initial(op: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 def _go_on(site: Site) -> tuple[list[Any], list[Any]]:
-    """A cumulative op on a chunk: what it comes to alone, after the last it left that is not repeated."""
+    """A cumulative op on a chunk: what it comes to alone, after what it came to before."""
     count, dimension = len(site.op.results), _dimension(site)
     inits = [identity(site.op, v.type) or v for v in site.operands[count:]]
     size = site.operands[0].type.shape[dimension]
     alone = [widened(site.op, v) for v in _on_windows(site, [*site.operands[:count], *inits], size)]
-    before = [_last(site, v, dimension) for v in site.carried]
-    spread = [build.broadcast(b, a.type, range(len(a.type.shape))) for b, a in zip(before, alone, strict=True)]
-    sums = apply_elementwise(site.op.regions[0].blocks[0], [*spread, *alone])
-    kept = site.carried[0].type.shape[dimension]
-    results = [build.convert(v, r.type.element_type) for v, r in zip(sums, site.op.results, strict=True)]
-    return results, [_end(v, dimension, kept) for v in sums]
-
-
-def _last(site: Site, carried: Any, dimension: int) -> Any:
-    """The last element that was left before the chunk begins."""
-    size, first = carried.type.shape[dimension], site.chunk.repeated
-    if first is None:
-        return carried
-    inner = size // site.chunk.size
-    repeated = first if inner == 1 else stablehlo.multiply(first, build.i32(inner))
-    return build.slice_along(carried, dimension, stablehlo.subtract(build.i32(size - 1), repeated), 1)
-
-
-def _end(value: Any, dimension: int, count: int) -> Any:
-    shape = list(value.type.shape)
-    starts = [n - count if d == dimension else 0 for d, n in enumerate(shape)]
-    return build.sliced(value, starts, shape, [1] * len(shape))
+    spread = [build.broadcast(b, a.type, range(len(a.type.shape))) for b, a in zip(site.before, alone, strict=True)]
+    # In the order of the elements: reducers are associative, they need not commute.
+    parts = (alone, spread) if site.node.direction < 0 else (spread, alone)
+    sums = apply_elementwise(site.op.regions[0].blocks[0], [v for part in parts for v in part])
+    return [build.convert(v, r.type.element_type) for v, r in zip(sums, site.op.results, strict=True)], sums
 
 
 ROWS: dict[str, Row] = {
