@@ -34,13 +34,13 @@ module {
       }) : (tensor<4x3xf32>, tensor<f32>) -> tensor<4x3xf32>
       %6 = stablehlo.broadcast_in_dim %iterArg_1, dims = [0, 1] : (tensor<1x3xf32>) -> tensor<4x3xf32>
       %7 = stablehlo.maximum %6, %5 : tensor<4x3xf32>
-      %8 = stablehlo.slice %7 [3:4, 0:3] : (tensor<4x3xf32>) -> tensor<1x3xf32>
-      %9 = stablehlo.reduce(%7 init: %arg1) applies stablehlo.minimum across dimensions = [1] : (tensor<4x3xf32>, tensor<f32>) -> tensor<4xf32>
+      %8 = stablehlo.reduce(%7 init: %arg1) applies stablehlo.minimum across dimensions = [1] : (tensor<4x3xf32>, tensor<f32>) -> tensor<4xf32>
       %c_4 = stablehlo.constant dense<0> : tensor<i32>
-      %10 = stablehlo.dynamic_update_slice %iterArg_0, %9, %2 : (tensor<8xf32>, tensor<4xf32>, tensor<i32>) -> tensor<8xf32>
+      %9 = stablehlo.dynamic_update_slice %iterArg_0, %8, %2 : (tensor<8xf32>, tensor<4xf32>, tensor<i32>) -> tensor<8xf32>
+      %10 = stablehlo.slice %7 [3:4, 0:3] : (tensor<4x3xf32>) -> tensor<1x3xf32>
       %c_5 = stablehlo.constant dense<1> : tensor<i32>
       %11 = stablehlo.add %iterArg, %c_5 : tensor<i32>
-      stablehlo.return %11, %10, %8 : tensor<i32>, tensor<8xf32>, tensor<1x3xf32>
+      stablehlo.return %11, %9, %10 : tensor<i32>, tensor<8xf32>, tensor<1x3xf32>
     }
     return %1#1 : tensor<8xf32>
   }

@@ -32,19 +32,19 @@ module {
       %c_5 = stablehlo.constant dense<0> : tensor<i32>
       %6 = stablehlo.dynamic_slice %arg0, %4, %c_5, sizes = [3, 3] : (tensor<8x3xbf16>, tensor<i32>, tensor<i32>) -> tensor<3x3xbf16>
       %7 = stablehlo.exponential %6 : tensor<3x3xbf16>
-      %cst_6 = stablehlo.constant dense<0.000000e+00> : tensor<bf16>
-      %8 = "stablehlo.reduce_window"(%7, %cst_6) <{padding = dense<[[2, 0], [0, 0]]> : tensor<2x2xi64>, window_dimensions = array<i64: 3, 1>}> ({
+      %c_6 = stablehlo.constant dense<2> : tensor<i32>
+      %8 = stablehlo.subtract %c_6, %5 : tensor<i32>
+      %c_7 = stablehlo.constant dense<0> : tensor<i32>
+      %9 = stablehlo.dynamic_slice %iterArg_2, %8, %c_7, sizes = [1, 3] : (tensor<3x3xf32>, tensor<i32>, tensor<i32>) -> tensor<1x3xf32>
+      %cst_8 = stablehlo.constant dense<0.000000e+00> : tensor<bf16>
+      %10 = "stablehlo.reduce_window"(%7, %cst_8) <{padding = dense<[[2, 0], [0, 0]]> : tensor<2x2xi64>, window_dimensions = array<i64: 3, 1>}> ({
       ^bb0(%arg1: tensor<bf16>, %arg2: tensor<bf16>):
         %17 = stablehlo.add %arg1, %arg2 : tensor<bf16>
         stablehlo.return %17 : tensor<bf16>
       }) : (tensor<3x3xbf16>, tensor<bf16>) -> tensor<3x3xbf16>
-      %9 = stablehlo.convert %8 : (tensor<3x3xbf16>) -> tensor<3x3xf32>
-      %c_7 = stablehlo.constant dense<2> : tensor<i32>
-      %10 = stablehlo.subtract %c_7, %5 : tensor<i32>
-      %c_8 = stablehlo.constant dense<0> : tensor<i32>
-      %11 = stablehlo.dynamic_slice %iterArg_2, %10, %c_8, sizes = [1, 3] : (tensor<3x3xf32>, tensor<i32>, tensor<i32>) -> tensor<1x3xf32>
-      %12 = stablehlo.broadcast_in_dim %11, dims = [0, 1] : (tensor<1x3xf32>) -> tensor<3x3xf32>
-      %13 = stablehlo.add %12, %9 : tensor<3x3xf32>
+      %11 = stablehlo.convert %10 : (tensor<3x3xbf16>) -> tensor<3x3xf32>
+      %12 = stablehlo.broadcast_in_dim %9, dims = [0, 1] : (tensor<1x3xf32>) -> tensor<3x3xf32>
+      %13 = stablehlo.add %12, %11 : tensor<3x3xf32>
       %14 = stablehlo.convert %13 : (tensor<3x3xf32>) -> tensor<3x3xbf16>
       %c_9 = stablehlo.constant dense<0> : tensor<i32>
       %15 = stablehlo.dynamic_update_slice %iterArg_1, %14, %4, %c_9 : (tensor<8x3xbf16>, tensor<3x3xbf16>, tensor<i32>, tensor<i32>) -> tensor<8x3xbf16>
