@@ -148,6 +148,14 @@ def test_gradients_by_the_yardstick(name: str) -> None:
     assert [wrong for wrong in (yardstick(*map(np.asarray, three)) for three in results) if wrong] == []
 
 
+def test_unrolled_layers_are_split_along_their_batch():
+    """Along their tokens, which many large values have, no layer goes without the one before: seven loops for one."""
+    sizes = {"batch": 8, "tokens": 64, "layers": 3, "width": 48, "heads": 6, "vocabulary": 512}
+    plan = at_share(programs.program("gpt2", sizes), 0.15)
+    first = next(step for step in plan.steps if step.pass_name == "split-into-loops")
+    assert (first.params["elements"], first.params["loops"]) == (sizes["batch"], 1)
+
+
 MODERATE = {
     "attention": {"heads": 2, "tokens": 1024, "width": 32},
     "head": {"tokens": 1024, "width": 64, "vocabulary": 8192},
