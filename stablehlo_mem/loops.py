@@ -5,6 +5,7 @@ The loop's shell knows no op: what an op does with a slice is its row in `rules/
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from typing import Any
 
@@ -89,9 +90,11 @@ class _Rewrite:
 
     def emit_loop(self, phase: int, anchor: Any) -> None:
         leaving = [item for item in self.region.leaving if item.phase == phase]
-        carries: list[_Carry | _Passed | _Saved] = [_Carry(self, node, items) for node, items in _by_carry(leaving)]
+        carries: list[_Carry | _Cumulative] = [_Carry(self, node, items) for node, items in _by_carry(leaving)]
         carries += [_Passed(self, node) for node in self.region.passed(phase)]
         carries += [_Saved(self, node) for node in self.region.saved(phase)]
+        if not carries:
+            return
         initial = [value for carry in carries for value in carry.initial()]
         steps = -(-self.region.axis.n // self.chunk)
         body = lambda step, values: _Body(self, phase, self.index(phase, step, steps)).run(carries, values)  # noqa: E731
@@ -167,32 +170,46 @@ class _Carry:
             self.rewrite.values[item.value] = new
 
 
-class _Passed:
-    """What a cumulative op passes on, as loop carries."""
+class _Cumulative(abc.ABC):
+    """Loop carries of a cumulative op."""
 
     def __init__(self, rewrite: _Rewrite, node: Node):
         self.rewrite, self.node = rewrite, node
         self.op = rewrite.graph.handles[node.op]
+        self.passing = rewrite.passing(node)
         self.count = len(self.op.results)
 
+    @abc.abstractmethod
+    def initial(self) -> list[Any]: ...
+
+    @abc.abstractmethod
+    def next(self, body: _Body, carries: Sequence[Any]) -> list[Any]: ...
+
+    @abc.abstractmethod
+    def finish(self, finals: Sequence[Any]) -> None: ...
+
+
+class _Passed(_Cumulative):
+    """What it passes from one step to the next."""
+
     def initial(self) -> list[Any]:
-        return self.rewrite.passing(self.node).begin()
+        return self.passing.begin()
 
     def next(self, body: _Body, carries: Sequence[Any]) -> list[Any]:
-        return self.rewrite.passing(self.node).after(body.chunk, body.sums[self.node])
+        return self.passing.after(body.chunk, body.sums[self.node])
 
     def finish(self, finals: Sequence[Any]) -> None:
-        """What was passed on last is nobody's."""
+        """What the last step passes on is nobody's."""
 
 
-class _Saved(_Passed):
-    """What a cumulative op came to before each chunk, for loops that run the other way."""
+class _Saved(_Cumulative):
+    """What it came to before each chunk, for loops that run the other way."""
 
     def initial(self) -> list[Any]:
-        return self.rewrite.passing(self.node).nothing_saved()
+        return self.passing.nothing_saved()
 
     def next(self, body: _Body, carries: Sequence[Any]) -> list[Any]:
-        return self.rewrite.passing(self.node).save(carries, body.before[self.node], body.index)
+        return self.passing.save(carries, body.before[self.node], body.index)
 
     def finish(self, finals: Sequence[Any]) -> None:
         self.rewrite.saved[self.node] = list(finals)
@@ -216,15 +233,15 @@ class _Body(OnChunk):
         self.before: dict[Node, list[Any]] = {}
         self.sums: dict[Node, list[Any]] = {}
 
-    def run(self, carries: Sequence[_Carry | _Passed | _Saved], values: list[Any]) -> list[Any]:
+    def run(self, carries: Sequence[_Carry | _Cumulative], values: list[Any]) -> list[Any]:
         """The next values of the carries."""
         streams = self.rewrite.region.streams
         pivots = {running.pivot for (loop, _), running in streams.running.items() if loop == self.phase}
         old = dict(zip(carries, _parts(values, [carry.count for carry in carries]), strict=True))
-        new: dict[_Carry | _Passed | _Saved, list[Any]] = {}
+        new: dict[_Carry | _Cumulative, list[Any]] = {}
         leaving = [carry for carry in carries if isinstance(carry, _Carry)]
         early = {carry.node: carry for carry in leaving if carry.items[0].value in pivots}
-        self.passed = {carry.node: old[carry] for carry in carries if type(carry) is _Passed}
+        self.passed = {carry.node: old[carry] for carry in carries if isinstance(carry, _Passed)}
         for node, running in self.rewrite.region.runs(self.phase):
             with self.graph.handles[node.op].location:
                 self.results[node, running] = self.emit_version(node, running)

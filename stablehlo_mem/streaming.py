@@ -64,7 +64,7 @@ class StreamFinder:
     def earlier(self, node: Node, phase: int) -> int | None:
         """The first loop in which a reduction can run that would have to wait for loop `phase`; None if it must."""
         results = self.graph.ops[node.op].results
-        if len(results) != 1 or not node.partial or self.levels.leaving(results[0]) != node:
+        if len(results) != 1 or not node.partial or node.direction or self.levels.leaving(results[0]) != node:
             return None
         for loop in range(phase):
             forms = self.found.setdefault(loop, Forms(self.graph, self.levels, loop))

@@ -11,6 +11,7 @@ import numpy as np
 from jax.export import Exported, export
 
 from stablehlo_mem.axes import Axis, RuleBook, grow_axis
+from stablehlo_mem.forming import form_region
 from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
@@ -18,7 +19,7 @@ from stablehlo_mem.passes.normalise import attach_rules, normalise, remove_rules
 from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.split_into_loops import Split, regroups, split
 from stablehlo_mem.plan import Step
-from stablehlo_mem.regions import Region, form_region
+from stablehlo_mem.regions import Region
 from stablehlo_mem.rewriting import Match, RewritingPass, block_paths
 from stablehlo_mem.rules.rule import Blocked
 from stablehlo_mem.segments import Backward, find_backward
@@ -308,21 +309,22 @@ def without_stacks(module: ir.Module, choose: Callable[[list[int]], list[int]] =
     return 0
 
 
-def _drop(module: ir.Module, loop: int, stacks: list[int], segment: int = 1) -> None:
-    params = {"path": (), "loop": loop, "dropped": stacks, "segment": segment}
+def _drop(module: ir.Module, loop: int, stacks: list[int], segment: int = 1, path: Path = ()) -> None:
+    params = {"path": path, "loop": loop, "dropped": stacks, "segment": segment}
     Rematerialise().apply(module, Step(Rematerialise.name, "", params))
 
 
 def in_segments(module: ir.Module, size: int) -> int:
     """Takes, in place, the first scan with stacks of its steps' inputs in segments, and returns how many stacks."""
-    graph = entry_graph(module)
-    for op in graph.ops:
-        scan = find_scan(graph, op)
-        body = op.blocks[1] if scan else graph
-        inputs = [carry for carry, row in scan.rows.items() if stored(body, row) in body.arguments] if scan else []
-        if scan and inputs:
-            assert isinstance(find_backward(graph, scan, inputs), Backward)
-            _drop(module, op.index, inputs, size)
-            assert module.operation.verify()
-            return len(inputs)
+    for path in block_paths(entry_graph(module)):
+        graph = nested_graph(entry_graph(module), path)
+        for op in graph.ops:
+            scan = find_scan(graph, op)
+            body = op.blocks[1] if scan else graph
+            inputs = [carry for carry, row in scan.rows.items() if stored(body, row) in body.arguments] if scan else []
+            if scan and inputs:
+                assert isinstance(find_backward(graph, scan, inputs), Backward)
+                _drop(module, op.index, inputs, size, path)
+                assert module.operation.verify()
+                return len(inputs)
     return 0

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from stablehlo_mem.axes import RuleBook, grow_axis
 from stablehlo_mem.chunks import chunk_sizes, round_chunk
-from stablehlo_mem.regions import form_region, operand_uses
+from stablehlo_mem.forming import form_region
+from stablehlo_mem.regions import operand_uses
 from tests import support
 from tests.support import program_of
 

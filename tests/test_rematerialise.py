@@ -117,6 +117,22 @@ def test_in_segments(name, size):
         assert same_bits(new, old)
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_in_segments_in_a_loop(size):
+    """What is made before the loop around it is moved meanwhile."""
+
+    def each(hs, w):
+        return jax.lax.map(lambda h: looped(mlp)(h * 2 + 1, w), hs)
+
+    args = normals(3, 6, 8) / 4, normals(6, 8, 8) / 4
+    program = program_of(each, *args)
+    module = normal(program)
+    assert in_segments(module, size) > 0
+    remove_rules(module)
+    for new, old in zip(run(program, module, *args), run(program, None, *args), strict=True):
+        assert same_bits(new, old)
+
+
 @settings(max_examples=20, deadline=None)
 @given(data=st.data(), steps=st.integers(2, 6), name=st.sampled_from(["layers", "with outputs", "scan in a scan"]))
 def test_any_of_the_stacks(data, steps, name):

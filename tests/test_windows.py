@@ -193,6 +193,21 @@ def test_loops_run_the_way_cumulative_sums_do():
     assert ways("first of the greatest") == ((-1, 1), [1, 0])
 
 
+def test_what_streams_waits_for_sums_that_run_the_other_way():
+    def fun(x, y):
+        return (jax.nn.softmax(jnp.cumsum(x, 0), 0) * backwards(y)).sum(0)
+
+    args = integers(13, 5), integers(13, 5) + 1
+    program = program_of(fun, *args)
+    module = normal(program)
+    (old,) = run(program, None, *args)
+    found = [p for p in possible_splits(module, streaming=True) if p.region.streams.terms]
+    assert [p.region.directions for p in found] == [(1, -1)]
+    for chunk in found[0].chunks:
+        (new,) = run(program, apply_split(module, found[0], chunk), *args)
+        assert yardstick(new, old, *in_f64(fun, *args)) is None
+
+
 def test_the_gradient_of_a_cumulative_sum_fits():
     """Of a softmax over columns of sums along the rows: no row is had without those before it."""
 

@@ -30,6 +30,7 @@ from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
 from stablehlo_mem.ir.carries import drop_dead_carries, with_carries
 from stablehlo_mem.ir.graph import Graph, OpId, Path, entry_graph, nested_graph, op_id
 from stablehlo_mem.memory import Peak
+from stablehlo_mem.op_classes import CLASSES, Class
 from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 from stablehlo_mem.rewriting import block_paths
 from stablehlo_mem.rules.rule import Blocked
@@ -99,11 +100,12 @@ class Rematerialise:
         dropped = step.params["dropped"]
         with module.context:
             if step.params["segment"] > 1:
-                place = _loops(graph).index(scan.op)
+                places = _places(entry_graph(module), (*path, (scan.op, 0)))
                 _in_segments(graph, scan, dropped, step.params["segment"])
                 drop_dead_carries(module)
-                graph = nested_graph(entry_graph(module), path)
-                scan = _scan(graph, _loops(graph)[place])
+                *path, (loop, _) = _path_at(entry_graph(module), places)
+                graph = nested_graph(entry_graph(module), tuple(path))
+                scan = _scan(graph, loop)
                 dropped = list(scan.rows)
             _Emission(graph, scan, dropped).run()
             drop_dead_carries(module)
@@ -117,8 +119,26 @@ def _scan(graph: Graph, loop: int) -> Scan:
     return scan
 
 
-def _loops(graph: Graph) -> list[int]:
-    return [op.index for op in graph.ops if op.name == "stablehlo.while"]
+def _places(graph: Graph, path: Path) -> Path:
+    """A path by the numbers of its ops among the loops and branches of their blocks: other ops come and go."""
+    places: list[tuple[int, int]] = []
+    for op, block in path:
+        places.append((_controls(graph).index(op), block))
+        graph = graph.ops[op].blocks[block]
+    return tuple(places)
+
+
+def _path_at(graph: Graph, places: Path) -> Path:
+    """The path of which these are the places."""
+    path: list[tuple[int, int]] = []
+    for place, block in places:
+        path.append((_controls(graph)[place], block))
+        graph = graph.ops[path[-1][0]].blocks[block]
+    return tuple(path)
+
+
+def _controls(graph: Graph) -> list[int]:
+    return [op.index for op in graph.ops if CLASSES.get(op.name) is Class.CONTROL]
 
 
 def _in_segments(graph: Graph, scan: Scan, stacks: Sequence[int], size: int) -> None:

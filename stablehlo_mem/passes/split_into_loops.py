@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,12 +21,13 @@ from stablehlo_mem.axes import Axis, Obstacle, grow_axis
 from stablehlo_mem.axis_names import origin_of
 from stablehlo_mem.chunks import loop_cost
 from stablehlo_mem.cost import block_runs
+from stablehlo_mem.forming import form_region
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, entry_graph, graph_of_copy, nested_graph, op_id, remembered
+from stablehlo_mem.ir.graph import Graph, dtype_bytes, entry_graph, graph_of_copy, nested_graph, op_id, remembered
 from stablehlo_mem.loops import emit_loops
 from stablehlo_mem.memory import Path, Peak
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Size, Step, allows
-from stablehlo_mem.regions import Region, form_region
+from stablehlo_mem.regions import Region
 from stablehlo_mem.rules import ROWS, rule_book
 
 _SEEDS = 6
@@ -313,9 +315,12 @@ class _Proposals:
 
 def saved_bytes(region: Region, chunk: int) -> int:
     """Bytes of what cumulative ops come to before each chunk, where a loop that runs the other way needs it."""
+    graph, steps = region.graph, -(-region.axis.n // chunk)
     nodes = {node for phase in range(region.phases) for node in region.saved(phase)}
-    values = (region.graph.values[v] for node in nodes for v in region.graph.ops[node.op].results)
-    return sum(value.nbytes for value in values) // chunk
+    values = (graph.values[v] for node in nodes for v in graph.ops[node.op].results)
+    # In 4 bytes at least: sums of narrow floats are made in f32.
+    elements = (math.prod(v.shape) // region.axis.n * max(4, dtype_bytes(v.dtype)) for v in values)
+    return int(steps * sum(elements))
 
 
 def regroups(graph: Graph, region: Region) -> bool:
