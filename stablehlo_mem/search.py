@@ -296,11 +296,15 @@ def _proposed(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[l
 
 def _varied(candidates: list[Candidate]) -> list[Candidate]:
     """The candidates, in front the first along each length of axis: what reaches far is alike from all its values."""
-    firsts: dict[Any, Candidate] = {}
+    seen: set[Any] = set()
+    firsts: list[Candidate] = []
+    others: list[Candidate] = []
     for candidate in candidates:
         params = candidate.step.params
-        firsts.setdefault((candidate.step.pass_name, params.get("path"), params.get("elements")), candidate)
-    return [*firsts.values(), *(c for c in candidates if c not in firsts.values())]
+        axis = candidate.step.pass_name, params.get("path"), params.get("elements")
+        (others if axis in seen else firsts).append(candidate)
+        seen.add(axis)
+    return firsts + others
 
 
 def _reaches(state: State | None, goal: Goal) -> bool:

@@ -173,8 +173,7 @@ def test_cumulative_ops_go_on_from_chunk_to_chunk(name):
     found = [p for p in possible_splits(module) if any(n.cumulative for n in p.region.phase_of)]
     assert found
     assert all(p.regroups is (name not in ("product", "maximum")) for p in found)
-    for number, possible in enumerate(found):
-        chunk = possible.chunks[number % len(possible.chunks)]
+    for possible, chunk in ((p, c) for p in found for c in p.chunks):
         new = run(program, apply_split(module, possible, chunk), x)
         assert all(map(same_bits, new, old)), f"{possible}, chunk {chunk}"
 
@@ -223,6 +222,7 @@ def test_the_gradient_of_a_cumulative_sum_fits():
     assert original.measured.peak_bytes > budget
     plan = shm.plan(jax.export.export(jax.jit(step), platforms=["cpu"])(*args), budget, target="cpu")
     assert plan.fits
+    assert [step.params["elements"] for step in plan.steps if step.pass_name == "split-into-loops"] == [4096]
     rng = np.random.default_rng(0)
     drawn = [rng.standard_normal(a.shape, np.float32) for a in args]
     new, old = (jax.tree.leaves(jax.jit(call)(*drawn)) for call in (plan.exported.call, step))

@@ -234,7 +234,8 @@ class _Proposals:
             return None
         cost = loop_cost(self.graph, region, self.goal.chip, spared)
         kept = self.kept_bytes(region)
-        saves = lambda c: int(spared * (1 - c / axis.n)) - kept - saved_bytes(region, c)  # noqa: E731
+        saved = saved_bytes(region)
+        saves = lambda c: int(spared * (1 - c / axis.n)) - kept - saved * -(-axis.n // c)  # noqa: E731
         sizes = tuple(
             Size({"chunk": c}, saves(c), self.runs * seconds, self.runs * moved) for c, seconds, moved in cost.chunks()
         )
@@ -313,14 +314,14 @@ class _Proposals:
         )
 
 
-def saved_bytes(region: Region, chunk: int) -> int:
-    """Bytes of what cumulative ops come to before each chunk, where a loop that runs the other way needs it."""
-    graph, steps = region.graph, -(-region.axis.n // chunk)
+def saved_bytes(region: Region) -> int:
+    """Bytes of what cumulative ops come to before one chunk, where a loop that runs the other way needs it."""
+    graph = region.graph
     nodes = {node for phase in range(region.phases) for node in region.saved(phase)}
     values = (graph.values[v] for node in nodes for v in graph.ops[node.op].results)
     # In 4 bytes at least: sums of narrow floats are made in f32.
     elements = (math.prod(v.shape) // region.axis.n * max(4, dtype_bytes(v.dtype)) for v in values)
-    return int(steps * sum(elements))
+    return int(sum(elements))
 
 
 def regroups(graph: Graph, region: Region) -> bool:
