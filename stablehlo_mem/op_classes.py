@@ -128,9 +128,11 @@ def owner(graph: Graph, value: int) -> int:
 
 
 def origin(graph: Graph, value: int) -> int:
-    """The value that a chain of views and element moves starts from."""
+    """The value that a chain of views and element moves starts from; what shows its bits is another value."""
     producer = graph.producer(value)
     while producer is not None and classify(graph, producer) in (Class.VIEW, Class.MOVE):
+        if producer.name == "stablehlo.bitcast_convert":
+            break
         value = producer.operands[0]
         producer = graph.producer(value)
     return value

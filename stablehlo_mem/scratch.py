@@ -181,12 +181,18 @@ def hoisted_bytes(graph: Graph, chip: Chip, op: Op) -> list[int]:
     A TPU copies float32 to bfloat16. XLA:GPU brings batch dimensions to the front; what is not an argument is computed
     that way. What an outer loop does not change either is copied before that one.
     """
-    if chip.kind == "cpu":
+    values = [graph.values[v] for v in copied_before(graph, chip, op)]
+    return [v.nbytes // 2 if chip.kind == "tpu" else v.nbytes for v in values]
+
+
+def copied_before(graph: Graph, chip: Chip, op: Op) -> list[int]:
+    """The values of which a target makes a copy before a loop: see `hoisted_bytes`."""
+    if chip.kind == "cpu" or op.name != "stablehlo.while":
         return []
-    values = (graph.values[v] for v in _before(graph, op, _read_by_dots(op.blocks[1], chip)) - _constants(graph))
+    read = sorted(_before(graph, op, _read_by_dots(op.blocks[1], chip)) - _constants(graph))
     if chip.kind == "cuda":
-        return [v.nbytes for v in values if v.producer < 0]
-    return [v.nbytes // 2 for v in values if v.dtype == "f32"]
+        return [v for v in read if graph.values[v].producer < 0]
+    return [v for v in read if graph.values[v].dtype == "f32"]
 
 
 def _read_by_dots(block: Graph, chip: Chip) -> set[int]:
@@ -215,11 +221,16 @@ def _sources(graph: Graph, value: int) -> set[int]:
 
 def _before(graph: Graph, op: Op, values: set[int]) -> set[int]:
     """The values outside a loop that these values of its body are, as far as the body does not change them."""
-    body = op.blocks[1]
-    outer = dict(zip(body.captured, body.captured_from, strict=True))
-    same = zip(body.arguments, op.operands, invariant_carries(op), strict=True)
-    outer.update((argument, operand) for argument, operand, kept in same if kept)
+    outer = unchanged(op)
     return {origin(graph, outer[v]) for v in values & outer.keys()}
+
+
+def unchanged(loop: Op) -> dict[int, int]:
+    """The values of a loop's body that it does not change, each with the value outside that it is."""
+    body = loop.blocks[1]
+    outer = dict(zip(body.captured, body.captured_from, strict=True))
+    same = zip(body.arguments, loop.operands, invariant_carries(loop), strict=True)
+    return outer | {argument: operand for argument, operand, kept in same if kept}
 
 
 def _constants(graph: Graph) -> set[int]:

@@ -15,15 +15,18 @@ from stablehlo_mem.forming import form_region
 from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
+from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.normalise import attach_rules, normalise, remove_rules
 from stablehlo_mem.passes.rematerialise import Rematerialise
+from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.split_into_loops import Split, regroups, split
-from stablehlo_mem.plan import Step
+from stablehlo_mem.plan import Candidate, Goal, Options, Step
 from stablehlo_mem.regions import Region
 from stablehlo_mem.rewriting import Match, RewritingPass, block_paths
 from stablehlo_mem.rules.rule import Blocked
 from stablehlo_mem.segments import Backward, find_backward
 from stablehlo_mem.stacks import Scan, find_readers, find_scan, stored
+from stablehlo_mem.targets.chips import CHIPS
 
 HONEST: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
 """XLA:CPU's fusions of dots with what is around them off: they round differently at different sizes."""
@@ -328,3 +331,9 @@ def in_segments(module: ir.Module, size: int) -> int:
                 assert module.operation.verify()
                 return len(inputs)
     return 0
+
+
+def offered(graph: Graph, chip: str = "tpu:v5e") -> list[Candidate]:
+    """The slices whose converts sink into loops, at the peak on a chip."""
+    goal = Goal(CHIPS[chip], Options(), 0)
+    return list(SinkConverts().propose(graph, find_peak(graph, goal.chip), goal))

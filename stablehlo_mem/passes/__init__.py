@@ -17,6 +17,7 @@ from stablehlo_mem.passes.narrow import Narrow
 from stablehlo_mem.passes.one_hot_scatter import OneHotScatter
 from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
 from stablehlo_mem.passes.rematerialise import Rematerialise
+from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.passes.squeeze_sums import SqueezeSums
 from stablehlo_mem.passes.swap_dot_operands import SwapDotOperands
@@ -60,6 +61,7 @@ PASSES: tuple[Pass, ...] = (
     SwapDotOperands(),
     SqueezeSums(),
     OneHotScatter(),
+    SinkConverts(),
     Rematerialise(),
     SplitIntoLoops(),
 )

@@ -1,0 +1,139 @@
+"""sink-converts: what a loop reads a slice of is converted a slice at a time, in the loop, not as a whole before it.
+
+Before, a scan over layers; a TPU makes a bfloat16 copy of all of %weights before the loop:
+    %w = stablehlo.dynamic_slice %weights, %i, ... : tensor<1x1024x4096xf32>
+    %y = stablehlo.dot_general %x, %w
+After:
+    %w = stablehlo.dynamic_slice %weights, %i, ... : tensor<1x1024x4096xf32>
+    %b = stablehlo.bitcast_convert %w : tensor<1x1024x4096xui32>
+    %c = stablehlo.optimization_barrier %b : tensor<1x1024x4096xui32>
+    %v = stablehlo.bitcast_convert %c : tensor<1x1024x4096xf32>
+    %y = stablehlo.dot_general %x, %v
+
+XLA:TPU multiplies in bfloat16 and takes the converts that this needs out of loops, past slices and barriers, but not
+past a barrier of bits. The same numbers are multiplied. Only for TPUs.
+
+Refuses nothing; leaves alone what a loop reads as a whole: it would be converted as a whole in every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stablehlo_mem.cost import block_runs, vector_seconds
+from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.build import building, tensor
+from stablehlo_mem.ir.graph import Graph, Op, Path, entry_graph, nested_graph, op_id
+from stablehlo_mem.memory import Peak
+from stablehlo_mem.op_classes import origin
+from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
+from stablehlo_mem.scratch import copied_before, unchanged
+
+Site = tuple[Path, int]
+"""A slice: the path of its block and its op."""
+
+
+class SinkConverts:
+    """The pass: finds slices of what loops do not change and a TPU converts before them."""
+
+    name = "sink-converts"
+
+    def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
+        """A candidate for each loop around the peak, or at it, before which something is converted."""
+        if goal.far or goal.chip.kind != "tpu":
+            return
+        for path, index in _loops_around(graph, peak):
+            block = nested_graph(graph, path)
+            loop = block.ops[index]
+            whole = set(copied_before(block, goal.chip, loop))
+            sites = dict(_slices(block, path, loop, whole))
+            if sites:
+                yield _candidate(graph, (path, index), sites, goal)
+
+    def cheapen(self, graph: Graph, goal: Goal) -> Iterator[Candidate]:
+        """Nothing: converting once takes less time."""
+        del graph, goal
+        yield from ()
+
+    def describe(self, step: Step) -> str:
+        """The pass, and of how many slices."""
+        return f"{self.name} of {len(step.params['sites'])} slices"
+
+    def apply(self, module: ir.Module, step: Step) -> None:
+        """Puts a barrier of bits after each slice, in place."""
+        main = entry_graph(module)
+        sites = [(nested_graph(main, tuple((o, b) for o, b in path)), op) for path, op in step.params["sites"]]
+        for graph, op in sites:
+            _hold(graph.handles[op])
+
+
+def _loops_around(graph: Graph, peak: Peak) -> Iterator[Site]:
+    for depth, (op, _) in enumerate(peak.path):
+        yield peak.path[:depth], op
+    yield peak.path, peak.op
+
+
+def _slices(block: Graph, path: Path, loop: Op, whole: set[int]) -> Iterator[tuple[Site, int]]:
+    """The slices, in a loop and the loops in it, of values around it, each with its value."""
+    if loop.name != "stablehlo.while" or not whole:
+        return
+    body, inner = loop.blocks[1], (*path, (loop.index, 1))
+    inside = {v: origin(block, outer) for v, outer in unchanged(loop).items() if origin(block, outer) in whole}
+    for op in body.ops:
+        if op.name == "stablehlo.dynamic_slice" and _moves(body, loop, op):
+            source = inside.get(origin(body, op.operands[0]))
+            if source is not None:
+                yield (inner, op.index), source
+        yield from ((site, inside[v]) for site, v in _slices(body, inner, op, set(inside)))
+
+
+def _moves(body: Graph, loop: Op, slice_: Op) -> bool:
+    """Whether a loop takes another slice in each step: the compiler takes one that is the same out of it."""
+    starts = [v for v in slice_.operands[1:] if not _is_constant(body, v)]
+    return not set(starts) <= unchanged(loop).keys()
+
+
+def _is_constant(graph: Graph, value: int) -> bool:
+    producer = graph.producer(value)
+    return producer is not None and producer.name == "stablehlo.constant"
+
+
+def _candidate(graph: Graph, loop: Site, sites: dict[Site, int], goal: Goal) -> Candidate:
+    path, index = loop
+    block = nested_graph(graph, path)
+    sliced = [block.values[v] for v in sorted(set(sites.values()))]
+    largest = max(sliced, key=lambda v: v.nbytes)
+    more = f" and {len(sliced) - 1} more" if len(sliced) > 1 else ""
+    seconds = 0.0
+    for inner, op in sites:
+        body = nested_graph(graph, inner)
+        nbytes = body.values[body.ops[op].results[0]].nbytes
+        seconds += block_runs(graph, inner) * vector_seconds(0, nbytes, goal.chip)
+    return Candidate(
+        step=Step(SinkConverts.name, "", {"sites": [[list(inner), op] for inner, op in sites]}),
+        saved_bytes=sum(v.nbytes for v in sliced) // 2,
+        added_seconds=seconds,
+        numerics="exact",
+        summary=f"convert slices of {largest}{more} in the loop",
+        otherwise=Refusal(
+            op=op_id(graph, path, index),
+            value=f"bfloat16 copy of {largest}",
+            nbytes=largest.nbytes // 2,
+            dimension=-1,
+            code="no-gain",
+            message="converting its slices in the loop frees nothing",
+            location=block.source(index),
+        ),
+    )
+
+
+def _hold(old: Any) -> None:
+    """Puts the slice behind a barrier of bits in the place of a slice."""
+    with building(old, old.location):
+        new = old.clone().results[0]
+        bits = tensor(new.type.shape, ir.IntegerType.get_unsigned(32))
+        held = stablehlo.OptimizationBarrierOp([stablehlo.bitcast_convert(bits, new)]).results[0]
+        value = stablehlo.bitcast_convert(new.type, held)
+    old.results[0].replace_all_uses_with(value)
+    old.erase()
