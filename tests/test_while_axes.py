@@ -19,7 +19,7 @@ from stablehlo_mem.search import propose
 from stablehlo_mem.states import start
 from stablehlo_mem.targets.chips import CHIPS
 from tests import support
-from tests.programs.over_time import PROGRAMS, hmm, rnn, rnn_loss
+from tests.programs.over_time import PROGRAMS, adaptive_ode, hmm, rnn, rnn_loss, solve_each
 from tests.support import (
     HONEST,
     apply_split,
@@ -218,16 +218,52 @@ def test_what_is_in_the_way_inside_is_named_with_its_line(name):
         assert "test_while_axes.py" in refusal.location
 
 
-def test_a_condition_of_its_own_for_each_element_is_refused():
-    """`vmap` of a while_loop goes on as long as any element does: the chunks would stop at other steps."""
+def keep_all(y):
+    """Nothing is as before where it would stop."""
+    return jax.lax.while_loop(lambda c: (c > 1).any(), lambda c: c / 2, y)
 
-    def solve(y):
-        return jax.lax.while_loop(lambda c: (c**2).sum() > 1, lambda c: c / 2, y)
 
-    found = [r for r in refusals(lambda y: jax.vmap(solve)(jnp.exp(y)).sum(1), (700, 4)) if r.dimension == 0]
+def keep_some(y):
+    """A count goes on for all."""
+
+    def step(state):
+        c, count = state
+        return jnp.where((c > 1).any(1, keepdims=True), c / 2, c), count + 1
+
+    c, count = jax.lax.while_loop(lambda s: (s[0] > 1).any(), step, (y, 0))
+    return c * count
+
+
+def keep_others(y):
+    """Kept is what something else decides than whether to go on."""
+    return jax.lax.while_loop(lambda c: (c > 1).any(), lambda c: jnp.where(c > 0.5, c / 2, c), y)
+
+
+@pytest.mark.parametrize("fun", [keep_all, keep_some, keep_others])
+def test_a_condition_on_the_whole_batch_is_refused(fun):
+    """Chunks would stop at other steps, and leave other elements behind."""
+    found = [r for r in refusals(lambda y: fun(jnp.exp(y)).sum(1), (700, 4)) if r.dimension == 0]
     assert found
     assert "stablehlo.reduce" in found[0].message
     assert "the condition of the loop depends on the dimension" in found[0].message
+
+
+def test_what_is_apart_in_a_loop_is_split_too():
+    """Two states that never meet, each with the batch: no chunk steps through all of the other."""
+
+    def fun(x, y):
+        step = lambda i, c: (jnp.sin(c[0]) * 2, jnp.cos(c[1]) + i)  # noqa: E731
+        x, y = jax.lax.fori_loop(0, 4, step, (jnp.exp(x), jnp.exp(y)))
+        return x.sum(1), y.sum(1)
+
+    possibles = check(fun, real(BATCH, 4), real(BATCH, 5))
+    (split,) = through(possibles)
+    loop = next(op for op in split.graph.ops if op.name == "stablehlo.while")
+    (node,) = (node for node in split.axis.nodes if node.op == loop.index)
+    assert sorted(split.graph.values[loop.results[i]].shape for i, d in enumerate(node.result_dims) if d == 0) == [
+        (BATCH, 4),
+        (BATCH, 5),
+    ]
 
 
 def test_effects_in_a_body_are_not_repeated():
@@ -259,6 +295,8 @@ BIG = {
     "rnn_grad": (jax.grad(rnn_loss, (1, 2)), spec(48, 2048, 64), spec(64, 64), spec(64, 64)),
     "ode": (PROGRAMS["ode"][0], spec(65536, 32), spec(32, 32)),
     "ode_grad": (PROGRAMS["ode_grad"][0], spec(20_000, 16), spec(16, 16)),
+    "solve_each": (solve_each, spec(65536, 32), spec(32, 32)),
+    "adaptive_ode": (adaptive_ode, spec(20_000, 16), spec(16, 16)),
     "counted_while": (lambda y: PROGRAMS["counted_while"][0](y, 4), spec(65536, 64)),
     "hmm": (hmm, spec(32, 2048, dtype=np.int32), spec(64, 64), spec(64, 50)),
     "hmm_grad": (PROGRAMS["hmm_grad"][0], spec(12, 512, dtype=np.int32), spec(32, 32), spec(32, 50)),

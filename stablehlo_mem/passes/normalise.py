@@ -11,10 +11,10 @@ from stablehlo_mem.ir.bindings import (
     inlined_func_call,
     ir,
     run_passes,
-    same_attributes,
     stablehlo,
     walk_operations,
 )
+from stablehlo_mem.ir.equal import is_same_block
 from stablehlo_mem.ir.shards import mark_shards, remove_marks
 
 
@@ -108,7 +108,7 @@ def _merge_equal_branches(module: ir.Module) -> None:
     """A case whose branches do the same is what they do: so several platforms' lowerings of most ops look."""
     for op in _collect(module, "stablehlo.case"):
         blocks = [region.blocks[0] for region in op.regions]
-        if all(_is_same(blocks[0], block, {}) for block in blocks[1:]):
+        if all(is_same_block(blocks[0], block, {}) for block in blocks[1:]):
             *body, returned = [inner.operation for inner in blocks[0].operations]
             for inner in body:
                 inner.move_before(op)
@@ -125,28 +125,6 @@ def _drop_identities(module: ir.Module) -> None:
     for op in found:
         if op.operands[0].type == op.results[0].type:
             _replace(op, [op.operands[0]])
-
-
-def _is_same(one: Any, other: Any, values: dict[Any, Any]) -> bool:
-    """Whether two blocks do the same; `values` maps the first's values to the second's, others stand for themselves."""
-    if len(one.operations) != len(other.operations) or len(one.arguments) != len(other.arguments):
-        return False
-    values.update(zip(one.arguments, other.arguments, strict=True))
-    for a, b in zip(one.operations, other.operations, strict=True):
-        if not _is_same_op(a.operation, b.operation, values):
-            return False
-        values.update(zip(a.operation.results, b.operation.results, strict=True))
-    return True
-
-
-def _is_same_op(a: Any, b: Any, values: dict[Any, Any]) -> bool:
-    types = [[r.type for r in op.results] for op in (a, b)]
-    if a.name != b.name or types[0] != types[1] or len(a.regions) != len(b.regions):
-        return False
-    if [values.get(v, v) for v in a.operands] != list(b.operands) or not same_attributes(a, b):
-        return False
-    blocks = [[block for region in op.regions for block in region.blocks] for op in (a, b)]
-    return len(blocks[0]) == len(blocks[1]) and all(_is_same(x, y, values) for x, y in zip(*blocks, strict=True))
 
 
 def _replace(op: Any, values: list[Any]) -> None:

@@ -6,6 +6,8 @@ program order finds the forms in which every inner value can be had.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
 from collections import deque
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from stablehlo_mem.rules.flow import PARTIAL, WHOLE, Flow, Form, Passage, Versio
 from stablehlo_mem.rules.linear import linear_groups
 from stablehlo_mem.rules.reductions import is_narrow
 from stablehlo_mem.rules.rule import Blocked, Node
+from stablehlo_mem.rules.stopping import own_condition
 
 Where = tuple[int, int]
 """A block of the op and an op in it."""
@@ -33,14 +36,22 @@ class _Stopped(Exception):
 
 
 def find_passage(flow: Flow, slot: int, dimension: int, n: int) -> Passage | Blocked:
-    """The passage of an axis of `n` elements along a dimension of a slot."""
+    """The passage of an axis of `n` elements along a dimension of a slot.
+
+    What has nothing to do with that slot is split too where it can be, by its size: else every chunk does all of it.
+    """
     try:
-        spread = _Spread(flow, n)
-        spread.follow(slot, dimension)
-        spread.run()
-        return _Forms(flow, spread).run()
+        spread = _spread_from(flow, slot, dimension, n)
+        passage = _Forms(flow, spread).run()
     except _Stopped as stop:
         return Blocked("stopped-inside", stop.reason, stop.coarser_n)
+    for other in _beside(flow, spread, flow.shape(slot)[dimension]):
+        both = spread.with_other(other)
+        with contextlib.suppress(_Stopped):
+            wider = _Forms(flow, both).run()
+            if wider.forms.count(PARTIAL) == passage.forms.count(PARTIAL):
+                spread, passage = both, wider
+    return passage
 
 
 def finest_passage(flow: Flow, slot: int, dimension: int, n: int) -> Passage | Blocked:
@@ -50,6 +61,27 @@ def finest_passage(flow: Flow, slot: int, dimension: int, n: int) -> Passage | B
         if isinstance(found, Passage) or math.gcd(n, found.coarser_n) in (0, 1, n):
             return found
         n = math.gcd(n, found.coarser_n)
+
+
+def _spread_from(flow: Flow, slot: int, dimension: int, n: int) -> _Spread:
+    spread = _Spread(flow, n)
+    spread.follow(slot, dimension)
+    spread.run()
+    return spread
+
+
+def _beside(flow: Flow, spread: _Spread, size: int) -> Iterator[_Spread]:
+    """What else has one dimension of a size, moves with it, and shares nothing with what a spread has reached."""
+    reached = set(spread.dims)
+    for slot in range(len(flow.slots)):
+        dims = [d for d, extent in enumerate(flow.shape(slot)) if extent == size]
+        if slot in reached or len(dims) != 1:
+            continue
+        with contextlib.suppress(_Stopped):
+            other = _spread_from(flow, slot, dims[0], spread.n)
+            reached |= other.dims.keys()
+            if spread.is_apart(other):
+                yield other
 
 
 class _Spread:
@@ -92,6 +124,18 @@ class _Spread:
         if item not in self.seen:
             self.seen[item] = op
             self.queue.append(item)
+
+    def is_apart(self, other: _Spread) -> bool:
+        """Whether another spread has reached no op and no slot that this one has."""
+        ops = ((mine.keys(), others.keys()) for mine, others in zip(self.nodes, other.nodes, strict=True))
+        return self.dims.keys().isdisjoint(other.dims) and all(a.isdisjoint(b) for a, b in ops)
+
+    def with_other(self, other: _Spread) -> _Spread:
+        """What both have reached."""
+        both = _Spread(self.flow, self.n)
+        both.dims = self.dims | other.dims
+        both.nodes = [mine | others for mine, others in zip(self.nodes, other.nodes, strict=True)]
+        return both
 
     def downstream(self, block: int, value: int, dimension: int) -> None:
         """The users of what carries the axis take part."""
@@ -153,6 +197,7 @@ class _Forms:
 
     def __init__(self, flow: Flow, spread: _Spread):
         self.flow, self.spread = flow, spread
+        self.asks = own_condition(flow.op) if flow.op.name == "stablehlo.while" else None
         self.forms = [spread.dims.get(s, WHOLE) for s in range(len(flow.slots))]
 
     def run(self) -> Passage:
@@ -198,6 +243,9 @@ class _Forms:
         """How an op may run, were all its operands there; see `_linear` too."""
         yield Version(op.index, None, (WHOLE,) * len(op.inputs), (WHOLE,) * len(op.results))
         for node in self.spread.nodes[block].get(op.index, {}).values():
+            if (block, op.index) == (0, self.asks):
+                # A chunk goes on as long as any of its own elements does, what an earlier chunk has done among them.
+                node = dataclasses.replace(node, reducing=False)
             if version := self.on_chunk(block, node):
                 yield version
 

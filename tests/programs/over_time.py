@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.ode import odeint
 
 
 def rnn(xs, w, u):
@@ -66,6 +67,34 @@ def counted_while(y, count):
     """As many steps for every element of the batch."""
     step = lambda c: (c[0] + 1, jnp.sin(c[1]) * 2)  # noqa: E731
     return jax.lax.while_loop(lambda c: c[0] < count, step, (0, jnp.exp(y)))[1].sum(1)
+
+
+def solve_each(y, a):
+    """A fixed point for each element, in as many steps as it takes, and how many those were."""
+
+    def solve(y):
+        def step(state):
+            x, count, _ = state
+            new = jnp.tanh(a @ x) / 2 + y
+            return new, count + 1, jnp.abs(new - x).max()
+
+        return jax.lax.while_loop(lambda state: state[2] > 1e-3 * jnp.abs(y[0]), step, (y, 0, jnp.inf))[:2]
+
+    x, count = jax.vmap(solve)(jnp.exp(y))
+    return (x * x).sum(1), count
+
+
+def adaptive_ode(y, a):
+    """Each element has steps of its own between the times that are asked for."""
+    times = jnp.linspace(0.0, 2.0, 3, dtype=y.dtype)
+    states = jax.vmap(lambda y: odeint(lambda y, t: jnp.tanh(a @ y) - t, y, times))(jnp.sin(y))
+    return (states**2).sum((1, 2))
+
+
+def gamma_samples(alpha, data):
+    """Rejection sampling: how often is drawn differs from element to element."""
+    key = jax.random.wrap_key_data(data)
+    return jax.random.gamma(key, jnp.exp(alpha), dtype=np.float32).astype(alpha.dtype).sum(1)
 
 
 def hmm(observed, transition, emission):
@@ -133,6 +162,10 @@ PROGRAMS = {
     "ode": (runge_kutta, (_BATCH, 4), (4, 4)),
     "ode_grad": (jax.grad(lambda *a: runge_kutta(*a).sum(), 1), (_BATCH, 4), (4, 4)),
     "counted_while": (counted_while, (_BATCH, 4), np.asarray(4, np.int32)),
+    "solve_each": (solve_each, (_BATCH, 4), (4, 4)),
+    "adaptive_ode": (adaptive_ode, (_BATCH, 4), (4, 4)),
+    "adaptive_ode_grad": (jax.grad(lambda *a: adaptive_ode(*a).sum(), 1), (_BATCH, 4), (4, 4)),
+    "gamma_samples": (gamma_samples, (_BATCH, 4), np.array([1, 2], np.uint32)),
     "hmm": (hmm, _IDS, (5, 5), (5, 9)),
     "hmm_grad": (jax.grad(lambda *a: hmm(*a).sum(), (1, 2)), _IDS, (5, 5), (5, 9)),
     "sums_over_the_batch": (sums_over_the_batch, (5, _BATCH, 4), (4, 4)),
