@@ -78,7 +78,7 @@ class _RuleOfPassage:
 
     def of_passage(self, passage: Passage) -> Rule:
         """All that moves together has the number of its first dimension, from wherever it was found."""
-        split = [(slot, form) for slot, form in enumerate(passage.forms) if form >= 0]
+        split = list(passage.dims.items())
         factor = self.first[split[0][0]] + split[0][1]
         self.sizes[factor] = passage.n
         factors: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -126,15 +126,16 @@ def _emit(rows: Mapping[str, Row], table: Table, site: Site) -> list[Any]:
 
 
 def _passage_of(flow: Flow, site: Site) -> Passage:
-    """The passage the node was made of: found again from any of its dimensions."""
+    """The passage the node was made of: found again from its dimensions."""
+    dims: dict[int, int] = {}
     for number, slot in enumerate(flow.slots):
         operand = None if slot.operand is None else site.node.operand_dims[slot.operand]
         dimension = operand if slot.result is None else site.node.result_dims[slot.result]
         if dimension is not None:
-            passage = find_passage(flow, number, dimension, site.node.n)
-            assert isinstance(passage, Passage)
-            return passage
-    raise AssertionError("a node carries its axis somewhere")
+            dims[number] = dimension
+    passage = find_passage(flow, dims, site.node.n)
+    assert isinstance(passage, Passage)
+    return passage
 
 
 class _Block(OnChunk):

@@ -62,6 +62,11 @@ class Passage:
     forms: tuple[Form, ...]
     versions: tuple[tuple[tuple[Version, ...], ...], ...]
 
+    @property
+    def dims(self) -> dict[int, int]:
+        """The dimension of each slot that is split."""
+        return {slot: form for slot, form in enumerate(self.forms) if form >= 0}
+
 
 class Flow:
     """An op with blocks, where its slots come in and go out, and the rules of the ops inside.

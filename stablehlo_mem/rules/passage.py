@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from stablehlo_mem.ir.graph import Graph, Op, has_effect
 from stablehlo_mem.rules.flow import PARTIAL, WHOLE, Flow, Form, Passage, Version
@@ -35,53 +35,61 @@ class _Stopped(Exception):
         self.coarser_n = coarser_n
 
 
-def find_passage(flow: Flow, slot: int, dimension: int, n: int) -> Passage | Blocked:
-    """The passage of an axis of `n` elements along a dimension of a slot.
-
-    What has nothing to do with that slot is split too where it can be, by its size: else every chunk does all of it.
-    """
+def find_passage(flow: Flow, dims: Mapping[int, int], n: int) -> Passage | Blocked:
+    """The passage of an axis of `n` elements along dimensions of slots, and of what moves with them."""
     try:
-        spread = _spread_from(flow, slot, dimension, n)
-        passage = _Forms(flow, spread).run()
+        return _Forms(flow, _spread_from(flow, dims, n)).run()
     except _Stopped as stop:
         return Blocked("stopped-inside", stop.reason, stop.coarser_n)
-    for other in _beside(flow, spread, flow.shape(slot)[dimension]):
-        both = spread.with_other(other)
-        with contextlib.suppress(_Stopped):
-            wider = _Forms(flow, both).run()
-            if wider.forms.count(PARTIAL) == passage.forms.count(PARTIAL):
-                spread, passage = both, wider
-    return passage
+
+
+def widest_passage(flow: Flow, slot: int, dimension: int, n: int) -> Passage | Blocked:
+    """The passage along a dimension of a slot, and along one of the same size of what has nothing to do with it.
+
+    Else every chunk would go through all of that. It is the same passage from whichever of its slots it is found.
+    """
+    passage = find_passage(flow, {slot: dimension}, n)
+    if isinstance(passage, Blocked):
+        return passage
+    wider = _widened(flow, passage, flow.shape(slot)[dimension])
+    first, form = next((s, form) for s, form in enumerate(wider.forms) if form >= 0)
+    if first == slot:
+        return wider
+    again = find_passage(flow, {first: form}, n)
+    again = again if isinstance(again, Blocked) else _widened(flow, again, flow.shape(first)[form])
+    return again if isinstance(again, Passage) and again.forms[slot] == dimension else passage
 
 
 def finest_passage(flow: Flow, slot: int, dimension: int, n: int) -> Passage | Blocked:
     """The passage of `n` elements, or of as many as all on the way can do."""
     while True:
-        found = find_passage(flow, slot, dimension, n)
+        found = widest_passage(flow, slot, dimension, n)
         if isinstance(found, Passage) or math.gcd(n, found.coarser_n) in (0, 1, n):
             return found
         n = math.gcd(n, found.coarser_n)
 
 
-def _spread_from(flow: Flow, slot: int, dimension: int, n: int) -> _Spread:
+def _spread_from(flow: Flow, dims: Mapping[int, int], n: int) -> _Spread:
     spread = _Spread(flow, n)
-    spread.follow(slot, dimension)
+    for slot, dimension in dims.items():
+        spread.follow(slot, dimension)
     spread.run()
     return spread
 
 
-def _beside(flow: Flow, spread: _Spread, size: int) -> Iterator[_Spread]:
-    """What else has one dimension of a size, moves with it, and shares nothing with what a spread has reached."""
-    reached = set(spread.dims)
+def _widened(flow: Flow, passage: Passage, size: int) -> Passage:
+    """A passage, and what else has one dimension of a size and shares nothing with it; no sum is made in parts."""
     for slot in range(len(flow.slots)):
         dims = [d for d, extent in enumerate(flow.shape(slot)) if extent == size]
-        if slot in reached or len(dims) != 1:
+        if passage.forms[slot] >= 0 or len(dims) != 1:
             continue
         with contextlib.suppress(_Stopped):
-            other = _spread_from(flow, slot, dims[0], spread.n)
-            reached |= other.dims.keys()
-            if spread.is_apart(other):
-                yield other
+            mine = _spread_from(flow, passage.dims, passage.n)
+            other = _spread_from(flow, {slot: dims[0]}, passage.n)
+            wider = find_passage(flow, passage.dims | other.dims, passage.n) if mine.is_apart(other) else passage
+            if isinstance(wider, Passage) and wider.forms.count(PARTIAL) == passage.forms.count(PARTIAL):
+                passage = wider
+    return passage
 
 
 class _Spread:
@@ -129,13 +137,6 @@ class _Spread:
         """Whether another spread has reached no op and no slot that this one has."""
         ops = ((mine.keys(), others.keys()) for mine, others in zip(self.nodes, other.nodes, strict=True))
         return self.dims.keys().isdisjoint(other.dims) and all(a.isdisjoint(b) for a, b in ops)
-
-    def with_other(self, other: _Spread) -> _Spread:
-        """What both have reached."""
-        both = _Spread(self.flow, self.n)
-        both.dims = self.dims | other.dims
-        both.nodes = [mine | others for mine, others in zip(self.nodes, other.nodes, strict=True)]
-        return both
 
     def downstream(self, block: int, value: int, dimension: int) -> None:
         """The users of what carries the axis take part."""
