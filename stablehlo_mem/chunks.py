@@ -212,7 +212,7 @@ def _strided(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, 
     for _, (value, dimension, _) in dict.fromkeys(moved):
         data = graph.values[value]
         inner = data.nbytes // max(1, math.prod(data.shape[: dimension + 1]))
-        yield data.nbytes / chip.bytes_per_second, inner
+        yield data.nbytes / chip.bytes_per_second, max(1, inner)
 
 
 def _sliced(graph: Graph, region: Region, phase: int) -> Iterator[Use]:

@@ -132,6 +132,9 @@ def opaque_bytes(graph: Graph, chip: Chip, op: Op) -> int:
         return _convolution_bytes(graph, chip, op)
     if op.name == "chlo.top_k" and chip.kind == "cuda" and _top_k(graph, op) > _CUSTOM_TOP_K:
         return math.prod(graph.values[op.operands[0]].shape) * 4
+    if op.name == "stablehlo.composite":
+        # An associative scan that a pass has put in a function: the combined pairs of all levels, there and back.
+        return 2 * sum(graph.values[v].nbytes for v in op.operands)
     if op.name == "stablehlo.fft" and chip.kind == "tpu":
         return 2 * sum(buffer_bytes(graph.values[v], chip) for v in op.operands + op.results)
     if op.name == "stablehlo.custom_call" and chip.kind == "cuda":

@@ -266,6 +266,17 @@ def test_what_is_apart_in_a_loop_is_split_too():
     ]
 
 
+def test_empty_states_are_split_along():
+    def fun(x, nothing):
+        step = lambda i, c: (jnp.sin(c[0]) * 2, c[1] * 2)  # noqa: E731
+        x, nothing = jax.lax.fori_loop(0, 4, step, (jnp.exp(x), nothing))
+        return x.sum(1), nothing
+
+    plan = shm.plan(exported(fun, spec(65536, 64), spec(65536, 0)), "min", target="cpu")
+    assert plan.before.peak_bytes > plan.after.peak_bytes
+    assert plan.steps
+
+
 def test_effects_in_a_body_are_not_repeated():
     body = """
       func.func public @main(%x: tensor<6x3xf32>) -> tensor<6x3xf32> {

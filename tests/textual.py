@@ -1,7 +1,8 @@
 """Textual cases: tests/ir/<name>.mlir holds a program, `// -----`, and all of what a rewrite makes of it.
 
 The first line says what is done: `// normalise`; `// rematerialise`, all stacks of the first scan that has any to
-drop; `// sink-converts`, the first for a TPU; `// rewrite PASS [bytes first]`, everywhere the pass matches; or
+drop; `// sink-converts`, the first for a TPU; `// reblock-scans by CHUNK`, the first;
+`// rewrite PASS [bytes first]`, everywhere the pass matches; or
 `// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names the first op whose result is the seed,
 in normal form, nested blocks included, and BYTES is the least size of the values that are split, 1 if not given.
 """
@@ -12,12 +13,14 @@ import dataclasses
 import pathlib
 import re
 
-from stablehlo_mem.ir.bindings import ir, parse_module
+from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.graph import Path, entry_graph, nested_graph
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.normalise import normalise
+from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.split_into_loops import Split, split
+from stablehlo_mem.plan import Step
 from stablehlo_mem.rewriting import RewritingPass
 from tests.support import blocks, offered, rewrite, text, without_stacks
 
@@ -25,6 +28,7 @@ DIRECTORY = pathlib.Path(__file__).with_name("ir")
 CASES = sorted(path.stem for path in DIRECTORY.glob("*.mlir"))
 SEPARATOR = "\n// -----\n"
 _REWRITE = re.compile(r"// rewrite ([\w-]+)( bytes first)?\n")
+_REBLOCK = re.compile(r"// reblock-scans by (\d+)\n")
 _SPLIT = re.compile(r"// split (\w+) along (\d+) by (\d+)(?: from (\d+))?( streaming)?\n")
 
 
@@ -63,10 +67,21 @@ def rewritten(source: str) -> str:
         assert without_stacks(module)
     elif source.startswith("// sink-converts\n"):
         SinkConverts().apply(module, offered(entry_graph(module))[0].step)
+    elif match := _REBLOCK.match(source):
+        ReblockScans().apply(module, _first_scan(module, int(match[1])))
     else:
         assert source.startswith("// normalise\n")
     module.operation.verify()
     return text(module)
+
+
+def _first_scan(module: ir.Module, chunk: int) -> Step:
+    """The step that takes the first scan in chunks: it names values as they are once scans are ops."""
+    copy = clone_module(module)
+    outline(copy)
+    scan = next(op for op in entry_graph(copy).ops if op.name == "stablehlo.composite")
+    seed = Split(path=(), value=scan.operands[0], dimension=0, big_bytes=1, chunk=chunk)
+    return Step("reblock-scans", "", dataclasses.asdict(seed))
 
 
 def _find(module: ir.Module, name: str) -> tuple[Path, int]:

@@ -34,6 +34,7 @@ __all__ = [
     "inlined_func_call",
     "ir",
     "is_splat_constant",
+    "is_zero",
     "make_ir_context",
     "module_bytes",
     "parse_artifact",
@@ -155,6 +156,16 @@ def is_splat_constant(op: Any) -> bool:
     if value is not None:
         return value.is_splat
     return "dense<(" in op.get_asm(large_elements_limit=4)
+
+
+def is_zero(value: Any) -> bool:
+    """Whether a value is a constant of zeros, broadcast or not."""
+    owner = value.owner
+    name = getattr(owner, "name", "")
+    if name == "stablehlo.broadcast_in_dim":
+        return is_zero(owner.operands[0])
+    constant = dense_value(owner) if name == "stablehlo.constant" else None
+    return constant is not None and str(constant).startswith(("dense<0.000000e+00>", "dense<0>", "dense<false>"))
 
 
 def same_attributes(a: Any, b: Any, but: str = "") -> bool:

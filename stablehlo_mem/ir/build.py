@@ -154,12 +154,12 @@ def clamped(index: Any, highest: int) -> Any:
     return stablehlo.maximum(stablehlo.minimum(index, i32(highest)), i32(0))
 
 
-def padded_along(value: Any, dimension: int, low: int, high: int, padding: Any) -> Any:
-    """A value with elements of the scalar `padding` before and after it along a dimension."""
-    if not low and not high:
+def padded_along(value: Any, dimension: int, low: int, high: int, padding: Any, between: int = 0) -> Any:
+    """A value with elements of the scalar `padding` before, after and between its own along a dimension."""
+    if not low and not high and not between:
         return value
     rank = len(value.type.shape)
-    edges = ([n if d == dimension else 0 for d in range(rank)] for n in (low, high, 0))
+    edges = ([n if d == dimension else 0 for d in range(rank)] for n in (low, high, between))
     return stablehlo.pad(value, padding, *(ir.DenseI64ArrayAttr.get(edge) for edge in edges))
 
 

@@ -26,13 +26,19 @@ def normalise(module: ir.Module) -> None:
     After: f's body in place of the call, `%2:2 = chlo.top_k(%1)`, one barrier an operand, `sdy.sharding_rule`s.
     """
     with module.context:
-        _open_composites(module)
-        _inline_calls(module)
+        open_functions(module)
         _split_barriers(module)
         _merge_equal_branches(module)
-        _drop_identities(module)
+        drop_identities(module)
     run_passes(module, "cse", "canonicalize", "symbol-dce")
     attach_rules(module)
+
+
+def open_functions(module: ir.Module) -> None:
+    """Puts what functions do in the place of composites and calls, in place."""
+    with module.context:
+        _open_composites(module)
+        _inline_calls(module)
 
 
 def attach_rules(module: ir.Module) -> None:
@@ -115,7 +121,7 @@ def _merge_equal_branches(module: ir.Module) -> None:
             _replace(op, list(returned.operands))
 
 
-def _drop_identities(module: ir.Module) -> None:
+def drop_identities(module: ir.Module) -> None:
     """Converts to the type there is already, and reshapes forth and back: JAX writes both often."""
     found = _collect(module, "stablehlo.reshape", "stablehlo.convert")
     for op in (op for op in found if op.name == "stablehlo.reshape"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stablehlo_mem.ir.graph import Graph, remembered
-from stablehlo_mem.rules import control_flow, elementwise, gather_scatter, indexing, linalg, reductions, windows
+from stablehlo_mem.rules import control_flow, elementwise, gather_scatter, indexing, linalg, reductions, scans, windows
 from stablehlo_mem.rules.flow import Flow, Side, Table
 from stablehlo_mem.rules.row import Reduction, Row
 from stablehlo_mem.rules.rule import Blocked, Node, Rule, place
@@ -106,3 +106,4 @@ def _reduction_of(name: str) -> Reduction | None:
 
 _TABLE = Table(RuleBook, _reduction_of)
 ROWS.update(control_flow.rows(ROWS, _TABLE))
+ROWS.update(scans.rows(ROWS, _TABLE))

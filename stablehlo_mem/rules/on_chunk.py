@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import build
-from stablehlo_mem.ir.bindings import dense_value, stablehlo
+from stablehlo_mem.ir.bindings import is_zero, stablehlo
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.rules.halo import Window
 from stablehlo_mem.rules.row import Chunk, Row, Site
@@ -101,7 +101,7 @@ class OnChunk(abc.ABC):
 
     def in_first_chunk(self, value: Any) -> Any:
         """A value in the first chunk, zeros in the others."""
-        if _is_zero(value):
+        if is_zero(value):
             return value
         first = stablehlo.compare(self.chunk.start, build.i32(0), stablehlo.ComparisonDirectionAttr.get("EQ"))
         return stablehlo.select(first, value, build.zeros(value.type))
@@ -112,13 +112,3 @@ class OnChunk(abc.ABC):
         if dimension is not None:
             shape[dimension] = shape[dimension] // self.n * self.chunk.size
         return shape
-
-
-def _is_zero(value: Any) -> bool:
-    """Whether a value is a constant of zeros, broadcast or not."""
-    owner = value.owner
-    name = getattr(owner, "name", "")
-    if name == "stablehlo.broadcast_in_dim":
-        return _is_zero(owner.operands[0])
-    constant = dense_value(owner) if name == "stablehlo.constant" else None
-    return constant is not None and str(constant).startswith(("dense<0.000000e+00>", "dense<0>", "dense<false>"))

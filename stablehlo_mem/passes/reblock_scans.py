@@ -1,0 +1,202 @@
+"""reblock-scans: an associative scan over many elements goes on from block to block in a loop.
+
+Before, `jax.lax.associative_scan` of 4,194,304 elements, a tree of 22 levels:
+    %l = stablehlo.slice %x [0:4194303:2] : tensor<2097152xf32>
+    %r = stablehlo.slice %x [1:4194304:2] : tensor<2097152xf32>
+    %reduced = combine(%l, %r) ...
+After:
+    loop over blocks of, say, 65,536, carrying the last result %y:
+        %b = slice of %x, its first element combined with %y
+        %s = the tree of %b, of 16 levels
+        write %s back
+
+The tree is put in a function of its own, `find_scans` says what it is, and the loop is a split along a cumulative op
+(`split-into-loops`): what the elements are computed from, and what is computed from the results, is in the loop too.
+Combinations are regrouped, as the user allowed by calling them associative; of floats that rounds otherwise.
+
+Refuses scans whose combinations differ from level to level, or depend on where an element is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from stablehlo_mem.axes import grow_axis
+from stablehlo_mem.ir.bindings import clone_module, func, ir, run_passes
+from stablehlo_mem.ir.build import building, rebind
+from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, remembered
+from stablehlo_mem.memory import Peak, find_peak
+from stablehlo_mem.passes.normalise import attach_rules, drop_identities, open_functions
+from stablehlo_mem.passes.split_into_loops import SplitIntoLoops, decode, split
+from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
+from stablehlo_mem.rewriting import block_paths
+from stablehlo_mem.rules import ROWS, RuleBook, rule_book
+from stablehlo_mem.rules.scans import attributes_of, combination
+from stablehlo_mem.scans import Scan, find_scans
+from stablehlo_mem.timeline import Live
+
+
+class ReblockScans:
+    """The pass: proposes the splits there would be if scans were ops."""
+
+    name = "reblock-scans"
+
+    def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
+        """Candidates along the scans of the blocks around the peak."""
+        paths = [peak.path[:depth] for depth in range(len(peak.path) + 1)]
+        if goal.far or not any(_scans(nested_graph(graph, path)) for path in paths):
+            return
+        module = clone_module(_module_of(graph))
+        outline(module)
+        main = entry_graph(module)
+        for candidate in SplitIntoLoops().propose(main, _with_scans(main, find_peak(main, goal.chip)), goal):
+            if isinstance(candidate, Candidate) and _runs_scan(main, candidate.step):
+                step = Step(self.name, "", candidate.step.params)
+                yield dataclasses.replace(candidate, step=step, edit=None)
+
+    def cheapen(self, graph: Graph, goal: Goal) -> tuple[Candidate, ...]:
+        """None: loops are for memory."""
+        return ()
+
+    def describe(self, step: Step) -> str:
+        """What the loops look like."""
+        return SplitIntoLoops().describe(step)
+
+    def apply(self, module: ir.Module, step: Step) -> None:
+        """Splits with scans as ops, in place; those that no loop has taken are as before."""
+        outline(module)
+        split(module, decode(step))
+        open_functions(module)
+        drop_identities(module)
+        run_passes(module, "cse", "canonicalize", "symbol-dce")
+
+
+def _with_scans(main: Graph, peak: Peak) -> Peak:
+    """A peak with what the scans in its blocks begin with as alive there, to be split along them in any case."""
+    paths = [peak.path[:depth] for depth in range(len(peak.path) + 1)]
+    ops = ((path, op) for path in paths for op in nested_graph(main, path).ops if op.name == "stablehlo.composite")
+    known = {(live.path, live.value) for live in peak.live}
+    added = [Live(path, op.operands[0], 0) for path, op in ops if (path, op.operands[0]) not in known]
+    return dataclasses.replace(peak, live=(*peak.live, *added))
+
+
+def outline(module: ir.Module) -> None:
+    """Puts each scan in a function of its own and an op that stands for it in its place."""
+    main = entry_graph(module)
+    found = [(graph, s) for path in block_paths(main) for graph in [nested_graph(main, path)] for s in _scans(graph)]
+    # Backwards: what one scan gives may be what a later one begins with.
+    for number, (graph, scan) in reversed(list(enumerate(found))):
+        _outline(module, graph, scan, f"stablehlo_mem_scan_{number}")
+    dead = [graph.handles[op] for graph, scan in reversed(found) for op in reversed(_inside(graph, scan))]
+    for op in dict.fromkeys(dead):
+        if not any(list(result.uses) for result in op.results):
+            op.erase()
+    attach_rules(module)
+
+
+def _scans(graph: Graph) -> list[Scan]:
+    """The scans of a block whose combinations run on any number of pairs, and that can be in one place."""
+    book = RuleBook(graph)
+    return [
+        scan
+        for scan in find_scans(graph)
+        if combination(graph, scan, book) is not None
+        and all(graph.values[v].producer < _first_use(graph, scan) for v in _inputs(graph, scan))
+    ]
+
+
+def _first_use(graph: Graph, scan: Scan) -> int:
+    """The first op that uses a result."""
+    return min(user for v in scan.results.values() for user in graph.users[v])
+
+
+def _inside(graph: Graph, scan: Scan) -> list[int]:
+    """The ops of a scan's tree, in program order: what depends on its elements, and what costs nothing."""
+    found: set[int] = set()
+    pending = list(scan.results.values())
+    while pending:
+        value = pending.pop()
+        producer = None if value in scan.elements else graph.producer(value)
+        if producer is not None and producer.index not in found and _belongs(graph, scan, producer.index):
+            found.add(producer.index)
+            pending += producer.inputs
+    return sorted(found)
+
+
+def _belongs(graph: Graph, scan: Scan, op: int) -> bool:
+    row = ROWS.get(graph.ops[op].name)
+    return op in _depending(graph, scan.elements) or (row is not None and row.free)
+
+
+@remembered
+def _depending(graph: Graph, values: tuple[int, ...]) -> frozenset[int]:
+    """The ops that depend on some values."""
+    found: set[int] = set()
+    pending = list(values)
+    while pending:
+        users = set(graph.users[pending.pop()]) - found
+        found |= users
+        pending += [v for user in users for v in graph.ops[user].results]
+    return frozenset(found)
+
+
+def _inputs(graph: Graph, scan: Scan) -> list[int]:
+    """The elements, and what else the ops of the tree read from outside; constants are made inside."""
+    inside = _inside(graph, scan)
+    made = {v for op in inside for v in graph.ops[op].results}
+    read = dict.fromkeys(v for op in inside for v in graph.ops[op].inputs)
+    others = [v for v in read if v not in made and v not in scan.elements and not _is_constant(graph.mlir_values[v])]
+    return [*scan.elements, *others]
+
+
+def _is_constant(value: Any) -> bool:
+    return getattr(value.owner, "name", "") == "stablehlo.constant"
+
+
+def _outline(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None:
+    inputs = [graph.mlir_values[v] for v in _inputs(graph, scan)]
+    results = [graph.mlir_values[v] for v in scan.results.values()]
+    place = graph.handles[_first_use(graph, scan)]
+    with building(module.body, place.location):
+        body = _function(name, [v.type for v in inputs], [v.type for v in results])
+    inside = dict(zip(inputs, body.arguments, strict=True))
+    with building(body, place.location):
+        for op in _inside(graph, scan):
+            handle = graph.handles[op]
+            for constant in (v for v in map(graph.mlir_values.__getitem__, graph.ops[op].inputs) if v not in inside):
+                inside[constant] = constant.owner.clone().results[0]
+            copy = handle.clone()
+            rebind(copy, inside)
+            inside.update(zip(handle.results, copy.results, strict=True))
+        func.return_([inside[v] for v in results])
+    with building(place, place.location):
+        # What is scanned has a name of its own, which exists by chunk only: a loop spares the inside of a scan as well.
+        elements = [ir.Operation.create("stablehlo.reshape", [v.type], [v]).result for v in inputs[: len(scan.elements)]]
+        operands = [*elements, *inputs[len(elements) :]]
+        types = [v.type for v in results]
+        new = ir.Operation.create("stablehlo.composite", types, operands, attributes_of(scan, name))
+    for old, result in zip(results, new.results, strict=True):
+        old.replace_all_uses_with(result)
+
+
+def _function(name: str, inputs: Sequence[Any], results: Sequence[Any]) -> Any:
+    """The empty block of a new private function."""
+    function = func.FuncOp(name, (list(inputs), list(results)), visibility="private")
+    return function.add_entry_block()
+
+
+def _runs_scan(main: Graph, step: Step) -> bool:
+    """Whether a split runs a scan in its loops."""
+    one = decode(step)
+    graph = nested_graph(main, one.path)
+    axis = grow_axis(graph, rule_book(graph), (one.value, one.dimension), one.big_bytes)
+    return any(graph.ops[node.op].name == "stablehlo.composite" and node.cumulative for node in axis.nodes)
+
+
+def _module_of(graph: Graph) -> Any:
+    one = graph.handles[-1]
+    while one.name != "builtin.module":
+        one = one.parent
+    return one
