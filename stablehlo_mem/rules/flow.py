@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Literal, Protocol
 
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.rules.row import Reduction, Row
 from stablehlo_mem.rules.rule import Blocked, Node
+from stablehlo_mem.rules.stopping import own_condition
 
 WHOLE, PARTIAL = -1, -2
 Form = int
@@ -88,6 +90,11 @@ class Flow:
                 self.entering[block][value] = number
             for block, value in slot.returns:
                 self.returning[block].setdefault(value, []).append(number)
+
+    @functools.cached_property
+    def asks(self) -> int | None:
+        """The op of a loop's condition that asks whether any element goes on, where each stops by itself."""
+        return own_condition(self.op) if self.op.name == "stablehlo.while" else None
 
     def placed(self, block: int, op: int, side: Side, position: int, dimension: int, n: int) -> Node | Blocked:
         """An op in a block split along a dimension of one of its inputs or results, if chunks do not need others."""

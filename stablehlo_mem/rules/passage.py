@@ -17,7 +17,6 @@ from stablehlo_mem.rules.flow import PARTIAL, WHOLE, Flow, Form, Passage, Versio
 from stablehlo_mem.rules.linear import linear_groups
 from stablehlo_mem.rules.reductions import is_narrow
 from stablehlo_mem.rules.rule import Blocked, Node
-from stablehlo_mem.rules.stopping import own_condition
 
 Where = tuple[int, int]
 """A block of the op and an op in it."""
@@ -198,7 +197,6 @@ class _Forms:
 
     def __init__(self, flow: Flow, spread: _Spread):
         self.flow, self.spread = flow, spread
-        self.asks = own_condition(flow.op) if flow.op.name == "stablehlo.while" else None
         self.forms = [spread.dims.get(s, WHOLE) for s in range(len(flow.slots))]
 
     def run(self) -> Passage:
@@ -244,7 +242,7 @@ class _Forms:
         """How an op may run, were all its operands there; see `_linear` too."""
         yield Version(op.index, None, (WHOLE,) * len(op.inputs), (WHOLE,) * len(op.results))
         for node in self.spread.nodes[block].get(op.index, {}).values():
-            if (block, op.index) == (0, self.asks):
+            if (block, op.index) == (0, self.flow.asks):
                 # A chunk goes on as long as any of its own elements does, what an earlier chunk has done among them.
                 node = dataclasses.replace(node, reducing=False)
             if version := self.on_chunk(block, node):
