@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from stablehlo_mem.ir.bindings import RULE, dense_value, ir, is_zero
+from stablehlo_mem.ir.bindings import RULE, ir, is_zero, splat_text
 from stablehlo_mem.ir.equal import is_same_block
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.op_classes import integers
@@ -334,9 +334,7 @@ class _Tree:
             return False
         one, other = (self.graph.handles[op.index] for op in (a, b))
         if a.name == "stablehlo.constant":
-            numbers = [dense_value(handle) for handle in (one, other)]
-            splats = [str(n.get_splat_value()) if n is not None and n.is_splat else None for n in numbers]
-            return splats[0] is not None and splats[0] == splats[1]
+            return splat_text(one) is not None and splat_text(one) == splat_text(other)
         blocks = zip(one.regions, other.regions, strict=True)
         if not all(is_same_block(x.blocks[0], y.blocks[0], {}) for x, y in blocks):
             return False

@@ -61,6 +61,13 @@ def products(matrices: Any, weights: Any) -> Any:
     return scan(combine, matrices / 4).sum((1, 2))
 
 
+def complex_states(a: Any, b: Any) -> Any:
+    """A diagonal state space model whose states turn."""
+    factors = jax.lax.complex(jnp.cos(a), jnp.sin(a)) * 0.9
+    states = scan(linear, (factors, jax.lax.complex(b, 2 * b)))[1]
+    return jnp.real(states) + jnp.imag(states)
+
+
 def both(a: Any, b: Any) -> Any:
     """One scan of what another gives."""
     return scan(jnp.maximum, scan(linear, (a, b))[1])
@@ -77,6 +84,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]]
     "turns": (turns, lambda n: (normals(n),)),
     "matmuls": (lambda m: scan(jnp.matmul, jnp.sin(m) / 2), lambda n: (normals(n, 2, 2),)),
     "weighted_products": (products, lambda n: (normals(n, 2, 2), normals(2, 2))),
+    "complex_states": (complex_states, lambda n: (normals(n), normals(n, seed=1))),
     "both": (both, lambda n: (normals(n), normals(n, seed=1))),
     "integers": (lambda x: scan(jnp.add, x * x), lambda n: (np.arange(n, dtype=np.int32),)),
     "predicates": (lambda x: scan(jnp.logical_or, x > 1.5), lambda n: (normals(4 * n),)),

@@ -46,6 +46,7 @@ __all__ = [
     "sdy",
     "serialize_portable_artifact",
     "source_line",
+    "splat_text",
     "stablehlo",
     "walk_operations",
 ]
@@ -158,14 +159,25 @@ def is_splat_constant(op: Any) -> bool:
     return "dense<(" in op.get_asm(large_elements_limit=4)
 
 
+def splat_text(op: Any) -> str | None:
+    """The number that a constant op repeats, as MLIR writes it; None if it is no such constant."""
+    if op.name != "stablehlo.constant" or not is_splat_constant(op):
+        return None
+    text = op.get_asm(large_elements_limit=4)
+    begin = text.index("dense<") + len("dense<")
+    return text[begin : text.index(">", begin)]
+
+
+_ZEROS = frozenset({"0.000000e+00", "0", "false", "(0.000000e+00,0.000000e+00)"})
+
+
 def is_zero(value: Any) -> bool:
     """Whether a value is a constant of zeros, broadcast or not."""
     owner = value.owner
     name = getattr(owner, "name", "")
     if name == "stablehlo.broadcast_in_dim":
         return is_zero(owner.operands[0])
-    constant = dense_value(owner) if name == "stablehlo.constant" else None
-    return constant is not None and str(constant).startswith(("dense<0.000000e+00>", "dense<0>", "dense<false>"))
+    return name == "stablehlo.constant" and splat_text(owner) in _ZEROS
 
 
 def same_attributes(a: Any, b: Any, but: str = "") -> bool:
