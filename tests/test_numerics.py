@@ -103,12 +103,15 @@ def check(fun, *args, chunks=None, exact=None, bitwise=True, splits=None):
     original = run(program, module, *args)
     exact = in_f64(fun, *args) if exact is None else exact
     wrong, possibles = [], possible_splits(module, streaming=True)[:splits]
+    # A chunk of one column is a matrix times a vector, which some CPUs sum up in another order.
+    multiplies = "stablehlo.dot_general" in str(module)
     for number, possible in enumerate(possibles):
         for chunk in chunks or (possible.chunks[number % len(possible.chunks)],):
             results = run(program, apply_split(module, possible, min(chunk, possible.axis.n)), *args)
             for new, old, true in zip(results, original, exact, strict=True):
                 fault = yardstick(new, old, true)
-                if SAME_BITS and bitwise and not possible.regroups and not same_bits(new, old):
+                exactly = bitwise and not possible.regroups and not (multiplies and chunk == 1)
+                if SAME_BITS and exactly and not same_bits(new, old):
                     fault = f"other bits; {fault}"
                 if fault:
                     wrong.append(f"{possible}, chunk {chunk}: {fault}")
