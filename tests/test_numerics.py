@@ -252,6 +252,7 @@ INDEXED = {
     "max columns": lambda x, i: (jnp.exp(x).at[:, i % 7].max(jnp.sin(x[:, i % 7]) * 2) * 2).sum(0),
     "segments": lambda x, i: jnp.exp(jax.ops.segment_sum(jnp.sin(x)[i] * 2, i // 2, 7)).sum(1),
     "concatenate": lambda x, i: (jnp.concatenate([jnp.exp(x), jnp.sin(x)], 1) * 2).sum(1),
+    "shift": lambda x, i: (jax.lax.pad(jnp.exp(x), jnp.ones((), x.dtype), ((-1, 1, 0), (2, -2, 0))) * 2).sum(0),
     "pad": lambda x, i: (jax.lax.pad(jnp.exp(x), jnp.ones((), x.dtype), ((1, 2, 1), (0, 0, 0))) * 2).sum(0),
     "slices": lambda x, i: (jnp.exp(x)[1:7] * 2).sum(0) + jnp.exp(x)[::-1].sum(0),
     "update": lambda x, i: (jax.lax.dynamic_update_slice(jnp.exp(x), jnp.sin(x[:3]), (i[0], 0 * i[0])) * 3).sum(1),

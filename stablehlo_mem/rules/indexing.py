@@ -73,12 +73,22 @@ def _concatenate_rule(op: Any) -> Rule | None:
     return rule.block(set(joined), "the operands are joined along it")
 
 
+def _pad_rule(op: Any) -> Rule | None:
+    """Shardy's rule, which takes a shift for no padding: as much is cut off at one end as is added at the other."""
+    rule = shardy_rule(op)
+    if rule is None:
+        return None
+    edges = (op.attributes[name] for name in ("edge_padding_low", "edge_padding_high", "interior_padding"))
+    moved = [d for d, amounts in enumerate(zip(*edges, strict=True)) if any(amounts)]
+    return rule.block({f for d in moved for f in rule.results[0][d]}, "it moves elements along the dimension")
+
+
 ROWS: dict[str, Row] = {
     "stablehlo.slice": Row(emit=_sized("limit_indices", of_result=True), view=True),
     "stablehlo.dynamic_slice": Row(emit=_sized("slice_sizes", of_result=True)),
     "stablehlo.dynamic_update_slice": Row(rule=_only_shared((0, 1), "a part of it is updated")),
     "stablehlo.concatenate": Row(rule=_concatenate_rule),
-    "stablehlo.pad": Row(),
+    "stablehlo.pad": Row(rule=_pad_rule),
     "stablehlo.reverse": Row(),
     "stablehlo.sort": Row(rule=_all_but("dimension")),
     "chlo.top_k": Row(rule=_top_k_rule),
