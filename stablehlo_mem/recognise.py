@@ -70,11 +70,7 @@ def sums_products_in_units(graph: Graph, op: Op) -> bool:
 
 def below_sign(graph: Graph, value: int) -> int:
     """The value without the negations before it: every compiler moves them behind a sum."""
-    producer = graph.producer(value)
-    while producer is not None and producer.name == "stablehlo.negate":
-        value = producer.operands[0]
-        producer = graph.producer(value)
-    return value
+    return graph.under(value, "stablehlo.negate")
 
 
 def _is_product(graph: Graph, op: Op) -> bool:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
@@ -40,7 +39,7 @@ class _IsLeaf(Protocol):
     def __call__(self, leaf: Leaf, value: int, *, learns: bool) -> bool: ...
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Scan:
     """An associative scan along a dimension.
 
@@ -199,11 +198,11 @@ class _Tree:
         self.position(self.chain.elements(0))
         for level in range(self.depth + 1):
             self.elements[level][0] = self.chain.elements(level)
-        for position in itertools.count():
-            if position == len(self.known):
-                break
-            if 1 not in [k for k in range(self.depth) if position in self.elements[k]] or not self.up(position):
+        position = 0
+        while position < len(self.known):
+            if position not in self.elements[1] or not self.up(position):
                 return False
+            position += 1
         others = {c.elements(0): c for c in self.chains if c.dimension == self.chain.dimension}
         same = {p: others[v] for v, p in self.known.items() if v in others and len(others[v].levels) == self.depth}
         self.together = {**same, 0: self.chain}

@@ -180,6 +180,18 @@ def is_zero(value: Any) -> bool:
     return name == "stablehlo.constant" and splat_text(owner) in _ZEROS
 
 
+def is_constant(value: Any) -> bool:
+    """Whether a value is a constant."""
+    return getattr(value.owner, "name", "") == "stablehlo.constant"
+
+
+def module_of(op: Any) -> Any:
+    """The module that an op is in."""
+    while op.name != "builtin.module":
+        op = op.parent
+    return op
+
+
 def same_attributes(a: Any, b: Any, but: str = "") -> bool:
     """Whether two ops have equal attributes, one aside; False also where the bindings cannot hold one (complex)."""
     try:

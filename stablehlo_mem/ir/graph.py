@@ -111,6 +111,14 @@ class Graph:
         index = self.values[value].producer
         return self.ops[index] if index >= 0 else None
 
+    def under(self, value: int, name: str) -> int:
+        """The value that ops of a name, one after the other, were applied to; the value itself if there are none."""
+        producer = self.producer(value)
+        while producer is not None and producer.name == name:
+            value = producer.operands[0]
+            producer = self.producer(value)
+        return value
+
 
 def remembered(analysis: Callable[Concatenate[Graph, P], T]) -> Callable[Concatenate[Graph, P], T]:
     """An analysis of a graph that is made once for the same arguments, which are hashable: graphs do not change."""

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.axes import grow_axis
-from stablehlo_mem.ir.bindings import clone_module, func, ir, run_passes
+from stablehlo_mem.ir.bindings import clone_module, func, ir, is_constant, module_of, run_passes
 from stablehlo_mem.ir.build import building, rebind
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, remembered
 from stablehlo_mem.memory import Peak, find_peak
@@ -48,9 +48,7 @@ class ReblockScans:
         paths = [peak.path[:depth] for depth in range(len(peak.path) + 1)]
         if goal.far or not any(_scans(nested_graph(graph, path)) for path in paths):
             return
-        module = clone_module(_module_of(graph))
-        outline(module)
-        main = entry_graph(module)
+        _, main = _outlined(graph)
         for candidate in SplitIntoLoops().propose(main, _with_scans(main, find_peak(main, goal.chip)), goal):
             if isinstance(candidate, Candidate) and _runs_scan(main, candidate.step):
                 step = Step(self.name, "", candidate.step.params)
@@ -71,6 +69,14 @@ class ReblockScans:
         open_functions(module)
         drop_identities(module)
         run_passes(module, "cse", "canonicalize", "symbol-dce")
+
+
+@remembered
+def _outlined(graph: Graph) -> tuple[ir.Module, Graph]:
+    """A function with its scans as ops, and the module of its own that it lives in."""
+    module = clone_module(module_of(graph.handles[-1]))
+    outline(module)
+    return module, entry_graph(module)
 
 
 def _with_scans(main: Graph, peak: Peak) -> Peak:
@@ -96,6 +102,7 @@ def outline(module: ir.Module) -> None:
     attach_rules(module)
 
 
+@remembered
 def _scans(graph: Graph) -> list[Scan]:
     """The scans of a block whose combinations run on any number of pairs, and that can be in one place."""
     book = RuleBook(graph)
@@ -112,6 +119,7 @@ def _first_use(graph: Graph, scan: Scan) -> int:
     return min(user for v in scan.results.values() for user in graph.users[v])
 
 
+@remembered
 def _inside(graph: Graph, scan: Scan) -> list[int]:
     """The ops of a scan's tree, in program order: what depends on its elements, and what costs nothing."""
     found: set[int] = set()
@@ -147,12 +155,8 @@ def _inputs(graph: Graph, scan: Scan) -> list[int]:
     inside = _inside(graph, scan)
     made = {v for op in inside for v in graph.ops[op].results}
     read = dict.fromkeys(v for op in inside for v in graph.ops[op].inputs)
-    others = [v for v in read if v not in made and v not in scan.elements and not _is_constant(graph.mlir_values[v])]
+    others = [v for v in read if v not in made and v not in scan.elements and not is_constant(graph.mlir_values[v])]
     return [*scan.elements, *others]
-
-
-def _is_constant(value: Any) -> bool:
-    return getattr(value.owner, "name", "") == "stablehlo.constant"
 
 
 def _outline(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None:
@@ -193,10 +197,3 @@ def _runs_scan(main: Graph, step: Step) -> bool:
     graph = nested_graph(main, one.path)
     axis = grow_axis(graph, rule_book(graph), (one.value, one.dimension), one.big_bytes)
     return any(graph.ops[node.op].name == "stablehlo.composite" and node.cumulative for node in axis.nodes)
-
-
-def _module_of(graph: Graph) -> Any:
-    one = graph.handles[-1]
-    while one.name != "builtin.module":
-        one = one.parent
-    return one

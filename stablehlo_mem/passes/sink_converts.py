@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stablehlo_mem.cost import block_runs, vector_seconds
-from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.bindings import ir, is_constant, stablehlo
 from stablehlo_mem.ir.build import building, tensor
 from stablehlo_mem.ir.graph import Graph, Op, Path, entry_graph, nested_graph, op_id
 from stablehlo_mem.memory import Peak
@@ -51,10 +51,9 @@ class SinkConverts:
             if sites:
                 yield _candidate(graph, (path, index), sites, goal)
 
-    def cheapen(self, graph: Graph, goal: Goal) -> Iterator[Candidate]:
-        """Nothing: converting once takes less time."""
-        del graph, goal
-        yield from ()
+    def cheapen(self, graph: Graph, goal: Goal) -> tuple[Candidate, ...]:
+        """None: converting once takes less time."""
+        return ()
 
     def describe(self, step: Step) -> str:
         """The pass, and of how many slices."""
@@ -90,13 +89,8 @@ def _slices(block: Graph, path: Path, loop: Op, whole: set[int]) -> Iterator[tup
 
 def _moves(body: Graph, loop: Op, slice_: Op) -> bool:
     """Whether a loop takes another slice in each step: the compiler takes one that is the same out of it."""
-    starts = [v for v in slice_.operands[1:] if not _is_constant(body, v)]
+    starts = [v for v in slice_.operands[1:] if not is_constant(body.mlir_values[v])]
     return not set(starts) <= unchanged(loop).keys()
-
-
-def _is_constant(graph: Graph, value: int) -> bool:
-    producer = graph.producer(value)
-    return producer is not None and producer.name == "stablehlo.constant"
 
 
 def _candidate(graph: Graph, loop: Site, sites: dict[Site, int], goal: Goal) -> Candidate:

@@ -78,16 +78,16 @@ def _spread_from(flow: Flow, dims: Mapping[int, int], n: int) -> _Spread:
 
 def _widened(flow: Flow, passage: Passage, size: int) -> Passage:
     """A passage, and what else has one dimension of a size and shares nothing with it; no sum is made in parts."""
+    mine = _spread_from(flow, passage.dims, passage.n)
     for slot in range(len(flow.slots)):
         dims = [d for d, extent in enumerate(flow.shape(slot)) if extent == size]
         if passage.forms[slot] >= 0 or len(dims) != 1:
             continue
         with contextlib.suppress(_Stopped):
-            mine = _spread_from(flow, passage.dims, passage.n)
             other = _spread_from(flow, {slot: dims[0]}, passage.n)
             wider = find_passage(flow, passage.dims | other.dims, passage.n) if mine.is_apart(other) else passage
             if isinstance(wider, Passage) and wider.forms.count(PARTIAL) == passage.forms.count(PARTIAL):
-                passage = wider
+                passage, mine = wider, _spread_from(flow, wider.dims, wider.n)
     return passage
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import build
-from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.bindings import ir, module_of, stablehlo
 from stablehlo_mem.ir.graph import Graph, build_graph
 from stablehlo_mem.rules.flow import Book, Table
 from stablehlo_mem.rules.on_chunk import OnChunk
@@ -204,11 +204,8 @@ def _go_on(rows: Mapping[str, Row], table: Table, site: Site) -> tuple[list[Any]
 
 def _function(op: Any) -> Graph:
     """The block of a scan's function."""
-    module = op
-    while module.name != "builtin.module":
-        module = module.parent
     name = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
-    found = (f.operation for f in module.regions[0].blocks[0].operations if f.operation.name == "func.func")
+    found = (f.operation for f in module_of(op).regions[0].blocks[0].operations if f.operation.name == "func.func")
     function = next(f for f in found if ir.StringAttr(f.attributes["sym_name"]).value == name)
     return build_graph(function.regions[0].blocks[0])
 

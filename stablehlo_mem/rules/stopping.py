@@ -55,13 +55,4 @@ def _keeps(body: Graph, goes_on: Any, before: int, after: int) -> bool:
         return after == before
     if select.name != "stablehlo.select" or select.operands[2] != before:
         return False
-    return body.mlir_values[_spread(body, select.operands[0])] == goes_on
-
-
-def _spread(graph: Graph, value: int) -> int:
-    """The value that a value repeats along more dimensions."""
-    producer = graph.producer(value)
-    while producer is not None and producer.name == "stablehlo.broadcast_in_dim":
-        value = producer.operands[0]
-        producer = graph.producer(value)
-    return value
+    return body.mlir_values[body.under(select.operands[0], "stablehlo.broadcast_in_dim")] == goes_on
