@@ -14,6 +14,7 @@ from stablehlo_mem import cache, tuning
 from stablehlo_mem.checks import below_floor, check_options, check_tuning, verify
 from stablehlo_mem.cost import graph_seconds
 from stablehlo_mem.errors import BudgetError
+from stablehlo_mem.goals import SHRINK, Goals
 from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import ir, module_bytes
 from stablehlo_mem.memory import Measured, MemoryProfile, Origin
@@ -29,8 +30,6 @@ from stablehlo_mem.wording import budget_error_text
 
 Budget = int | Literal["min"] | None
 
-_SHRINK = 0.8
-"""How far below what would just fit the next static goal is set: the compilers' peaks are not smooth."""
 _UNSEEN_SHARE = 1 / 16
 """At most so much of the room is left for what no report shows."""
 _PATIENCE = 3
@@ -176,37 +175,39 @@ class _Planning:
         """
         assert isinstance(self.budget, int)
         room = self.room(original)
-        goal = first_goal = self.first_goal(original, room)
+        goals = Goals(self.first_goal(original, room), room)
         worst = original
         tried: set[Refusal] = set()
         best, stalled = original.peak_bytes, 0
         seen: list[tuple[Step, ...]] = []
         while self.trials.may_compile and stalled < _PATIENCE:
-            state, refusals = self.trials.search(
-                form, Goal(worst.target.chip, self.options, int(goal)), frozenset(tried)
-            )
-            reached = state.peak.temp_bytes <= goal
+            goal = Goal(worst.target.chip, self.options, int(goals.goal))
+            state, refusals = self.trials.search(form, goal, frozenset(tried))
+            reached = state.peak.temp_bytes <= goals.goal
             if not state.steps:
                 break
             if state.steps in seen:
+                if goals.descend():
+                    continue
                 # A smaller goal changes nothing: the compiler does not see what the profile does of this beginning.
                 if state.first is None or state.first in tried:
                     break
                 tried.add(state.first)
-                goal, stalled = first_goal, stalled + 1
+                goals.restart()
+                stalled += 1
                 continue
             attempt = worst = self.trials.measure(state, refusals)
             yield attempt
             seen.append(state.steps)
-            stalled = stalled + 1 if attempt.peak_bytes >= best or not reached else 0
+            better = attempt.peak_bytes < best
+            stalled = 0 if better and reached else stalled + (not (goals.between and reached))
             best = min(best, attempt.peak_bytes)
             if reached:
-                temp = attempt.peak_bytes - (self.budget - room)
-                goal = state.peak.temp_bytes * max(0.1, min(1.0, room / temp if temp > 0 else 1.0)) * _SHRINK
+                goals.follow(state.peak.temp_bytes, attempt.peak_bytes - (self.budget - room), better=better)
             elif state.first is not None:
                 tried.add(state.first)
         if all(steps == self.trials.begin(worst.target.chip, form).steps for steps in seen):
-            yield from self.unproven(worst, form, goal)
+            yield from self.unproven(worst, form, goals.goal)
 
     def unproven(self, original: Attempt, form: Form, goal: float) -> Iterator[Attempt]:
         """Where no candidate helps by the profile, which need not see what the compiler sees: the compiler's word."""
@@ -227,7 +228,7 @@ class _Planning:
         room -= min(room * _UNSEEN_SHARE, original.target.chip.unseen_bytes)
         if static > room or math.isinf(temp):
             return room
-        return _SHRINK * static * room / max(1, temp)
+        return SHRINK * static * room / max(1, temp)
 
     def plan(self, original: Attempt, best: Attempt) -> Plan:
         plan = Plan(

@@ -98,6 +98,19 @@ def find_scans(graph: Graph) -> list[Scan]:
     return sorted(found, key=lambda scan: min(scan.results.values()))
 
 
+def runs_back(graph: Graph, scan: Scan) -> bool:
+    """Whether a scan is of elements in reverse: `associative_scan(reverse=True)` turns them, and the results back."""
+    return all(turned_from(graph, v, scan.dimension) is not None for v in scan.elements)
+
+
+def turned_from(graph: Graph, value: int, dimension: int) -> int | None:
+    """The value that a value is the reverse of along one dimension alone, None if it is of none."""
+    op = graph.producer(value)
+    if op is None or op.name != "stablehlo.reverse" or integers(graph, op, "dimensions") != (dimension,):
+        return None
+    return op.operands[0]
+
+
 def _find_chains(graph: Graph) -> list[_Chain]:
     found: list[_Chain] = []
     inner: set[int] = set()

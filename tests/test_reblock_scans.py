@@ -73,6 +73,16 @@ def both(a: Any, b: Any) -> Any:
     return scan(jnp.maximum, scan(linear, (a, b))[1])
 
 
+def smoothed(a: Any, b: Any) -> Any:
+    """Back from the end, as what rewards to come are worth: generalised advantages, smoothers."""
+    return jnp.tanh(scan(linear, (jnp.exp(-(a**2)), b * a), reverse=True)[1]) + b
+
+
+def there_and_back(a: Any, b: Any) -> Any:
+    """A filter, and a smoother of what it gives."""
+    return scan(linear, (a, scan(linear, (a, b))[1]), reverse=True)[1]
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]] = {
     "recurrence": (recurrence, lambda n: (normals(n), normals(n, seed=1))),
     "recurrence_of_rows": (lambda a, b: recurrence(a, b).sum(1), lambda n: (normals(n, 3), normals(n, 3, seed=1))),
@@ -86,6 +96,21 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]]
     "weighted_products": (products, lambda n: (normals(n, 2, 2), normals(2, 2))),
     "complex_states": (complex_states, lambda n: (normals(n), normals(n, seed=1))),
     "both": (both, lambda n: (normals(n), normals(n, seed=1))),
+    "smoothed": (smoothed, lambda n: (normals(n), normals(n, seed=1))),
+    "smoothed_rows": (
+        lambda a, b: scan(linear, (a, b), reverse=True, axis=1)[1],
+        lambda n: (normals(2, n), normals(2, n, seed=1)),
+    ),
+    "all_results_back": (lambda a, b: scan(linear, (a, b), reverse=True), lambda n: (normals(n), normals(n, seed=1))),
+    "there_and_back": (there_and_back, lambda n: (normals(n), normals(n, seed=1))),
+    "advantages": (
+        lambda r: scan(linear, (jnp.full(r.shape, 0.95), jnp.sin(r)), reverse=True)[1],
+        lambda n: (normals(n),),
+    ),
+    "read_both_ways": (
+        lambda x: scan(jnp.maximum, jnp.sin(x), reverse=True) + scan(jnp.maximum, jnp.sin(x)),
+        lambda n: (normals(n),),
+    ),
     "integers": (lambda x: scan(jnp.add, x * x), lambda n: (np.arange(n, dtype=np.int32),)),
     "predicates": (lambda x: scan(jnp.logical_or, x > 1.5), lambda n: (normals(4 * n),)),
     "narrow": (lambda x: scan(jnp.maximum, x.astype(jnp.bfloat16)), lambda n: (normals(4 * n),)),
@@ -167,6 +192,7 @@ def test_what_is_no_scan_is_left_alone(f: Callable[..., Any], found: int):
     ("f", "specs"),
     [
         (recurrence, (spec(2**19), spec(2**19))),
+        (smoothed, (spec(2**19), spec(2**19))),
         (lambda m: scan(jnp.matmul, jnp.sin(m) / 2).sum((1, 2)), (spec(2**15, 4, 4),)),
         (
             lambda x, w: jax.lax.scan(lambda h, a: (scan(linear, (jnp.tanh(h * a), h))[1], None), x, w)[0].sum(),

@@ -126,6 +126,11 @@ def sliced(value: Any, starts: Sequence[int], limits: Sequence[int], strides: Se
     return stablehlo.slice(value, *(ir.DenseI64ArrayAttr.get(list(n)) for n in (starts, limits, strides)))
 
 
+def reversed_along(value: Any, dimension: int) -> Any:
+    """A value in reverse along a dimension."""
+    return stablehlo.reverse(value, ir.DenseI64ArrayAttr.get([dimension]))
+
+
 def index_along(shape: Sequence[int], dimension: int, element: Any = None) -> Any:
     """The index of every element of a shape along a dimension, i32 unless another type is given."""
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dimension)

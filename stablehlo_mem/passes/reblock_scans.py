@@ -12,7 +12,7 @@ After:
 
 The tree is put in a function of its own, `find_scans` says what it is, and the loop is a split along a cumulative op
 (`split-into-loops`): what the elements are computed from, and what is computed from the results, is in the loop too.
-Combinations are regrouped, as the user allowed by calling them associative; of floats that rounds otherwise.
+A scan with `reverse=True` goes back from the last block. Combinations are regrouped, as the user allowed by calling them associative; of floats that rounds otherwise.
 
 Refuses scans whose combinations differ from level to level, or depend on where an element is.
 """
@@ -20,11 +20,13 @@ Refuses scans whose combinations differ from level to level, or depend on where 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.axes import grow_axis
 from stablehlo_mem.ir.bindings import clone_module, func, ir, is_constant, module_of, run_passes
+from stablehlo_mem.ir import build
 from stablehlo_mem.ir.build import building, rebind
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, remembered
 from stablehlo_mem.memory import Peak, find_peak
@@ -34,7 +36,7 @@ from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 from stablehlo_mem.rewriting import block_paths
 from stablehlo_mem.rules import ROWS, RuleBook, rule_book
 from stablehlo_mem.rules.scans import attributes_of, combination
-from stablehlo_mem.scans import Scan, find_scans
+from stablehlo_mem.scans import Scan, find_scans, runs_back, turned_from
 from stablehlo_mem.timeline import Live
 
 
@@ -95,7 +97,7 @@ def outline(module: ir.Module) -> None:
     # Backwards: what one scan gives may be what a later one begins with.
     for number, (graph, scan) in reversed(list(enumerate(found))):
         _outline(module, graph, scan, f"stablehlo_mem_scan_{number}")
-    dead = [graph.handles[op] for graph, scan in reversed(found) for op in reversed(_inside(graph, scan))]
+    dead = [graph.handles[op] for graph, scan in reversed(found) for op in reversed(_replaced(graph, scan))]
     for op in dict.fromkeys(dead):
         if not any(list(result.uses) for result in op.results):
             op.erase()
@@ -133,6 +135,21 @@ def _inside(graph: Graph, scan: Scan) -> list[int]:
     return sorted(found)
 
 
+def _replaced(graph: Graph, scan: Scan) -> list[int]:
+    """The ops that nobody needs once the scan is an op, in program order, those aside that others need as well."""
+    turns = [graph.values[v].producer for v in scan.elements] if runs_back(graph, scan) else []
+    back = [op for v in scan.results.values() for op in _turning_back(graph, scan, v)]
+    return sorted({*turns, *_inside(graph, scan), *back})
+
+
+def _turning_back(graph: Graph, scan: Scan, result: int) -> list[int]:
+    """The ops that put a result of a scan that runs back in the order of its dimension."""
+    if not runs_back(graph, scan):
+        return []
+    made = [(op, v) for op in graph.users[result] for v in graph.ops[op].results]
+    return [op for op, v in made if turned_from(graph, v, scan.dimension) == result]
+
+
 def _belongs(graph: Graph, scan: Scan, op: int) -> bool:
     row = ROWS.get(graph.ops[op].name)
     return op in _depending(graph, scan.elements) or (row is not None and row.free)
@@ -156,7 +173,13 @@ def _inputs(graph: Graph, scan: Scan) -> list[int]:
     made = {v for op in inside for v in graph.ops[op].results}
     read = dict.fromkeys(v for op in inside for v in graph.ops[op].inputs)
     others = [v for v in read if v not in made and v not in scan.elements and not is_constant(graph.mlir_values[v])]
-    return [*scan.elements, *others]
+    return [*_given(graph, scan), *others]
+
+
+def _given(graph: Graph, scan: Scan) -> list[int]:
+    """The elements as they are before they are turned."""
+    sources = [turned_from(graph, v, scan.dimension) for v in scan.elements]
+    return [v for v in sources if v is not None] if runs_back(graph, scan) else list(scan.elements)
 
 
 def _outline(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None:
@@ -166,7 +189,9 @@ def _outline(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None:
     with building(module.body, place.location):
         body = _function(name, [v.type for v in inputs], [v.type for v in results])
     inside = dict(zip(inputs, body.arguments, strict=True))
+    turn = functools.partial(_turn, back=runs_back(graph, scan), dimension=scan.dimension)
     with building(body, place.location):
+        inside |= {graph.mlir_values[v]: turn(a) for v, a in zip(scan.elements, body.arguments, strict=False)}
         for op in _inside(graph, scan):
             handle = graph.handles[op]
             for constant in (v for v in map(graph.mlir_values.__getitem__, graph.ops[op].inputs) if v not in inside):
@@ -174,15 +199,22 @@ def _outline(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None:
             copy = handle.clone()
             rebind(copy, inside)
             inside.update(zip(handle.results, copy.results, strict=True))
-        func.return_([inside[v] for v in results])
+        func.return_([turn(inside[v]) for v in results])
     with building(place, place.location):
         # What is scanned has a name of its own, which exists by chunk only: a loop spares the inside of a scan as well.
         elements = [ir.Operation.create("stablehlo.reshape", [v.type], [v]).result for v in inputs[: len(scan.elements)]]
         operands = [*elements, *inputs[len(elements) :]]
         types = [v.type for v in results]
-        new = ir.Operation.create("stablehlo.composite", types, operands, attributes_of(scan, name))
-    for old, result in zip(results, new.results, strict=True):
-        old.replace_all_uses_with(result)
+        new = ir.Operation.create("stablehlo.composite", types, operands, attributes_of(scan, name, back=runs_back(graph, scan)))
+        for old, result in zip(scan.results.values(), new.results, strict=True):
+            for op in _turning_back(graph, scan, old):
+                graph.handles[op].results[0].replace_all_uses_with(result)
+            if list(graph.mlir_values[old].uses):
+                graph.mlir_values[old].replace_all_uses_with(turn(result))
+
+
+def _turn(value: Any, *, back: bool, dimension: int) -> Any:
+    return build.reversed_along(value, dimension) if back else value
 
 
 def _function(name: str, inputs: Sequence[Any], results: Sequence[Any]) -> Any:

@@ -18,10 +18,10 @@ from stablehlo_mem.rules.on_chunk import OnChunk
 from stablehlo_mem.rules.reductions import is_float
 from stablehlo_mem.rules.row import Chunk, Cumulative, Row, Site
 from stablehlo_mem.rules.rule import Dims, Node, Rule
-from stablehlo_mem.scans import Scan, find_scans
+from stablehlo_mem.scans import Scan, find_scans, runs_back, turned_from
 
 NAME = "stablehlo_mem.associative_scan"
-_DIMENSION, _ELEMENTS = "dimension", "elements"
+_DIMENSION, _ELEMENTS, _DIRECTION = "dimension", "elements", "direction"
 _PLACED = frozenset({"stablehlo.iota", "stablehlo.constant", "stablehlo.rng_bit_generator"})
 """Ops whose results differ from place to place."""
 
@@ -97,7 +97,18 @@ class _Tree:
         assert nodes is not None
         self.rows, self.graph, self.nodes = rows, graph, nodes
         self.others = dict(zip(graph.arguments, operands, strict=True))
-        self.elements = [self.others[v] for v in self.scan.elements]
+        self.back = runs_back(graph, self.scan)
+        self.elements = [self.given(v) for v in self.scan.elements]
+
+    def given(self, element: int) -> Any:
+        """Elements as the tree takes them, of those that the function is given."""
+        source = turned_from(self.graph, element, self.scan.dimension) if self.back else element
+        assert source is not None
+        return self.turned(self.others[source])
+
+    def turned(self, value: Any) -> Any:
+        """A value in the order of the scan if it is in that of the dimension, and the other way round."""
+        return build.reversed_along(value, self.scan.dimension) if self.back else value
 
     def combined(self, left: Sequence[Any], right: Sequence[Any], positions: Iterable[int]) -> dict[int, Any]:
         """Pairs of left and right elements combined: the elements of some positions."""
@@ -158,7 +169,8 @@ def _rule(op: Any) -> Rule | None:
     if not is_scan(op):
         return None
     attributes = ir.DictAttr(op.attributes["composite_attributes"])
-    dimension, count = (ir.IntegerAttr(attributes[name]).value for name in (_DIMENSION, _ELEMENTS))
+    names = (_DIMENSION, _ELEMENTS, _DIRECTION)
+    dimension, count, direction = (ir.IntegerAttr(attributes[name]).value for name in names)
 
     def dims(position: int, value: Any) -> Dims:
         rank = len(value.type.shape)
@@ -166,7 +178,9 @@ def _rule(op: Any) -> Rule | None:
 
     operands = tuple(dims(p, v) for p, v in enumerate(op.operands))
     results = tuple(dims(0, v) for v in op.results)
-    return Rule((op.results[0].type.shape[dimension],), operands, results, frozenset(), (), directions=((0, 1),))
+    return Rule(
+        (op.results[0].type.shape[dimension],), operands, results, frozenset(), (), directions=((0, direction),)
+    )
 
 
 def is_scan(op: Any) -> bool:
@@ -174,14 +188,14 @@ def is_scan(op: Any) -> bool:
     return op.name == "stablehlo.composite" and ir.StringAttr(op.attributes["name"]).value == NAME
 
 
-def attributes_of(scan: Scan, function: str) -> dict[str, Any]:
+def attributes_of(scan: Scan, function: str, *, back: bool) -> dict[str, Any]:
     """The attributes of a scan's op."""
     number = functools.partial(ir.IntegerAttr.get, ir.IntegerType.get_signless(64))
-    numbers: dict[str, Any] = {_DIMENSION: number(scan.dimension), _ELEMENTS: number(len(scan.elements))}
+    numbers = {_DIMENSION: scan.dimension, _ELEMENTS: len(scan.elements), _DIRECTION: -1 if back else 1}
     return {
         "name": ir.StringAttr.get(NAME),
         "decomposition": ir.FlatSymbolRefAttr.get(function),
-        "composite_attributes": ir.DictAttr.get(numbers),
+        "composite_attributes": ir.DictAttr.get({name: number(value) for name, value in numbers.items()}),
     }
 
 
@@ -194,11 +208,12 @@ def _go_on(rows: Mapping[str, Row], table: Table, site: Site) -> tuple[list[Any]
     positions = list(tree.scan.results)
     left = dict(zip(positions, site.before, strict=True))
     after = tree.combined([left.get(p, e) for p, e in enumerate(first)], first, positions)
-    begins = stablehlo.compare(site.chunk.start, build.i32(0), stablehlo.ComparisonDirectionAttr.get("EQ"))
+    start = build.i32(site.node.n - site.chunk.size if tree.back else 0)
+    begins = stablehlo.compare(site.chunk.start, start, stablehlo.ComparisonDirectionAttr.get("EQ"))
     for p, value in after.items():
         begun = stablehlo.select(begins, first[p], value)
         elements[p] = begun if n == 1 else tree.joined(begun, tree.part(elements[p], 1, n))
-    results = list(tree.scanned(elements).values())
+    results = [tree.turned(v) for v in tree.scanned(elements).values()]
     return results, results
 
 
