@@ -5,7 +5,7 @@
 >>> smaller = shm.optimize(exported, "512MiB", target="tpu:v5e")
 """
 
-from stablehlo_mem.api import curve, explain, export, optimize, plan, profile
+from stablehlo_mem.api import calibrate, curve, explain, export, optimize, plan, profile
 from stablehlo_mem.curves import CurvePoint
 from stablehlo_mem.errors import BudgetError, InputError, PassError, StableHLOMemError, TargetError
 from stablehlo_mem.explanation import Explanation
@@ -26,6 +26,7 @@ __all__ = [
     "StableHLOMemError",
     "Target",
     "TargetError",
+    "calibrate",
     "curve",
     "explain",
     "export",

@@ -1,4 +1,4 @@
-"""The command line: python -m stablehlo_mem {optimize,profile,explain,curve,targets,demo}.
+"""The command line: python -m stablehlo_mem {optimize,profile,explain,curve,targets,calibrate,demo}.
 
 Exit codes: 0 done, 1 the budget cannot be kept, 2 bad input or usage, or the system refused to read or write, 3 an
 error that is not the user's; 130 where it was interrupted, 141 where nobody read on.
@@ -23,6 +23,7 @@ from stablehlo_mem import demo, html_report, report, wording
 from stablehlo_mem.errors import BudgetError, InputError, StableHLOMemError, TargetError
 from stablehlo_mem.plan import plain_data
 from stablehlo_mem.progress import listening
+from stablehlo_mem.targets.calibration import calibration_path
 from stablehlo_mem.targets.known import known_targets
 
 EXIT_BUDGET = 1
@@ -173,6 +174,14 @@ def _targets_here(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _calibrate(arguments: argparse.Namespace) -> int:
+    with _progress("measure"):
+        chip = shm.calibrate(arguments.device)
+    _show(report.chip_report(chip), json.dumps(plain_data(chip), indent=2) if arguments.json else None)
+    print(f"Kept in {calibration_path() or 'no file'}.", file=sys.stderr)
+    return 0
+
+
 def _demo(arguments: argparse.Namespace) -> int:
     return demo.run_demo(tokens=arguments.tokens, long_tokens=arguments.long_tokens, report_tokens=arguments.report)
 
@@ -200,12 +209,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m stablehlo_mem", description="Make JAX programs fit in memory.")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.add_argument("--version", action="version", version=importlib.metadata.version("stablehlo-mem"))
-    commands = parser.add_subparsers(required=True, metavar="{optimize,profile,explain,curve,targets,demo}")
+    commands = parser.add_subparsers(required=True, metavar="{optimize,profile,explain,curve,targets,calibrate,demo}")
     _add_optimize(commands.add_parser("optimize", help="rewrite a program to keep a budget"))
     _add_profile(commands.add_parser("profile", help="say where a program's memory goes"))
     _add_explain(commands.add_parser("explain", help="say what could be done at the peak, what not and why"))
     _add_curve(commands.add_parser("curve", help="say which budgets are reachable, at what estimated time"))
     _add_targets(commands.add_parser("targets", help="list the targets, and which can be compiled for here"))
+    _add_calibrate(commands.add_parser("calibrate", help="measure what this machine does, for plans to be compared by"))
     _add_demo(commands.add_parser("demo", help="attention, before and after, measured here"))
     return parser
 
@@ -243,6 +253,12 @@ def _add_curve(parser: argparse.ArgumentParser) -> None:
 def _add_targets(parser: argparse.ArgumentParser) -> None:
     _add_common(parser)
     parser.set_defaults(command=_targets_here)
+
+
+def _add_calibrate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("device", nargs="?", help='"cpu", "cuda" or "tpu"; the default backend if it is not given')
+    _add_common(parser)
+    parser.set_defaults(command=_calibrate)
 
 
 def _add_numerics(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from jax.export import Exported
 from stablehlo_mem import budget as budget_loop
 from stablehlo_mem.bytesize import parse_budget
 from stablehlo_mem.curves import CurvePoint, curve_of_program
-from stablehlo_mem.errors import InputError
+from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.explanation import Explanation, explain_program
 from stablehlo_mem.ingest import ingest
 from stablehlo_mem.ir.bindings import ir
@@ -21,6 +21,8 @@ from stablehlo_mem.memory import MemoryProfile, Origin
 from stablehlo_mem.module_profile import profile_module
 from stablehlo_mem.plan import Options, Plan
 from stablehlo_mem.symbolic import at_sizes
+from stablehlo_mem.targets import calibration
+from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target, named_targets, resolve_targets
 
 TargetLike = str | Target | tuple[str | Target, ...] | None
@@ -183,6 +185,30 @@ def platforms_of(targets: tuple[Target, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(t.platform for t in targets))
 
 
+def calibrate(target: str | None = None) -> Chip:
+    """Measures what a device of this machine does, for some seconds, and keeps the figures: plans are compared by them.
+
+    They are kept in `stablehlo_mem/chips.json` among the user's settings ($XDG_CONFIG_HOME, ~/.config), or in the file
+    $STABLEHLO_MEM_CALIBRATION ("" for none). Deleting it brings back those built in.
+
+    Args:
+        target: "cpu", "cuda" or "tpu"; None for the default backend.
+
+    Returns:
+        What is known about the device now.
+
+    Raises:
+        TargetError: an unknown target, a chip by its name, or no such device is here.
+    """
+    (one,) = named_targets(target)
+    if ":" in one.name:
+        raise TargetError(f"{one.name} is not measured: calibrate takes cpu, cuda or tpu, devices of this machine")
+    device = one.devices()[0]
+    figures = calibration.measured(one.chip, device)
+    calibration.keep(figures, one.chip, device.device_kind)
+    return dataclasses.replace(one.chip, **figures)
+
+
 def export_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **export_kwargs: Any) -> Exported:
     """`jax.export.export` of a function; what it cannot export for its side effects is an `InputError`."""
     try:
@@ -203,4 +229,4 @@ def _as_module(fun_or_module: Any, args: tuple[Any, ...], target: TargetLike) ->
     return export_function(jitted, args, {}, platforms=platforms_of(named_targets(target)))
 
 
-__all__ = ["TargetLike", "curve", "explain", "export", "optimize", "plan", "profile"]
+__all__ = ["TargetLike", "calibrate", "curve", "explain", "export", "optimize", "plan", "profile"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from collections.abc import Iterable, Sequence
@@ -27,6 +28,7 @@ from stablehlo_mem.sections import (
     refused_notes,
     timings_section,
 )
+from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.known import KnownTarget
 from stablehlo_mem.wording import SHOWN, advice, effort_text, format_bytes, format_seconds, headline, how_text
 
@@ -85,6 +87,15 @@ def targets_report(targets: Sequence[KnownTarget]) -> RenderableType:
         memory = format_bytes(chip.memory_bytes) if chip.memory_bytes else "the host's"
         rows.append((chip.name, here, memory, f"{chip.flops_per_second:.2g}", f"{chip.bytes_per_second:.2g}"))
     return _table(Section("", ("target", "here", "memory", "FLOP/s", "bytes/s"), rows, (2, 3, 4)))
+
+
+def chip_report(chip: Chip) -> RenderableType:
+    """A rich table of what the analyses know about a chip, field by field."""
+    rows: list[Sequence[str]] = []
+    for field in dataclasses.fields(chip):
+        value = getattr(chip, field.name)
+        rows.append((field.name, f"{value:.2g}" if isinstance(value, float) else str(value)))
+    return _table(Section("", ("", "here"), rows, (1,)))
 
 
 def curve_report(points: Sequence[CurvePoint]) -> RenderableType:

@@ -13,6 +13,7 @@ from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.memory import Measured, Refused
 from stablehlo_mem.targets import compile as compiling
 from stablehlo_mem.targets.apart import Request, measure_apart
+from stablehlo_mem.targets.calibration import calibrated
 from stablehlo_mem.targets.chips import CHIPS, Chip
 from stablehlo_mem.targets.devices import local_devices, require_libtpu, topology_devices
 
@@ -148,8 +149,9 @@ def _named_target(name: Any) -> Target:
     if not isinstance(name, str):
         raise TargetError(f"a target is a name or a stablehlo_mem.Target, not {name!r}: {_known()}")
     name = _PLATFORMS.get(name, name)
-    if name in CHIPS and (":" in name or name == "cpu"):
-        return Target(name, CHIPS[name].kind, CHIPS[name])
+    if name in CHIPS:
+        chip = CHIPS[name] if ":" in name else calibrated(CHIPS[name], name)
+        return Target(name, chip.kind, chip)
     first = next((c for c in CHIPS.values() if c.kind == name), None)
     if first is None:
         raise TargetError(f"unknown target {name!r}: {_known()}")
@@ -161,7 +163,8 @@ def _chip_of(device: Any, fallback: Chip) -> Chip:
     kind = next((k for k in _KINDS if device.device_kind.startswith(k)), None)
     chip = CHIPS[_KINDS[kind]] if kind is not None else fallback
     stats = device.memory_stats() or {}
-    return dataclasses.replace(chip, memory_bytes=stats.get("bytes_limit", chip.memory_bytes))
+    chip = dataclasses.replace(chip, memory_bytes=stats.get("bytes_limit", chip.memory_bytes))
+    return calibrated(chip, device.device_kind)
 
 
 def _known() -> str:
