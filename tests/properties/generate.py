@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 from tests.properties.drawing import Draw, Drawing, RandomProgram, is_float, without_unused
@@ -23,8 +24,10 @@ def draw_program(draw: Draw, steps: int = STEPS) -> RandomProgram:
     floats = [any(is_float(a) for a in some) for some in (arguments, [d.avals[i] for i in outputs])]
     gradient = mode == 1 and all(floats) and not d.kinds.intersection(NOT_DIFFERENTIABLE)
     jumps = (*DISCONTINUOUS, *KINKED) if gradient else DISCONTINUOUS
-    program = RandomProgram(arguments, tuple(d.steps), outputs, not d.kinds.intersection(jumps), d.whole, gradient)
-    return without_unused(program)
+    continuous = not d.kinds.intersection(jumps)
+    program = without_unused(RandomProgram(arguments, tuple(d.steps), outputs, continuous, d.whole, gradient))
+    # The outputs need not depend on the arguments that are floats.
+    return dataclasses.replace(program, gradient=gradient and any(is_float(a) for a in program.arguments))
 
 
 def _outputs(d: Drawing) -> tuple[int, ...]:
