@@ -199,13 +199,17 @@ def calibrate(target: str | None = None) -> Chip:
 
     Raises:
         TargetError: an unknown target, a chip by its name, or no such device is here.
+        InputError: the figures cannot be kept.
     """
     (one,) = named_targets(target)
     if ":" in one.name:
-        raise TargetError(f"{one.name} is not measured: calibrate takes cpu, cuda or tpu, devices of this machine")
+        raise TargetError(f"{target} is no device of this machine: calibrate takes cpu, cuda or tpu where there is one")
     device = one.devices()[0]
     figures = calibration.measured(one.chip, device)
-    calibration.keep(figures, one.chip, device.device_kind)
+    try:
+        calibration.keep(figures, one.chip, device.device_kind)
+    except OSError as error:
+        raise InputError(f"the figures cannot be kept in {calibration.calibration_path()}: {error}") from error
     return dataclasses.replace(one.chip, **figures)
 
 

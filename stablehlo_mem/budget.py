@@ -176,12 +176,12 @@ class _Planning:
         assert isinstance(self.budget, int)
         room = self.room(original)
         goals = Goals(self.first_goal(original, room), room)
-        worst = original
+        latest = original
         tried: set[Refusal] = set()
         best, stalled = original.peak_bytes, 0
         seen: list[tuple[Step, ...]] = []
         while self.trials.may_compile and stalled < _PATIENCE:
-            goal = Goal(worst.target.chip, self.options, int(goals.goal))
+            goal = Goal(latest.target.chip, self.options, int(goals.goal))
             state, refusals = self.trials.search(form, goal, frozenset(tried))
             reached = state.peak.temp_bytes <= goals.goal
             if not state.steps:
@@ -196,18 +196,19 @@ class _Planning:
                 goals.restart()
                 stalled += 1
                 continue
-            attempt = worst = self.trials.measure(state, refusals)
+            attempt = latest = self.trials.measure(state, refusals)
             yield attempt
             seen.append(state.steps)
             better = attempt.peak_bytes < best
+            # An attempt between two others is one more than there would be, and does not count.
             stalled = 0 if better and reached else stalled + (not (goals.between and reached))
             best = min(best, attempt.peak_bytes)
             if reached:
                 goals.follow(state.peak.temp_bytes, attempt.peak_bytes - (self.budget - room), better=better)
             elif state.first is not None:
                 tried.add(state.first)
-        if all(steps == self.trials.begin(worst.target.chip, form).steps for steps in seen):
-            yield from self.unproven(worst, form, goals.goal)
+        if all(steps == self.trials.begin(latest.target.chip, form).steps for steps in seen):
+            yield from self.unproven(latest, form, goals.goal)
 
     def unproven(self, original: Attempt, form: Form, goal: float) -> Iterator[Attempt]:
         """Where no candidate helps by the profile, which need not see what the compiler sees: the compiler's word."""

@@ -56,14 +56,41 @@ def test_figures_of_other_machines_stay(path):
     assert other.items() <= json.loads(path.read_text()).items()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"x": 1}', '{"x": {"flops_per_second": -1}}', '{"x": {"name": 2}}', '{"x": {"cores": NaN}}']
-)
-def test_a_damaged_file_is_left_aside(path, caplog, text):
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\0"])
+def test_a_file_of_no_json_is_left_aside(path, caplog, text):
     path.parent.mkdir()
     path.write_text(text)
     assert named_targets("cpu")[0].chip == CHIPS["cpu"]
     assert "left aside" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        *(1, [], None, {"name": "x"}, {"kind": "tpu"}, {"flops_per_second": "fast"}),
+        *({name: value} for name in ("flops_per_second", "bytes_per_second", "cores") for value in (0, -1, True)),
+        *({"cores": value} for value in (1.5, float("nan"), 10**400)),
+        *({"step_seconds": value} for value in (-1.0, float("nan"), float("inf"))),
+    ],
+)
+def test_what_is_no_figure_is_left_aside(path, figures):
+    shm.calibrate("cpu")
+    (machine,) = json.loads(path.read_text())
+    other = {"another machine": {"cores": 64}}
+    path.write_text(json.dumps({machine: figures, **other}))
+    assert named_targets("cpu")[0].chip == CHIPS["cpu"]
+    shm.calibrate("cpu")
+    assert named_targets("cpu")[0].chip != CHIPS["cpu"]
+    assert other.items() <= json.loads(path.read_text()).items()
+
+
+def test_where_nothing_can_be_kept_it_says_so(path, monkeypatch):
+    path.mkdir(parents=True)
+    with pytest.raises(shm.InputError, match="cannot be kept"):
+        shm.calibrate("cpu")
+    assert list(path.parent.iterdir()) == [path]
+    monkeypatch.setenv("STABLEHLO_MEM_CALIBRATION", "~nobody-of-that-name/chips.json")
+    assert named_targets("cpu")[0].chip == CHIPS["cpu"]
 
 
 def test_an_empty_name_keeps_nothing(path, monkeypatch):

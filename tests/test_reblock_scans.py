@@ -181,7 +181,24 @@ def by_place(x: Any) -> Any:
     return scan(lambda l, r: l + r * jnp.arange(l.shape[0]), x)  # noqa: E741
 
 
-@pytest.mark.parametrize(("f", "found"), [(halves, 0), (by_place, 1)])
+def of_all(x: Any) -> Any:
+    """A combination that reads what is made of all elements."""
+    y = x * x
+    return scan(lambda l, r: l + r + y.sum(), y)  # noqa: E741
+
+
+def of_one(x: Any) -> Any:
+    """And of one of them, which the tree reads as well."""
+    y = x * x
+    return scan(lambda l, r: l + r - y[0], y)  # noqa: E741
+
+
+def of_any(x: Any) -> Any:
+    y = x * x
+    return scan(lambda l, r: l + r + y[y.argmax()], y)  # noqa: E741
+
+
+@pytest.mark.parametrize(("f", "found"), [(halves, 0), (by_place, 1), (of_all, 1), (of_one, 1), (of_any, 1)])
 def test_what_is_no_scan_is_left_alone(f: Callable[..., Any], found: int):
     program = program_of(f, normals(64))
     assert len(find_scans(graph_of(program))) == found

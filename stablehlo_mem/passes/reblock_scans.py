@@ -35,7 +35,7 @@ from stablehlo_mem.passes.split_into_loops import SplitIntoLoops, decode, split
 from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 from stablehlo_mem.rewriting import block_paths
 from stablehlo_mem.rules import ROWS, RuleBook, rule_book
-from stablehlo_mem.rules.scans import attributes_of, combination
+from stablehlo_mem.rules.scans import attributes_of, combination, dependents
 from stablehlo_mem.scans import Scan, find_scans, runs_back, turned_from
 from stablehlo_mem.timeline import Live
 
@@ -152,19 +152,7 @@ def _turning_back(graph: Graph, scan: Scan, result: int) -> list[int]:
 
 def _belongs(graph: Graph, scan: Scan, op: int) -> bool:
     row = ROWS.get(graph.ops[op].name)
-    return op in _depending(graph, scan.elements) or (row is not None and row.free)
-
-
-@remembered
-def _depending(graph: Graph, values: tuple[int, ...]) -> frozenset[int]:
-    """The ops that depend on some values."""
-    found: set[int] = set()
-    pending = list(values)
-    while pending:
-        users = set(graph.users[pending.pop()]) - found
-        found |= users
-        pending += [v for user in users for v in graph.ops[user].results]
-    return frozenset(found)
+    return op in dependents(graph, scan.elements) or (row is not None and row.free)
 
 
 def _inputs(graph: Graph, scan: Scan) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import ir, module_of, stablehlo
-from stablehlo_mem.ir.graph import Graph, build_graph
+from stablehlo_mem.ir.graph import Graph, build_graph, remembered
 from stablehlo_mem.rules.flow import Book, Table
 from stablehlo_mem.rules.on_chunk import OnChunk
 from stablehlo_mem.rules.reductions import is_float
@@ -29,12 +29,13 @@ _PLACED = frozenset({"stablehlo.iota", "stablehlo.constant", "stablehlo.rng_bit_
 def combination(graph: Graph, scan: Scan, book: Book) -> dict[int, Node] | None:
     """How the ops that combine two halves of the elements run on any number of pairs, by the values they make.
 
-    None if one of them depends on how many there are, or on which it works on.
+    None if one of them depends on how many there are, on which it works on, or on all elements: a chunk has not got
+    those.
     """
     found: dict[int, Node] = {}
     pending = [(v, scan.dimension) for v in scan.combined]
     n = graph.values[scan.combined[0]].shape[scan.dimension]
-    reached = set(pending)
+    reached, depending = set(pending), dependents(graph, scan.elements)
     while pending:
         value, dimension = pending.pop()
         if value in scan.leaves:
@@ -48,10 +49,25 @@ def combination(graph: Graph, scan: Scan, book: Book) -> dict[int, Node] | None:
         if not isinstance(node, Node) or not node.is_local or node.reducing:
             return None
         found.update(dict.fromkeys(producer.results, node))
-        uses = {(v, d) for v, d in zip(producer.inputs, node.operand_dims, strict=True) if d is not None}
+        operands = list(zip(producer.inputs, node.operand_dims, strict=True))
+        if any(v in scan.elements or graph.values[v].producer in depending for v, d in operands if d is None):
+            return None
+        uses = {(v, d) for v, d in operands if d is not None}
         pending += uses - reached
         reached |= uses
     return found
+
+
+@remembered
+def dependents(graph: Graph, values: tuple[int, ...]) -> frozenset[int]:
+    """The ops that depend on some values."""
+    found: set[int] = set()
+    pending = list(values)
+    while pending:
+        users = set(graph.users[pending.pop()]) - found
+        found |= users
+        pending += [v for user in users for v in graph.ops[user].results]
+    return frozenset(found)
 
 
 class _Pairs(OnChunk):
@@ -165,7 +181,7 @@ def _is_predicate(value: Any) -> bool:
 
 
 def _rule(op: Any) -> Rule | None:
-    """Along its dimension a scan is cumulative; others are for the program it was made of."""
+    """Along its dimension a scan is cumulative. Along others the program is split as it was, without this op."""
     if not is_scan(op):
         return None
     attributes = ir.DictAttr(op.attributes["composite_attributes"])

@@ -17,7 +17,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,16 @@ _VARIABLE = "STABLEHLO_MEM_CALIBRATION"
 _CACHES = "/sys/devices/system/cpu/cpu0/cache"
 _LONG_SECONDS = 0.02
 """Work is made ever larger until it takes so long: what comes with every call is little of it then."""
+_LEAST: dict[str, float] = {
+    "flops_per_second": 1.0,
+    "bytes_per_second": 1.0,
+    "step_seconds": 0.0,
+    "reduced_seconds": 0.0,
+    "cache_bytes": 0,
+    "cores": 1,
+}
+"""The fields that are measured, and the least that each can be; whole numbers where this is one."""
+_MOST = 1e18
 _ROUNDS = 5
 _STEPS = 2000
 _SHORT = 4
@@ -40,16 +50,21 @@ def calibration_path() -> pathlib.Path | None:
     """The file of the figures: $STABLEHLO_MEM_CALIBRATION ("": none), else one among the user's settings."""
     given = os.environ.get(_VARIABLE)
     if given is not None:
-        return pathlib.Path(given).expanduser() if given else None
+        return pathlib.Path(os.path.expanduser(given)) if given else None
     settings = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return pathlib.Path(settings).expanduser() / "stablehlo_mem" / "chips.json"
+    return pathlib.Path(os.path.expanduser(settings)) / "stablehlo_mem" / "chips.json"
 
 
 def calibrated(chip: Chip, device_kind: str) -> Chip:
     """A chip with the figures that were measured of this machine's; as it is if none were."""
     path = calibration_path()
     figures = _read(path).get(_key(chip, device_kind)) if path is not None else None
-    return chip if figures is None else dataclasses.replace(chip, **figures)
+    if figures is None:
+        return chip
+    if not _are_figures(figures):
+        _log.warning("the figures in %s are left aside: %r", path, figures)
+        return chip
+    return dataclasses.replace(chip, **figures)
 
 
 def measured(chip: Chip, device: Any) -> dict[str, float]:
@@ -64,40 +79,51 @@ def measured(chip: Chip, device: Any) -> dict[str, float]:
     return {**rounded, **(_cpu_facts() if chip.kind == "cpu" else {})}
 
 
-def keep(figures: dict[str, float], chip: Chip, device_kind: str) -> pathlib.Path | None:
-    """Writes figures down, beside those of other machines with the same file; None where none is to be kept."""
+def keep(figures: dict[str, float], chip: Chip, device_kind: str) -> None:
+    """Writes figures down, beside those of other machines with the same file, if they are to be kept.
+
+    Raises:
+        OSError: the file cannot be written; it is as it was.
+    """
     path = calibration_path()
     if path is None:
-        return None
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({**_read(path), _key(chip, device_kind): figures}, indent=1) + "\n"
     with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
         file.write(text)
-    pathlib.Path(file.name).replace(path)
-    return path
+    try:
+        pathlib.Path(file.name).replace(path)
+    finally:
+        pathlib.Path(file.name).unlink(missing_ok=True)
 
 
-def _read(path: pathlib.Path) -> dict[str, dict[str, float]]:
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    """What the file says of each machine; nothing if it cannot be read."""
     try:
         data = json.loads(path.read_text())
-        return {key: _checked(figures) for key, figures in data.items()}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         _log.warning("the figures in %s are left aside: %r", path, error)
         return {}
+    return data if isinstance(data, dict) else {}
 
 
-def _checked(figures: dict[str, Any]) -> dict[str, float]:
-    """Figures as `keep` wrote them.
+def _are_figures(figures: Any) -> bool:
+    """Whether figures are as `keep` wrote them: rates and numbers of cores above zero, no field of another kind."""
+    if not isinstance(figures, dict):
+        return False
+    numbers = cast("dict[str, Any]", figures)
+    return all(_is_figure(name, value) for name, value in numbers.items())
 
-    Raises:
-        ValueError: they are not.
-    """
-    fields = {f.name for f in dataclasses.fields(Chip)} - {"name", "kind", "tile"}
-    if not fields.issuperset(figures) or not all(math.isfinite(v) and v >= 0 for v in figures.values()):
-        raise ValueError(f"no figures of a chip: {figures}")
-    return figures
+
+def _is_figure(name: str, value: Any) -> bool:
+    least = _LEAST.get(name)
+    if least is None or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    whole = isinstance(least, int)
+    return least <= value <= _MOST and (not whole or isinstance(value, int))
 
 
 def _key(chip: Chip, device_kind: str) -> str:
