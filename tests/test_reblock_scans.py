@@ -223,6 +223,7 @@ def test_keeps_the_budget(f: Callable[..., Any], specs: tuple[Any, ...]):
     plan = shm.plan(exported(f, *specs), budget, target="cpu")
     assert plan.before.peak_bytes > budget
     assert plan.fits
+    assert "composite" not in "".join(plan.summaries)
     assert "reblock-scans" in {step.pass_name for step in plan.steps}
     compiled = jax.jit(plan.result.call).lower(*specs).compile(compiler_options=HONEST)
     assert sum(memory_of(compiled)) <= budget

@@ -111,6 +111,12 @@ class Graph:
         index = self.values[value].producer
         return self.ops[index] if index >= 0 else None
 
+    def title(self, op: int) -> str:
+        """What an op is called among people, a composite by its own name."""
+        handle = self.handles[op]
+        is_composite = handle.name == "stablehlo.composite"
+        return (ir.StringAttr(handle.attributes["name"]).value if is_composite else handle.name).split(".")[-1]
+
     def under(self, value: int, name: str) -> int:
         """The value that ops of a name, one after the other, were applied to; the value itself if there are none."""
         producer = self.producer(value)

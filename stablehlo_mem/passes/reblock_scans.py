@@ -174,11 +174,12 @@ def _outline(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None:
     inputs = [graph.mlir_values[v] for v in _inputs(graph, scan)]
     results = [graph.mlir_values[v] for v in scan.results.values()]
     place = graph.handles[_first_use(graph, scan)]
-    with building(module.body, place.location):
+    location = results[0].owner.location
+    with building(module.body, location):
         body = _function(name, [v.type for v in inputs], [v.type for v in results])
     inside = dict(zip(inputs, body.arguments, strict=True))
     turn = functools.partial(_turn, back=runs_back(graph, scan), dimension=scan.dimension)
-    with building(body, place.location):
+    with building(body, location):
         inside |= {graph.mlir_values[v]: turn(a) for v, a in zip(scan.elements, body.arguments, strict=False)}
         for op in _inside(graph, scan):
             handle = graph.handles[op]
@@ -188,7 +189,7 @@ def _outline(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None:
             rebind(copy, inside)
             inside.update(zip(handle.results, copy.results, strict=True))
         func.return_([turn(inside[v]) for v in results])
-    with building(place, place.location):
+    with building(place, location):
         # What is scanned has a name of its own, which exists by chunk only: a loop spares the inside of a scan as well.
         elements = [ir.Operation.create("stablehlo.reshape", [v.type], [v]).result for v in inputs[: len(scan.elements)]]
         operands = [*elements, *inputs[len(elements) :]]

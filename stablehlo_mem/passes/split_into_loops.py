@@ -281,9 +281,7 @@ class _Proposals:
 
     def describe(self, value: int) -> str:
         data = self.graph.values[value]
-        producer = self.graph.producer(value)
-        name = producer.name.split(".")[-1] if producer else "argument"
-        return f"{name} {data}"
+        return f"{self.graph.title(data.producer) if data.producer >= 0 else 'argument'} {data}"
 
     def source(self, value: int) -> str:
         producer = self.graph.values[value].producer
