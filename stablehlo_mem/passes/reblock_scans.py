@@ -12,9 +12,10 @@ After:
 
 The tree is put in a function of its own, `find_scans` says what it is, and the loop is a split along a cumulative op
 (`split-into-loops`): what the elements are computed from, and what is computed from the results, is in the loop too.
-A scan with `reverse=True` goes back from the last block. Combinations are regrouped, as the user allowed by calling them associative; of floats that rounds otherwise.
+A scan with `reverse=True` goes back from the last block. Combinations are regrouped, as the user allowed by calling
+them associative; of floats that rounds otherwise.
 
-Refuses scans whose combinations differ from level to level, or depend on where an element is.
+Refuses scans whose combinations differ from level to level, depend on where an element is, or read what is made of all.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ReblockScans:
         paths = [peak.path[:depth] for depth in range(len(peak.path) + 1)]
         if goal.far or not any(_scans(nested_graph(graph, path)) for path in paths):
             return
-        _, main = _outlined(graph)
+        _, main = _with_outlined(graph)
         for candidate in SplitIntoLoops().propose(main, _with_scans(main, find_peak(main, goal.chip)), goal):
             if isinstance(candidate, Candidate) and _runs_scan(main, candidate.step):
                 step = Step(self.name, "", candidate.step.params)
@@ -74,7 +75,7 @@ class ReblockScans:
 
 
 @remembered
-def _outlined(graph: Graph) -> tuple[ir.Module, Graph]:
+def _with_outlined(graph: Graph) -> tuple[ir.Module, Graph]:
     """A function with its scans as ops, and the module of its own that it lives in."""
     module = clone_module(module_of(graph.handles[-1]))
     outline(module)
@@ -96,7 +97,7 @@ def outline(module: ir.Module) -> None:
     found = [(graph, s) for path in block_paths(main) for graph in [nested_graph(main, path)] for s in _scans(graph)]
     # Backwards: what one scan gives may be what a later one begins with.
     for number, (graph, scan) in reversed(list(enumerate(found))):
-        _outline(module, graph, scan, f"stablehlo_mem_scan_{number}")
+        _outline_one(module, graph, scan, f"stablehlo_mem_scan_{number}")
     dead = [graph.handles[op] for graph, scan in reversed(found) for op in reversed(_replaced(graph, scan))]
     for op in dict.fromkeys(dead):
         if not any(list(result.uses) for result in op.results):
@@ -170,7 +171,7 @@ def _given(graph: Graph, scan: Scan) -> list[int]:
     return [v for v in sources if v is not None] if runs_back(graph, scan) else list(scan.elements)
 
 
-def _outline(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None:
+def _outline_one(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None:
     inputs = [graph.mlir_values[v] for v in _inputs(graph, scan)]
     results = [graph.mlir_values[v] for v in scan.results.values()]
     place = graph.handles[_first_use(graph, scan)]
@@ -180,6 +181,7 @@ def _outline(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None:
     inside = dict(zip(inputs, body.arguments, strict=True))
     turn = functools.partial(_turn, back=runs_back(graph, scan), dimension=scan.dimension)
     with building(body, location):
+        # The elements are the first of the inputs.
         inside |= {graph.mlir_values[v]: turn(a) for v, a in zip(scan.elements, body.arguments, strict=False)}
         for op in _inside(graph, scan):
             handle = graph.handles[op]

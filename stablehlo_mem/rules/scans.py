@@ -23,7 +23,7 @@ from stablehlo_mem.scans import Scan, find_scans, runs_back, turned_from
 NAME = "stablehlo_mem.associative_scan"
 _DIMENSION, _ELEMENTS, _DIRECTION = "dimension", "elements", "direction"
 _PLACED = frozenset({"stablehlo.iota", "stablehlo.constant", "stablehlo.rng_bit_generator"})
-"""Ops whose results differ from place to place."""
+"""Ops whose results differ from place to place; of constants those that do not are spread by a broadcast."""
 
 
 def combination(graph: Graph, scan: Scan, book: Book) -> dict[int, Node] | None:
@@ -76,7 +76,7 @@ class _Pairs(OnChunk):
     `others` are the values that every combination reads whole.
     """
 
-    def __init__(self, tree: _Tree, left: Sequence[Any], right: Sequence[Any]):
+    def __init__(self, tree: _Rebuilt, left: Sequence[Any], right: Sequence[Any]):
         scan = tree.scan
         n = tree.graph.values[scan.combined[0]].shape[scan.dimension]
         super().__init__(tree.rows, tree.graph, n, Chunk(build.i32(0), right[0].type.shape[scan.dimension]))
@@ -104,7 +104,7 @@ class _Pairs(OnChunk):
         return self.present[value]
 
 
-class _Tree:
+class _Rebuilt:
     """A scan built for any number of elements, at least one: see `stablehlo_mem.scans` for what JAX writes."""
 
     def __init__(self, rows: Mapping[str, Row], graph: Graph, book: Book, operands: Sequence[Any]):
@@ -215,10 +215,10 @@ def attributes_of(scan: Scan, function: str, *, back: bool) -> dict[str, Any]:
     }
 
 
-def _go_on(rows: Mapping[str, Row], table: Table, site: Site) -> tuple[list[Any], list[Any]]:
+def _go_on(table: Mapping[str, Row], ask: Table, site: Site) -> tuple[list[Any], list[Any]]:
     """A scan on a chunk, after what it came to before."""
     graph = _function(site.op)
-    tree = _Tree(rows, graph, table.book_of(graph), site.operands)
+    tree = _Rebuilt(table, graph, ask.book_of(graph), site.operands)
     n, elements = tree.size(tree.elements[0]), tree.elements
     first = [tree.part(e, 0, 1) for e in elements]
     positions = list(tree.scan.results)

@@ -7,6 +7,9 @@ JAX goes on as long as any element does, and keeps what an element that has stop
 
 An element that has stopped never goes on again: what decides it does not change any more. So a chunk of the batch
 may stop when all of its own elements have, with the same results to the last bit.
+
+That what decides it is each element's own, and lies along the same dimension as what it keeps, is not asked here: an
+axis would not pass the loop (`passage`).
 """
 
 from __future__ import annotations
