@@ -305,6 +305,10 @@ class _Collector:
         own = inner.fresh(self.graph.values[op.results[0]].shape)
         inner.kept = frozenset(label for label in own if label is not None)
         a, b = (inner.visit(v, own).piece for v in op.operands)
+        if op.name == "stablehlo.subtract" and not inner.has_matmul:
+            # What is left of data less its mean may be small beside both: products of each would round as they do. A
+            # matmul among the terms has been rounded like that already.
+            return None
         self.has_matmul |= inner.has_matmul
         piece = inner.join(op, a, b, label_mask(own), fusible=False).piece
         piece = dataclasses.replace(piece, labels=label_mask(labels))

@@ -18,7 +18,7 @@ from stablehlo_mem.cost import op_flops
 from stablehlo_mem.passes.matmul_chain import MatmulChain
 from stablehlo_mem.plan import Options
 from stablehlo_mem.rewriting import Match
-from tests.support import exported, graph_of, matches, normals, program_of, refusals, rewritten, spec
+from tests.support import exported, graph_of, in_f64, matches, normals, program_of, refusals, rewritten, spec, yardstick
 from tests.test_products import exhaustive
 
 PASS = MatmulChain()
@@ -216,3 +216,17 @@ def test_zeros_off_a_diagonal_that_are_multiplied_count():
     ):
         found = matches(PASS, fun, *args, bytes_first=False)
         assert [match.numerics for match in found if isinstance(match, Match)] == [numerics]
+
+
+@pytest.mark.parametrize("budget", [None, "min"])
+def test_what_is_left_of_data_less_its_mean_is_not_rounded_like_the_mean(budget):
+    def centred(x, w):
+        return (x - x.mean(0)) @ w
+
+    args = normals(1024, 64) + 1e4, normals(64, 4)
+    program = exported(centred, *args)
+    plan = shm.plan(program, budget, target="cpu")
+    assert "matmul-chain" not in {step.pass_name for step in plan.steps}
+    new, old, (exact,) = plan.result.call(*args), program.call(*args), in_f64(centred, *args)
+    assert yardstick(np.asarray(new), np.asarray(old), exact) is None
+    assert not any(matches(PASS, centred, *args, bytes_first=False))
