@@ -31,7 +31,7 @@ from stablehlo_mem.ir import build
 from stablehlo_mem.ir.build import building, rebind
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, remembered
 from stablehlo_mem.memory import Peak, find_peak
-from stablehlo_mem.passes.normalise import attach_rules, drop_identities, open_functions
+from stablehlo_mem.passes.normalise import attach_rules, drop_identities, open_functions, remove_rules
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops, decode, split
 from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 from stablehlo_mem.rewriting import block_paths
@@ -71,6 +71,8 @@ class ReblockScans:
         split(module, decode(step))
         open_functions(module)
         drop_identities(module)
+        # A reshape that takes over another's operand would keep a rule for the old one.
+        remove_rules(module)
         run_passes(module, "cse", "canonicalize", "symbol-dce")
 
 

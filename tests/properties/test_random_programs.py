@@ -3,6 +3,7 @@
 Two minutes of them on an idle core; more of them: `make fuzz N=1000`.
 """
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,14 @@ from tests.properties.generate import draw_program
 
 EXAMPLES = 60
 SEEDS = 40
+FOUND = {
+    1577: "a carry of no elements",
+    1911: "a pad that shifts",
+    4226: "what is nothing less itself, multiplied out",
+    4528: "a reshape with the rule of another, after a scan in blocks",
+    6163: "a carry of no elements",
+}
+"""What seeds found something once, and what it was."""
 
 
 @settings(
@@ -37,3 +46,8 @@ def test_a_good_share_is_changed():
     assert seen.counts["programs"] == SEEDS
     assert seen.counts["changed"] >= SEEDS // 5
     assert seen.counts["equal"] > 0
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_once_is_right(seed):
+    check(*trial_of(seed), seed, Seen())
