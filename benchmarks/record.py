@@ -15,6 +15,7 @@ from jax.export import Exported
 
 import stablehlo_mem as shm
 from stablehlo_mem.memory import Measured, MemoryProfile, Refused
+from stablehlo_mem.targets.calibration import processor
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 
@@ -23,7 +24,7 @@ def header() -> dict[str, Any]:
     """Date, hardware and versions."""
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "hardware": {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)), "memory_bytes": memory_bytes()},
+        "hardware": {"cpu": processor(), "cores": len(os.sched_getaffinity(0)), "memory_bytes": memory_bytes()},
         "versions": versions("jax", "jaxlib", "numpy", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin"),
         "python": platform.python_version(),
     }
@@ -37,13 +38,6 @@ def versions(*packages: str) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-
-def cpu_name() -> str:
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def memory_bytes() -> int:

@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import pathlib
-import tempfile
 from importlib import metadata
 from types import NoneType, UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
@@ -22,6 +21,7 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 import jax
 
 from stablehlo_mem.errors import PassError
+from stablehlo_mem.files import write_whole
 from stablehlo_mem.ingest import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.passes.normalise import normalise, remove_rules
@@ -122,10 +122,7 @@ def write(path: pathlib.Path, plan: Plan) -> None:
     """Keeps a plan; whoever reads at the same time sees all of it or nothing. A failure is logged."""
     text = json.dumps({"fingerprint": fingerprint(plan.module), "plan": json.loads(plan.to_json())}).encode()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-            file.write(_digest(text) + b"\n" + text)
-        pathlib.Path(file.name).replace(path)
+        write_whole(path, _digest(text) + b"\n" + text)
     except OSError as error:
         _log.warning("the plan is not kept in %s: %r", path, error)
 

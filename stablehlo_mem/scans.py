@@ -19,6 +19,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import RULE, ir, is_zero, splat_text
 from stablehlo_mem.ir.equal import is_same_block
 from stablehlo_mem.ir.graph import Graph, Op
@@ -46,6 +47,8 @@ class Scan:
     Attributes:
         dimension: of all its elements and results.
         elements: the values scanned, together.
+        given: what they are the reverse of where the scan runs back, else the elements themselves.
+        back: whether it runs back: `associative_scan(reverse=True)` turns the elements, and the results once more.
         results: what is scanned, by position in `elements`.
         combined: for each of the elements what the first level combines pairs to.
         leaves: the slices that these are made of.
@@ -53,9 +56,15 @@ class Scan:
 
     dimension: int
     elements: tuple[int, ...]
+    given: tuple[int, ...]
+    back: bool
     results: Mapping[int, int]
     combined: tuple[int, ...]
     leaves: Mapping[int, Leaf]
+
+    def turned(self, value: Any) -> Any:
+        """An MLIR value in the order of the scan if it is in that of the dimension, and the other way round."""
+        return build.reversed_along(value, self.dimension) if self.back else value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,11 +105,6 @@ def find_scans(graph: Graph) -> list[Scan]:
             taken |= roots
             found.append(tree.scan())
     return sorted(found, key=lambda scan: min(scan.results.values()))
-
-
-def runs_back(graph: Graph, scan: Scan) -> bool:
-    """Whether a scan is of elements in reverse: `associative_scan(reverse=True)` turns them, and the results back."""
-    return all(turned_from(graph, v, scan.dimension) is not None for v in scan.elements)
 
 
 def turned_from(graph: Graph, value: int, dimension: int) -> int | None:
@@ -223,9 +227,13 @@ class _Tree:
         return needed <= self.together.keys() and all(self.down(p) for p in self.together)
 
     def scan(self) -> Scan:
+        sources = [turned_from(self.graph, v, self.chain.dimension) for v in self.known]
+        back = None not in sources
         return Scan(
             dimension=self.chain.dimension,
             elements=tuple(self.known),
+            given=tuple(v for v in sources if v is not None) if back else tuple(self.known),
+            back=back,
             results={p: chain.value for p, chain in sorted(self.together.items())},
             combined=tuple(self.elements[1][p] for p in self.known.values()),
             leaves=self.leaves,

@@ -101,7 +101,7 @@ class BlockedTopK(RewritingPass):
 
 
 def _is_long(graph: Graph, value: int) -> bool:
-    """Whether a value is made of so many elementwise ops that, fused with maxima, they are slower than by themselves."""
+    """Whether so many elementwise ops make a value that, fused with maxima, they are slower than by themselves."""
     found: set[int] = set()
     pending = [graph.producer(value)]
     while pending and len(found) <= _LONGEST:

@@ -27,7 +27,6 @@ from stablehlo_mem.op_classes import dot_numbers, integers, invariant_carries
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 from stablehlo_mem.rules.rule import Blocked
 
-
 _READERS = frozenset({"stablehlo.dot_general", "stablehlo.while"})
 
 

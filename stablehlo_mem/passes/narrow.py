@@ -148,6 +148,8 @@ def _rest(graph: Graph, root: Op, window: Window, value: Any) -> Any:
         starts = [graph.mlir_values[v] for v in root.operands[1:]]
         starts[dimension] = build.zeros(starts[dimension].type)
         return stablehlo.dynamic_slice(value, starts, ir.DenseI64ArrayAttr.get(list(result.shape)))
-    starts, limits, strides = (list(integers(graph, root, name)) for name in ("start_indices", "limit_indices", "strides"))
+    starts, limits, strides = (
+        list(integers(graph, root, name)) for name in ("start_indices", "limit_indices", "strides")
+    )
     starts[dimension], limits[dimension] = 0, value.type.shape[dimension]
     return build.sliced(value, starts, limits, strides)

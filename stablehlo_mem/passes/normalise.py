@@ -18,7 +18,6 @@ from stablehlo_mem.ir.equal import is_same_block
 from stablehlo_mem.ir.shards import mark_shards, remove_marks
 
 
-
 def normalise(module: ir.Module) -> None:
     """Brings a module into the normal form, in place.
 

@@ -21,13 +21,11 @@ Refuses scans whose combinations differ from level to level, depend on where an 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.axes import grow_axis
 from stablehlo_mem.ir.bindings import clone_module, func, ir, is_constant, module_of, run_passes
-from stablehlo_mem.ir import build
 from stablehlo_mem.ir.build import building, rebind
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, remembered
 from stablehlo_mem.memory import Peak, find_peak
@@ -37,7 +35,7 @@ from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 from stablehlo_mem.rewriting import block_paths
 from stablehlo_mem.rules import ROWS, RuleBook, rule_book
 from stablehlo_mem.rules.scans import attributes_of, combination, dependents
-from stablehlo_mem.scans import Scan, find_scans, runs_back, turned_from
+from stablehlo_mem.scans import Scan, find_scans, turned_from
 from stablehlo_mem.timeline import Live
 
 
@@ -140,14 +138,14 @@ def _inside(graph: Graph, scan: Scan) -> list[int]:
 
 def _replaced(graph: Graph, scan: Scan) -> list[int]:
     """The ops that nobody needs once the scan is an op, in program order, those aside that others need as well."""
-    turns = [graph.values[v].producer for v in scan.elements] if runs_back(graph, scan) else []
+    turns = [graph.values[v].producer for v in scan.elements] if scan.back else []
     back = [op for v in scan.results.values() for op in _turning_back(graph, scan, v)]
     return sorted({*turns, *_inside(graph, scan), *back})
 
 
 def _turning_back(graph: Graph, scan: Scan, result: int) -> list[int]:
     """The ops that put a result of a scan that runs back in the order of its dimension."""
-    if not runs_back(graph, scan):
+    if not scan.back:
         return []
     made = [(op, v) for op in graph.users[result] for v in graph.ops[op].results]
     return [op for op, v in made if turned_from(graph, v, scan.dimension) == result]
@@ -164,13 +162,7 @@ def _inputs(graph: Graph, scan: Scan) -> list[int]:
     made = {v for op in inside for v in graph.ops[op].results}
     read = dict.fromkeys(v for op in inside for v in graph.ops[op].inputs)
     others = [v for v in read if v not in made and v not in scan.elements and not is_constant(graph.mlir_values[v])]
-    return [*_given(graph, scan), *others]
-
-
-def _given(graph: Graph, scan: Scan) -> list[int]:
-    """The elements as they are before they are turned."""
-    sources = [turned_from(graph, v, scan.dimension) for v in scan.elements]
-    return [v for v in sources if v is not None] if runs_back(graph, scan) else list(scan.elements)
+    return [*scan.given, *others]
 
 
 def _outline_one(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None:
@@ -181,10 +173,9 @@ def _outline_one(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None
     with building(module.body, location):
         body = _function(name, [v.type for v in inputs], [v.type for v in results])
     inside = dict(zip(inputs, body.arguments, strict=True))
-    turn = functools.partial(_turn, back=runs_back(graph, scan), dimension=scan.dimension)
     with building(body, location):
         # The elements are the first of the inputs.
-        inside |= {graph.mlir_values[v]: turn(a) for v, a in zip(scan.elements, body.arguments, strict=False)}
+        inside |= {graph.mlir_values[v]: scan.turned(a) for v, a in zip(scan.elements, body.arguments, strict=False)}
         for op in _inside(graph, scan):
             handle = graph.handles[op]
             for constant in (v for v in map(graph.mlir_values.__getitem__, graph.ops[op].inputs) if v not in inside):
@@ -192,22 +183,18 @@ def _outline_one(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None
             copy = handle.clone()
             rebind(copy, inside)
             inside.update(zip(handle.results, copy.results, strict=True))
-        func.return_([turn(inside[v]) for v in results])
+        func.return_([scan.turned(inside[v]) for v in results])
     with building(place, location):
-        # What is scanned has a name of its own, which exists by chunk only: a loop spares the inside of a scan as well.
-        elements = [ir.Operation.create("stablehlo.reshape", [v.type], [v]).result for v in inputs[: len(scan.elements)]]
-        operands = [*elements, *inputs[len(elements) :]]
-        types = [v.type for v in results]
-        new = ir.Operation.create("stablehlo.composite", types, operands, attributes_of(scan, name, back=runs_back(graph, scan)))
+        # What is scanned has a name of its own, by chunk only: a loop spares the inside of a scan as well.
+        count = len(scan.elements)
+        elements = [ir.Operation.create("stablehlo.reshape", [v.type], [v]).result for v in inputs[:count]]
+        types, attributes = [v.type for v in results], attributes_of(scan, name)
+        new = ir.Operation.create("stablehlo.composite", types, [*elements, *inputs[count:]], attributes)
         for old, result in zip(scan.results.values(), new.results, strict=True):
             for op in _turning_back(graph, scan, old):
                 graph.handles[op].results[0].replace_all_uses_with(result)
             if list(graph.mlir_values[old].uses):
-                graph.mlir_values[old].replace_all_uses_with(turn(result))
-
-
-def _turn(value: Any, *, back: bool, dimension: int) -> Any:
-    return build.reversed_along(value, dimension) if back else value
+                graph.mlir_values[old].replace_all_uses_with(scan.turned(result))
 
 
 def _function(name: str, inputs: Sequence[Any], results: Sequence[Any]) -> Any:

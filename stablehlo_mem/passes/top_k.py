@@ -240,7 +240,7 @@ class _Emission:
         """A result for each slice."""
         taken, indices = chlo.TopKOp(self.key(), self.found.k).results
         if min(p.low if not self.found.last else self.shape[self.found.dimension] - p.high for p in self.found.parts):
-            # Compilers take a top-k for a sort and a slice in between: with another slice behind it only the sort is left.
+            # Compilers take a top-k for a sort and a slice in between: with a slice behind it only the sort is left.
             taken, indices = (stablehlo.OptimizationBarrierOp([v]).results[0] for v in (taken, indices))
         taken, indices = (self.sideways(v, back=True) for v in (taken, indices))
         if self.found.last:

@@ -43,7 +43,7 @@ _LONGEST_NESTED = 32
 """A longer dimension is no faster one by one if its results are reduced on the fly: such a kernel is a scalar loop."""
 _MOST_OPS = 4096
 _SHARE = 0.25
-"""What is read may have so many of the elements that are reduced: where it is all of it, the reduction reads memory as it lies."""
+"""What is read may have so many of the elements reduced: where it is all of them, memory is read as it lies."""
 _GROUP = 16
 """Elements summed before the next are: the rounding errors of long sums grow with their length."""
 

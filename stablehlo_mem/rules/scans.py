@@ -18,7 +18,7 @@ from stablehlo_mem.rules.on_chunk import OnChunk
 from stablehlo_mem.rules.reductions import is_float
 from stablehlo_mem.rules.row import Chunk, Cumulative, Row, Site
 from stablehlo_mem.rules.rule import Dims, Node, Rule
-from stablehlo_mem.scans import Scan, find_scans, runs_back, turned_from
+from stablehlo_mem.scans import Scan, find_scans
 
 NAME = "stablehlo_mem.associative_scan"
 _DIMENSION, _ELEMENTS, _DIRECTION = "dimension", "elements", "direction"
@@ -113,18 +113,7 @@ class _Rebuilt:
         assert nodes is not None
         self.rows, self.graph, self.nodes = rows, graph, nodes
         self.others = dict(zip(graph.arguments, operands, strict=True))
-        self.back = runs_back(graph, self.scan)
-        self.elements = [self.given(v) for v in self.scan.elements]
-
-    def given(self, element: int) -> Any:
-        """Elements as the tree takes them, of those that the function is given."""
-        source = turned_from(self.graph, element, self.scan.dimension) if self.back else element
-        assert source is not None
-        return self.turned(self.others[source])
-
-    def turned(self, value: Any) -> Any:
-        """A value in the order of the scan if it is in that of the dimension, and the other way round."""
-        return build.reversed_along(value, self.scan.dimension) if self.back else value
+        self.elements = [self.scan.turned(self.others[v]) for v in self.scan.given]
 
     def combined(self, left: Sequence[Any], right: Sequence[Any], positions: Iterable[int]) -> dict[int, Any]:
         """Pairs of left and right elements combined: the elements of some positions."""
@@ -204,10 +193,10 @@ def is_scan(op: Any) -> bool:
     return op.name == "stablehlo.composite" and ir.StringAttr(op.attributes["name"]).value == NAME
 
 
-def attributes_of(scan: Scan, function: str, *, back: bool) -> dict[str, Any]:
+def attributes_of(scan: Scan, function: str) -> dict[str, Any]:
     """The attributes of a scan's op."""
     number = functools.partial(ir.IntegerAttr.get, ir.IntegerType.get_signless(64))
-    numbers = {_DIMENSION: scan.dimension, _ELEMENTS: len(scan.elements), _DIRECTION: -1 if back else 1}
+    numbers = {_DIMENSION: scan.dimension, _ELEMENTS: len(scan.elements), _DIRECTION: -1 if scan.back else 1}
     return {
         "name": ir.StringAttr.get(NAME),
         "decomposition": ir.FlatSymbolRefAttr.get(function),
@@ -224,12 +213,12 @@ def _go_on(table: Mapping[str, Row], ask: Table, site: Site) -> tuple[list[Any],
     positions = list(tree.scan.results)
     left = dict(zip(positions, site.before, strict=True))
     after = tree.combined([left.get(p, e) for p, e in enumerate(first)], first, positions)
-    start = build.i32(site.node.n - site.chunk.size if tree.back else 0)
+    start = build.i32(site.node.n - site.chunk.size if tree.scan.back else 0)
     begins = stablehlo.compare(site.chunk.start, start, stablehlo.ComparisonDirectionAttr.get("EQ"))
     for p, value in after.items():
         begun = stablehlo.select(begins, first[p], value)
         elements[p] = begun if n == 1 else tree.joined(begun, tree.part(elements[p], 1, n))
-    results = [tree.turned(v) for v in tree.scanned(elements).values()]
+    results = [tree.scan.turned(v) for v in tree.scanned(elements).values()]
     return results, results
 
 

@@ -14,7 +14,6 @@ import math
 import os
 import pathlib
 import platform
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -23,6 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from stablehlo_mem._fresh_worker import wait
+from stablehlo_mem.files import write_whole
 from stablehlo_mem.targets.chips import Chip
 
 _log = logging.getLogger(__name__)
@@ -88,14 +88,8 @@ def keep(figures: dict[str, float], chip: Chip, device_kind: str) -> None:
     path = calibration_path()
     if path is None:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({**_read(path), _key(chip, device_kind): figures}, indent=1) + "\n"
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
-        file.write(text)
-    try:
-        pathlib.Path(file.name).replace(path)
-    finally:
-        pathlib.Path(file.name).unlink(missing_ok=True)
+    write_whole(path, text.encode())
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
@@ -130,10 +124,11 @@ def _key(chip: Chip, device_kind: str) -> str:
     """The machine, as far as it matters: a home directory may be that of many."""
     if chip.kind != "cpu":
         return device_kind
-    return f"{_processor()}, {_cores()} cores"
+    return f"{processor()}, {_cores()} cores"
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of this machine's CPU."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
