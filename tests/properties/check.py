@@ -205,7 +205,10 @@ def compare(new: np.ndarray, old: np.ndarray, exact: np.ndarray, continuous: boo
         return
     eps = float(jnp.finfo(old.dtype).eps)
     new, old, exact = (a.astype(np.float64) for a in (new, old, exact))
-    lost, finite = ~np.isfinite(old), np.isfinite(old) & np.isfinite(exact)
+    finite = np.isfinite(old) & np.isfinite(exact)
+    # The gradient of a maximum compares it with what it is one of. XLA may compute that twice and round otherwise: then
+    # the original divides by zero where the reference does not, and what came of it need not.
+    lost = ~np.isfinite(old) & (continuous | ~np.isfinite(exact))
     assert np.array_equal(new[lost], old[lost], equal_nan=True), "other infinities or NaNs"
     assert np.isfinite(new[finite]).all(), "infinities or NaNs where the original has none"
     if not finite.any() or not continuous:
