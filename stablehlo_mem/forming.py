@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from stablehlo_mem.axes import Axis
-from stablehlo_mem.ir.graph import Graph, Op, has_effect, producers_of
+from stablehlo_mem.ir.graph import Graph, has_effect, producers_of
 from stablehlo_mem.maxima import Levels
 from stablehlo_mem.regions import Leaving, Region, operand_uses
-from stablehlo_mem.rules import ROWS
+from stablehlo_mem.rules import is_free
 from stablehlo_mem.rules.halo import Use
 from stablehlo_mem.rules.rule import Node
 from stablehlo_mem.streaming import NO_STREAMS, StreamFinder
 
 
-def form_region(graph: Graph, axis: Axis, *, streaming: bool = False) -> Region | None:
+def form_region(graph: Graph, axis: Axis, *, streaming: bool = False, kept: Sequence[int] = ()) -> Region | None:
     """The loops of an axis, None if no value would be spared.
 
     Args:
         streaming: reductions run in the loop of earlier ones they depend on, where they can.
+        kept: values of the loops that are kept for later ones; small ones are in any case.
     """
     primary: dict[int, Node] = {}
     for node in axis.nodes:
@@ -32,9 +33,10 @@ def form_region(graph: Graph, axis: Axis, *, streaming: bool = False) -> Region 
     phases = _Phases(graph, producers, owned, leaving, streaming=streaming)
     phases.run()
     region = phases.region(axis)
-    small = _small_to_store(graph, region, primary)
-    if small:
-        phases.leaving |= small
+    stored = _small_to_store(graph, region, primary)
+    stored |= {v: primary[graph.values[v].producer] for v in kept}
+    if stored:
+        phases.leaving |= stored
         region = phases.region(axis)
     return region if region.phases and _place(graph, phases, region) else None
 
@@ -80,21 +82,16 @@ def _owned(graph: Graph, primary: Mapping[int, Node], split: set[int], whole: se
         windows_only = op.index in split and op.index not in primary and whole.isdisjoint(op.results)
         if (op.index in primary and (depends or spares)) or (windows_only and spares):
             owned.add(op.index)
-            if depends or not _is_free(graph, op):
+            if depends or not is_free(op):
                 dependent.add(op.index)
         elif depends:
             dependent.add(op.index)
     return owned
 
 
-def _is_free(graph: Graph, op: Op) -> bool:
-    row = ROWS.get(op.name)
-    return row is not None and row.free
-
-
 def _stays_inside(graph: Graph, node: Node, owned: set[int]) -> bool:
     """A producer that also runs outside is only cloned into the loop when that is free, or spares a larger window."""
-    return node.op in owned or node.window is not None or _is_free(graph, graph.ops[node.op])
+    return node.op in owned or node.window is not None or is_free(graph.ops[node.op])
 
 
 class _Phases:
@@ -196,7 +193,7 @@ def _small_to_store(graph: Graph, region: Region, primary: Mapping[int, Node]) -
             if source is None or region.phase_of[source] >= region.phase_of[node] or use[0] in left:
                 continue
             small = graph.values[use[0]].nbytes < region.axis.big_bytes
-            if small and not _is_free(graph, graph.ops[source.op]) and source == primary.get(source.op):
+            if small and not is_free(graph.ops[source.op]) and source == primary.get(source.op):
                 found.setdefault(use[0], source)
     return found
 

@@ -15,6 +15,7 @@ from stablehlo_mem.forming import form_region
 from stablehlo_mem.ingest import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
+from stablehlo_mem.keeping import worth_keeping
 from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.normalise import attach_rules, normalise, remove_rules
 from stablehlo_mem.passes.rematerialise import Rematerialise
@@ -144,11 +145,12 @@ class Possible:
     graph: Graph
     axis: Axis
     region: Region
+    kept: tuple[int, ...] = ()
 
     def decision(self, chunk: int) -> Split:
         value, dimension = self.axis.seed
         seed = Split(path=self.path, value=value, dimension=dimension, big_bytes=self.axis.big_bytes, chunk=chunk)
-        return dataclasses.replace(seed, streaming=self.streams)
+        return dataclasses.replace(seed, streaming=self.streams, kept=self.kept)
 
     @property
     def reducing(self) -> bool:
@@ -174,7 +176,7 @@ class Possible:
         shape = self.graph.values[value].shape
         producer = self.graph.producer(value)
         name = producer.name if producer else "argument"
-        loops = f"{self.region.phases} loops" + ", streaming" * self.streams
+        loops = f"{self.region.phases} loops" + ", streaming" * self.streams + ", keeping" * bool(self.kept)
         return f"{self.path}{name}{list(shape)} along {dimension} ({self.axis.n}), {loops}"
 
 
@@ -188,7 +190,7 @@ def blocks(graph: Graph, path: Path = ()) -> Iterator[Path]:
 
 
 def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,), *, streaming: bool = False) -> list[Possible]:
-    """Every different split, from every value and dimension, of a module in normal form; those that stream too."""
+    """Every different split, from every value and dimension, of a module in normal form; what streams or keeps too."""
     main = entry_graph(module)
     found: dict[Any, Possible] = {}
     for path in blocks(main):
@@ -205,6 +207,10 @@ def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,), *, strea
                         if region is not None and bool(region.streams.terms) is streams:
                             key = (path, region.owned, axis.n, axis.nodes, streams)
                             found.setdefault(key, Possible(path, graph, axis, region))
+                            kept = worth_keeping(graph, region, CHIPS["cpu"], 1 << 62) if streaming else ()
+                            keeping = form_region(graph, axis, kept=kept) if kept else None
+                            if keeping is not None:
+                                found.setdefault((*key, kept), Possible(path, graph, axis, keeping, kept))
     return list(found.values())
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stablehlo_mem.axes import Axis, Obstacle, grow_axis
@@ -24,6 +24,7 @@ from stablehlo_mem.cost import block_runs
 from stablehlo_mem.forming import form_region
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, dtype_bytes, entry_graph, graph_of_copy, nested_graph, op_id, remembered
+from stablehlo_mem.keeping import worth_keeping
 from stablehlo_mem.loops import emit_loops
 from stablehlo_mem.memory import Path, Peak
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Size, Step, allows
@@ -36,6 +37,8 @@ _MAX_INDEX = 2**31 - 1
 _NEEDED_WHOLE = "it is needed whole after it is computed, as a result or by an op outside"
 _FAR = 16
 """How much smaller the values are that a far-reaching split takes along."""
+_MOST_KEPT = 3
+"""Ops of whose results more are kept, one after the other."""
 _KEPT = 2000
 """Of blocks of at most so many ops all that was grown in them is kept: small programs are searched again and again."""
 _Seed = tuple[int, int]
@@ -55,6 +58,7 @@ class Split:
         elements: of the axis, for people.
         loops: number of them, for people.
         streaming: reductions run in the loop of those they depend on, where they can.
+        kept: values that a loop keeps for later ones, which would compute them again.
     """
 
     path: Path
@@ -65,6 +69,7 @@ class Split:
     elements: int = 0
     loops: int = 0
     streaming: bool = False
+    kept: tuple[int, ...] = ()
 
 
 class SplitIntoLoops:
@@ -91,7 +96,8 @@ class SplitIntoLoops:
         one = decode(step)
         loops = "1 loop" if one.loops == 1 else f"{one.loops} loops"
         loops += ", streaming," if one.streaming else ""
-        return f"{loops} of {-(-one.elements // one.chunk)} steps, {one.chunk} of {one.elements} at a time"
+        kept = f", {len(one.kept)} kept between them" if one.kept else ""
+        return f"{loops} of {-(-one.elements // one.chunk)} steps, {one.chunk} of {one.elements} at a time{kept}"
 
 
 def split(module: ir.Module, decision: Split) -> None:
@@ -102,25 +108,26 @@ def split(module: ir.Module, decision: Split) -> None:
     """
     graph = nested_graph(entry_graph(module), decision.path)
     axis = grow_axis(graph, rule_book(graph), (decision.value, decision.dimension), decision.big_bytes)
-    region = form_region(graph, axis, streaming=decision.streaming)
+    region = form_region(graph, axis, streaming=decision.streaming, kept=decision.kept)
     if region is None:
         raise ValueError(f"nothing to split: {decision}")
     with module.context:
         emit_loops(graph, region, decision.chunk)
 
 
-def _split_copy(main: Graph, region: Region, copy: ir.Module, step: Step) -> None:
-    """Splits a copy of the module of a graph as a step says, whose region in it is known."""
+def _split_copy(main: Graph, forms: Mapping[tuple[int, ...], Region], copy: ir.Module, step: Step) -> None:
+    """Splits a copy of the module of a graph as a step says, whose region in it is known by what it keeps."""
     decision = decode(step)
     graph = nested_graph(graph_of_copy(main, copy), decision.path)
     with copy.context:
-        emit_loops(graph, region, decision.chunk)
+        emit_loops(graph, forms[decision.kept], decision.chunk)
 
 
 def decode(step: Step) -> Split:
     """The split of a step, also of one that came back from JSON."""
     params = dict(step.params)
     params["path"] = tuple((op, block) for op, block in params["path"])
+    params["kept"] = tuple(params.get("kept", ()))
     return Split(**params)
 
 
@@ -228,25 +235,47 @@ class _Proposals:
         if found:
             yield min(found, key=lambda c: c.added_seconds)
 
+    def keeping(self, axis: Axis, region: Region) -> Mapping[tuple[int, ...], Region]:
+        """The loops of an axis by what they keep for later ones: nothing, then ever more of what is worth it."""
+        kept: tuple[int, ...] = ()
+        forms: dict[tuple[int, ...], Region] = {kept: region}
+        for _ in range(_MOST_KEPT):
+            more = worth_keeping(self.graph, forms[kept], self.goal.chip, self.goal.temp_bytes)
+            form = form_region(self.graph, axis, kept=(*kept, *more)) if more else None
+            if form is None:
+                break
+            kept = (*kept, *more)
+            forms[kept] = form
+        return forms
+
+    @property
+    def missing(self) -> int:
+        """Bytes to the goal."""
+        return self.peak.temp_bytes - self.goal.temp_bytes
+
+    def sizes(self, region: Region, kept: tuple[int, ...], spared: int) -> Iterator[Size]:
+        """Loops in all their chunks."""
+        cost = loop_cost(self.graph, region, self.goal.chip, spared)
+        n, left, saved = region.axis.n, self.left_bytes(region), saved_bytes(region)
+        for chunk, seconds, moved in cost.chunks():
+            bytes_saved = int(spared * (1 - chunk / n)) - left - saved * -(-n // chunk)
+            yield Size({"chunk": chunk, "kept": kept}, bytes_saved, self.runs * seconds, self.runs * moved)
+
     def candidate(self, axis: Axis, region: Region) -> Candidate | None:
         spared = self.spared_bytes(region)
         if not spared:
             return None
-        cost = loop_cost(self.graph, region, self.goal.chip, spared)
-        kept = self.kept_bytes(region)
-        saved = saved_bytes(region)
-        saves = lambda c: int(spared * (1 - c / axis.n)) - kept - saved * -(-axis.n // c)  # noqa: E731
-        sizes = tuple(
-            Size({"chunk": c}, saves(c), self.runs * seconds, self.runs * moved) for c, seconds, moved in cost.chunks()
-        )
-        size = self.fitting(sizes, spared - kept)
+        forms = self.keeping(axis, region)
+        sizes = [size for kept, form in forms.items() for size in self.sizes(form, kept, self.spared_bytes(form))]
+        sizes = tuple(sorted(sizes, key=lambda size: size.added_seconds))
+        size = self.fitting(sizes, spared - self.left_bytes(region))
         numerics: Numerics = "reassociate" if regroups(self.graph, region) else "exact"
         params = Split(
             path=self.path,
             value=axis.seed[0],
             dimension=axis.seed[1],
             big_bytes=axis.big_bytes,
-            chunk=size.params["chunk"],
+            **size.params,
             elements=axis.n,
             loops=region.phases,
             streaming=bool(region.streams.terms),
@@ -260,10 +289,10 @@ class _Proposals:
             summary=self.summary(axis),
             otherwise=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),
             sizes=sizes,
-            edit=functools.partial(_split_copy, self.main, region),
+            edit=functools.partial(_split_copy, self.main, forms),
         )
 
-    def kept_bytes(self, region: Region) -> int:
+    def left_bytes(self, region: Region) -> int:
         """Bytes the loops add beside the chunks: what leaves them, unless it is an output anyway."""
         outputs = set(self.graph.returned)
         values = {item.value for item in region.leaving if item.value not in outputs and item.value not in self.live}
@@ -272,7 +301,7 @@ class _Proposals:
     def fitting(self, sizes: tuple[Size, ...], spared: int) -> Size:
         """The fastest size that reaches the goal, or takes its share of it: of none the smallest."""
         # Where the others alone are over the goal they are made smaller by later steps, or the goal is out of reach.
-        wanted = min(self.peak.temp_bytes - self.goal.temp_bytes, spared - self.goal.share * self.goal.temp_bytes)
+        wanted = min(self.missing, spared - self.goal.share * self.goal.temp_bytes)
         return next((s for s in sizes if s.saved_bytes >= wanted), max(sizes, key=lambda s: s.saved_bytes))
 
     def summary(self, axis: Axis) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stablehlo_mem.ir.graph import Graph, remembered
+from stablehlo_mem.ir.graph import Graph, Op, remembered
 from stablehlo_mem.rules import control_flow, elementwise, gather_scatter, indexing, linalg, reductions, scans, windows
 from stablehlo_mem.rules.flow import Flow, Side, Table
 from stablehlo_mem.rules.row import Reduction, Row
@@ -32,6 +32,12 @@ def rule_of(graph: Graph, op: int) -> Rule | None:
         return None
     rule = rule.with_captures(tuple(len(graph.values[v].shape) for v in one.captures))
     return rule if row.reduction else rule.block(set(rule.reduction), "its partial results cannot be combined")
+
+
+def is_free(op: Op) -> bool:
+    """Whether an op costs nothing where its result is used: it is made in its users' kernels."""
+    row = ROWS.get(op.name)
+    return row is not None and row.free
 
 
 def _has_tensors(graph: Graph, op: int) -> bool:

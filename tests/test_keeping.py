@@ -1,0 +1,102 @@
+"""What loops keep for later ones instead of computing it again."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import stablehlo_mem as shm
+from stablehlo_mem.ir.bindings import clone_module
+from stablehlo_mem.keeping import worth_keeping
+from stablehlo_mem.passes.split_into_loops import SplitIntoLoops, decode
+from stablehlo_mem.plan import Step
+from stablehlo_mem.targets.chips import CHIPS
+from tests.support import (
+    HONEST,
+    exported,
+    in_f64,
+    memory_of,
+    normal,
+    normals,
+    possible_splits,
+    program_of,
+    run,
+    yardstick,
+)
+
+ROWS, WIDTH, WIDE = 2048, 256, 4096
+ARGS = normals(ROWS, WIDTH), normals(WIDTH, WIDE, seed=1) / 16, normals(WIDE, WIDTH, seed=2) / 64
+
+
+def normalised(x, up, down):
+    """Columns need all rows of what the wide layer gives; what comes after them needs each row of it once more."""
+    y = jnp.tanh(x @ up) @ down
+    return jnp.sin(y - y.max(0)) + x
+
+
+def twice(x, up, down):
+    """Two such layers: three loops, the last of which would compute everything again."""
+    return normalised(normalised(x, up, down), up, down)
+
+
+def along_rows(fun):
+    module = normal(program_of(fun, *ARGS))
+    found = possible_splits(module, (ROWS * WIDTH * 4,))
+    return module, next(p for p in found if p.region.phases > 1 and p.region.axis.n == ROWS)
+
+
+def kept(fun):
+    _, possible = along_rows(fun)
+    values = worth_keeping(possible.graph, possible.region, CHIPS["cpu"], 1 << 40)
+    return [(possible.graph.title(possible.graph.values[v].producer), str(possible.graph.values[v])) for v in values]
+
+
+def test_what_spares_most_is_kept():
+    assert kept(normalised) == [("dot_general", f"f32[{ROWS},{WIDTH}]")]
+    assert kept(twice) == [("dot_general", f"f32[{ROWS},{WIDTH}]")]
+
+
+def test_what_is_too_large_is_not():
+    _, possible = along_rows(normalised)
+    assert worth_keeping(possible.graph, possible.region, CHIPS["cpu"], ROWS * WIDTH * 4 - 1) == ()
+
+
+def test_a_single_loop_keeps_nothing():
+    module = normal(program_of(lambda x, up, down: jnp.tanh(x @ up) @ down, *ARGS))
+    regions = [p for p in possible_splits(module) if p.region.phases == 1]
+    assert regions
+    assert all(worth_keeping(p.graph, p.region, CHIPS["cpu"], 1 << 40) == () for p in regions)
+
+
+@pytest.mark.parametrize("fun", [normalised, twice])
+def test_plans_keep_where_there_is_room(fun):
+    program = exported(fun, *ARGS)
+    fixed, temporaries = memory_of(jax.jit(fun).lower(*ARGS).compile(compiler_options=HONEST))
+    budget = fixed + temporaries // 3
+    plan = shm.plan(program, budget, target="cpu")
+    steps = [step for step in plan.steps if step.pass_name == "split-into-loops"]
+    assert any(decode(step).kept for step in steps)
+    assert "kept between them" in str(plan)
+    assert plan.fits
+    assert plan.before.peak_bytes > budget >= plan.after.peak_bytes
+    again = 2 * ROWS * WIDTH * WIDE
+    assert plan.cost_after.flops < plan.cost_before.flops + again
+    new, old = (np.asarray(one.call(*ARGS)) for one in (plan.result, program))
+    assert yardstick(new, old, in_f64(fun, *ARGS)[0]) is None
+
+
+def test_steps_are_json_and_keep_the_results():
+    module, possible = along_rows(normalised)
+    values = worth_keeping(possible.graph, possible.region, CHIPS["cpu"], 1 << 40)
+    decision = dataclasses.replace(possible.decision(100), kept=values)
+    step = Step(SplitIntoLoops.name, "", dataclasses.asdict(decision))
+    assert decode(dataclasses.replace(step, params=json.loads(json.dumps(step.params)))) == decision
+    program, after = program_of(normalised, *ARGS), clone_module(module)
+    SplitIntoLoops().apply(after, step)
+    assert str(after).count("stablehlo.while") == 2
+    assert str(after).count("stablehlo.tanh") == 1
+    (new,), (old,), (true,) = run(program, after, *ARGS), run(program, module, *ARGS), in_f64(normalised, *ARGS)
+    assert yardstick(new, old, true) is None
