@@ -20,12 +20,13 @@ from stablehlo_mem.ir.bindings import ir, module_bytes
 from stablehlo_mem.memory import Measured, MemoryProfile, Origin
 from stablehlo_mem.module_profile import profile_graph
 from stablehlo_mem.plan import Cost, Figures, Goal, Options, Plan, Refusal, Step, Timing
-from stablehlo_mem.search import CACHES, nothing_to_split, propose, unproven
+from stablehlo_mem.search import nothing_to_split, propose, unproven
 from stablehlo_mem.smallest import towards_min
 from stablehlo_mem.states import State
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.trials import Attempt, Form, Trials
+from stablehlo_mem.ways import CACHES
 from stablehlo_mem.wording import budget_error_text
 
 Budget = int | Literal["min"] | None

@@ -12,9 +12,10 @@ from stablehlo_mem.memory import MemoryProfile
 from stablehlo_mem.module_profile import profile_graph
 from stablehlo_mem.plan import Decision, Goal, Options
 from stablehlo_mem.progress import tell
-from stablehlo_mem.search import cheapen, search
+from stablehlo_mem.search import cheapen
 from stablehlo_mem.states import State, start_of
 from stablehlo_mem.targets.target import Target
+from stablehlo_mem.ways import search
 from stablehlo_mem.wording import format_bytes
 
 _GOALS = (2, 4, 16, 64, 256, 1024)

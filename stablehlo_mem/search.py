@@ -1,4 +1,4 @@
-"""The search: candidates at the static peak; the cheapest that reach the goal are applied, until it is reached."""
+"""One way to the goal: at each static peak the cheapest candidate that reaches it, until it is reached."""
 
 from __future__ import annotations
 
@@ -20,20 +20,6 @@ _log = logging.getLogger(__name__)
 _MAX_STEPS = 64
 _MAX_SIZES = 4
 """Sizes of a candidate that are applied and profiled."""
-_SMALL = 500
-"""Ops and steps are so few that other ways are tried too if their product is at most this ..."""
-_SHARES = (0.75, 1 / 16)
-"""... with other shares of the goal for one of several steps than that of `Goal.share` ..."""
-_BEGINNINGS = 2
-"""... with so many other steps to begin with ..."""
-_SMALLER = 2
-"""... towards goals ever so much smaller ..."""
-CACHES = 4
-"""... and from a goal on to temporaries of so many times the chip's cache."""
-_REGROUPING = 0.05
-"""Share of the program's time that a way must save to be taken though it regroups sums, where another does not."""
-_STEP = 0.05
-"""Share of it that each further step on the way to the goal must save: estimates are no better than that."""
 _TRIED = 6
 """Candidates that are applied and profiled at one peak."""
 _NEAR = 1.25
@@ -79,130 +65,25 @@ def _cheaper(state: State, one: Pass, goal: Goal, limit: float) -> State:
     return state
 
 
-def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:
-    """Takes steps until the static temporaries are within the goal or no candidate helps.
-
-    In small programs other ways are tried too, and the fastest that reaches the goal is taken.
+def descend(
+    state: State, goal: Goal, not_first: frozenset[Refusal], hopeless: Callable[[State], bool] = lambda _: False
+) -> tuple[State, tuple[Refusal, ...]]:
+    """One way down, always on with the best step there is.
 
     Args:
-        not_first: candidates not to begin with, by the `State.first` of earlier searches.
+        not_first: candidates not to begin with, by the `State.first` of earlier ways.
+        hopeless: whether a state on the way is not worth going on from.
 
     Returns:
-        The last state, and the refusals at its peak if the goal was not reached.
+        The last state, and the refusals at its peak if no step reaches the goal.
     """
-    found, refusals = _descend(state, goal, not_first)
-    if not _is_small(state, found):
-        return found, refusals
-    if refusals:
-        # A first step in small chunks may leave nothing for another to split; in the smallest it may need no other.
-        aims = (_roomy(goal), dataclasses.replace(goal, share=0.0))
-        another = next(filter(None, (_reaching(state, aim, not_first) for aim in aims)), None)
-        return (another, ()) if another else (found, refusals)
-    return min((found, *_others(state, goal, not_first, found)), key=_worth(state, goal)), ()
-
-
-def ways(state: State, goal: Goal) -> list[State]:
-    """The ways that reach the goal, those to prefer in front: of them `search` takes the first."""
-    found = _reaching(state, goal, frozenset())
-    if found is None:
-        return []
-    others = _others(state, goal, frozenset(), found) if _is_small(state, found) else ()
-    return sorted((found, *others), key=_worth(state, goal))
-
-
-def _is_small(begun: State, found: State) -> bool:
-    """Whether a program is so small, and a way taken at all, that others are looked for."""
-    count = len(found.steps) - len(begun.steps)
-    return 0 < count * len(found.graph.ops) <= _SMALL
-
-
-def _worth(begun: State, goal: Goal) -> Callable[[State], float]:
-    """What ways are preferred by: seconds, and those that they must save to be taken."""
-    return lambda found: found.seconds + max(0.0, begun.seconds) * _dislike(begun, goal, found)
-
-
-def _dislike(begun: State, goal: Goal, found: State) -> float:
-    """The share of the program's time that a way must save to be taken: what regroups, and steps to the goal."""
-    count, peak_bytes = 0, begun.peak.temp_bytes
-    for decision in found.decisions[len(begun.decisions) :]:
-        count += peak_bytes > goal.temp_bytes
-        peak_bytes -= decision.saved_bytes
-    return _REGROUPING * found.regroups + _STEP * count
-
-
-def _others(state: State, goal: Goal, not_first: frozenset[Refusal], found: State) -> Iterator[State]:
-    """Other ways down that reach the goal: with other shares of it for each step, with other steps to begin with."""
-    shares = (_reaching(state, dataclasses.replace(goal, share=share), not_first) for share in _SHARES)
-    yield from filter(None, shares)
-    yield from _variants(state, goal, not_first, found)
-    for aim in _smaller(goal):
-        reaching = _reaching(state, aim, not_first)
-        if reaching is not None:
-            yield reaching
-            yield from _variants(state, aim, not_first, reaching)
-    for _ in range(_BEGINNINGS):
-        if found.first is None:
-            return
-        not_first |= {found.first}
-        another = _reaching(state, goal, not_first)
-        if another is None:
-            return
-        found = another
-        yield found
-        yield from _variants(state, goal, not_first, found)
-
-
-def _smaller(goal: Goal) -> Iterator[Goal]:
-    """Goals from which a way may lead on into the chip's cache: what is fastest there does not begin with much room."""
-    temp_bytes = goal.temp_bytes // _SMALLER
-    while goal.chip.cache_bytes and temp_bytes > CACHES * goal.chip.cache_bytes:
-        yield dataclasses.replace(goal, temp_bytes=temp_bytes)
-        temp_bytes //= _SMALLER
-
-
-def _variants(state: State, goal: Goal, not_first: frozenset[Refusal], found: State) -> Iterator[State]:
-    """Ways that begin like one that was found: without its regrouped sums, and on to steps that stay in the cache."""
-    exact = dataclasses.replace(goal, options=dataclasses.replace(goal.options, numerics="exact"))
-    others = [_reaching(state, aim, not_first) for aim in (_roomy(goal), *([exact] if found.regroups else []))]
-    ways = [found, *filter(None, others)]
-    yield from ways[1:]
-    for way in ways:
-        further = _into_cache(way, goal)
-        yield further
-        if further.regroups and not way.regroups:
-            yield _into_cache(way, exact)
-
-
-def _roomy(goal: Goal) -> Goal:
-    """The same goal, where a step that cannot reach it takes as much as is fastest: later ones do the rest."""
-    return dataclasses.replace(goal, share=math.inf)
-
-
-def _into_cache(state: State, goal: Goal) -> State:
-    """Where the way leads on from a state that has reached the goal, as long as it gets faster in the chip's cache."""
-    cached = CACHES * goal.chip.cache_bytes
-    aim = dataclasses.replace(goal, temp_bytes=min(cached, goal.temp_bytes))
-    while cached and state.peak.temp_bytes > aim.temp_bytes:
-        following, _ = _best_step(state, aim, frozenset())
-        if following is None or following.seconds >= state.seconds:
-            break
-        state = taken(state, following)
-    return state
-
-
-def _reaching(state: State, goal: Goal, not_first: frozenset[Refusal]) -> State | None:
-    """Where a way leads, if it reaches the goal by any step."""
-    found, refusals = _descend(state, goal, not_first)
-    return found if found.steps != state.steps and not refusals else None
-
-
-def _descend(state: State, goal: Goal, not_first: frozenset[Refusal]) -> tuple[State, tuple[Refusal, ...]]:
-    """One way down, always on with the best step there is."""
     begun, creeps = state, 0
     for _ in range(_MAX_STEPS):
         if state.peak.temp_bytes <= goal.temp_bytes:
             return state, ()
-        following, refusals = _best_step(state, goal, not_first if state is begun else frozenset())
+        if hopeless(state):
+            return state, ()
+        following, refusals = best_step(state, goal, not_first if state is begun else frozenset())
         if following is None:
             return state, refusals
         missing, brought = (state.peak.temp_bytes - least for least in (goal.temp_bytes, following.peak.temp_bytes))
@@ -213,7 +94,7 @@ def _descend(state: State, goal: Goal, not_first: frozenset[Refusal]) -> tuple[S
     return state, propose(state, goal)[1]
 
 
-def _best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[State | None, tuple[Refusal, ...]]:
+def best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[State | None, tuple[Refusal, ...]]:
     """The state after the best step there is, none if there is none; and why the others were not taken."""
     candidates, refusals = _proposed(state, goal, excluded)
     following: State | None = None

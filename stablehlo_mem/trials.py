@@ -16,10 +16,11 @@ from stablehlo_mem.module_profile import constant_bytes
 from stablehlo_mem.passes.normalise import normalise, remove_rules
 from stablehlo_mem.plan import Goal, Options, Refusal
 from stablehlo_mem.progress import tell
-from stablehlo_mem.search import cheapen, search
+from stablehlo_mem.search import cheapen
 from stablehlo_mem.states import State, start
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
+from stablehlo_mem.ways import search
 from stablehlo_mem.wording import format_bytes
 
 Form = Literal["quick", "small", "written"]

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
 from stablehlo_mem.plan import Goal, Timing
-from stablehlo_mem.search import ways
 from stablehlo_mem.states import State
 from stablehlo_mem.targets.timing import times
 from stablehlo_mem.trials import Attempt, Trials
+from stablehlo_mem.ways import ways
 
 _TIMED = 4
 """Plans that are run beside the first."""

@@ -14,9 +14,10 @@ from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.plan import Goal, Numerics, Options, Refusal, Step
-from stablehlo_mem.search import cheapen, propose, search
+from stablehlo_mem.search import cheapen, propose
 from stablehlo_mem.states import apply, start, take
 from stablehlo_mem.targets.chips import CHIPS
+from stablehlo_mem.ways import search
 from tests.support import normal, program_of, text
 
 

@@ -1,0 +1,168 @@
+"""The search: one way to the goal, and in small programs others, of which the fastest is taken.
+
+What is best at one peak need not be best in the end. Other ways take other shares of the goal at each step, begin with
+other steps, or lead on to where everything stays in the chip's cache. A way is given up where it is already worse than
+the best one is: branch and bound (Land & Doig, 1960), as steps towards less memory take time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+from stablehlo_mem.plan import Goal, Refusal
+from stablehlo_mem.search import best_step, descend
+from stablehlo_mem.states import State, taken
+
+_SMALL = 500
+"""Ops and steps are so few that other ways are tried too if their product is at most this ..."""
+_SHARES = (0.75, 1 / 16)
+"""... with other shares of the goal for one of several steps than that of `Goal.share` ..."""
+_BEGINNINGS = 2
+"""... with so many other steps to begin with ..."""
+_SMALLER = 2
+"""... towards goals ever so much smaller ..."""
+CACHES = 4
+"""... and from a goal on to temporaries of so many times the chip's cache."""
+_REGROUPING = 0.05
+"""Share of the program's time that a way must save to be taken though it regroups sums, where another does not."""
+_STEP = 0.05
+"""Share of it that each further step on the way to the goal must save: estimates are no better than that."""
+_HOPELESS = 1.5
+"""A way that is so many times worse than the best is given up: later steps may win some of it back, in a cache."""
+
+
+def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:
+    """Takes steps until the static temporaries are within the goal or no candidate helps.
+
+    In small programs other ways are tried too, and the fastest that reaches the goal is taken.
+
+    Args:
+        not_first: candidates not to begin with, by the `State.first` of earlier searches.
+
+    Returns:
+        The last state, and the refusals at its peak if the goal was not reached.
+    """
+    found, refusals = descend(state, goal, not_first)
+    if not _is_small(state, found):
+        return found, refusals
+    others = _Ways(state, goal, not_first)
+    if refusals:
+        # A first step in small chunks may leave nothing for another to split; in the smallest it may need no other.
+        aims = (_roomy(goal), dataclasses.replace(goal, share=0.0))
+        another = next(filter(None, (others.reaching(aim) for aim in aims)), None)
+        return (another, ()) if another else (found, refusals)
+    return min((found, *others.beside(found)), key=others.worth), ()
+
+
+def ways(state: State, goal: Goal) -> list[State]:
+    """The ways that reach the goal, those to prefer in front: of them `search` takes the first."""
+    begun = _Ways(state, goal, frozenset())
+    found = begun.reaching(goal)
+    if found is None:
+        return []
+    others = begun.beside(found) if _is_small(state, found) else ()
+    return sorted((found, *others), key=begun.worth)
+
+
+def _is_small(begun: State, found: State) -> bool:
+    """Whether a program is so small, and a way taken at all, that others are looked for."""
+    count = len(found.steps) - len(begun.steps)
+    return 0 < count * len(found.graph.ops) <= _SMALL
+
+
+class _Ways:
+    """The ways from a state to a goal.
+
+    Attributes:
+        not_first: candidates that none of them begins with.
+        best: what the best so far is worth: seconds, and those it must save to be taken.
+    """
+
+    def __init__(self, begun: State, goal: Goal, not_first: frozenset[Refusal]):
+        self.begun, self.goal, self.not_first = begun, goal, not_first
+        self.best = math.inf
+
+    def worth(self, found: State) -> float:
+        """What ways are preferred by: seconds, and those that they must save to be taken."""
+        return found.seconds + max(0.0, self.begun.seconds) * self.dislike(found)
+
+    def dislike(self, found: State) -> float:
+        """The share of the program's time that a way must save to be taken: what regroups, and steps to the goal."""
+        count, peak_bytes = 0, self.begun.peak.temp_bytes
+        for decision in found.decisions[len(self.begun.decisions) :]:
+            count += peak_bytes > self.goal.temp_bytes
+            peak_bytes -= decision.saved_bytes
+        return _REGROUPING * found.regroups + _STEP * count
+
+    def is_hopeless(self, state: State) -> bool:
+        """Whether a way is worse than the best before it is at its end."""
+        return state is not self.begun and self.worth(state) > _HOPELESS * self.best
+
+    def reaching(self, aim: Goal) -> State | None:
+        """Where a way leads, if it reaches the goal by any step."""
+        found, refusals = descend(self.begun, aim, self.not_first, self.is_hopeless)
+        if found.steps == self.begun.steps or refusals or found.peak.temp_bytes > aim.temp_bytes:
+            return None
+        self.best = min(self.best, self.worth(found))
+        return found
+
+    def beside(self, found: State) -> Iterator[State]:
+        """Other ways down than one: with other shares of the goal for each step, with other steps to begin with."""
+        self.best = min(self.best, self.worth(found))
+        shares = (self.reaching(dataclasses.replace(self.goal, share=share)) for share in _SHARES)
+        yield from filter(None, shares)
+        yield from self.variants(self.goal, found)
+        for aim in _smaller(self.goal):
+            reaching = self.reaching(aim)
+            if reaching is not None:
+                yield reaching
+                yield from self.variants(aim, reaching)
+        for _ in range(_BEGINNINGS):
+            if found.first is None:
+                return
+            self.not_first |= {found.first}
+            another = self.reaching(self.goal)
+            if another is None:
+                return
+            found = another
+            yield found
+            yield from self.variants(self.goal, found)
+
+    def variants(self, goal: Goal, found: State) -> Iterator[State]:
+        """Ways that begin like one: without its regrouped sums, and on to steps that stay in the cache."""
+        exact = dataclasses.replace(goal, options=dataclasses.replace(goal.options, numerics="exact"))
+        others = [self.reaching(aim) for aim in (_roomy(goal), *([exact] if found.regroups else []))]
+        ways = [found, *filter(None, others)]
+        yield from ways[1:]
+        for way in ways:
+            further = _into_cache(way, goal)
+            yield further
+            if further.regroups and not way.regroups:
+                yield _into_cache(way, exact)
+
+
+def _smaller(goal: Goal) -> Iterator[Goal]:
+    """Goals from which a way may lead on into the chip's cache: what is fastest there does not begin with much room."""
+    temp_bytes = goal.temp_bytes // _SMALLER
+    while goal.chip.cache_bytes and temp_bytes > CACHES * goal.chip.cache_bytes:
+        yield dataclasses.replace(goal, temp_bytes=temp_bytes)
+        temp_bytes //= _SMALLER
+
+
+def _roomy(goal: Goal) -> Goal:
+    """The same goal, where a step that cannot reach it takes as much as is fastest: later ones do the rest."""
+    return dataclasses.replace(goal, share=math.inf)
+
+
+def _into_cache(state: State, goal: Goal) -> State:
+    """Where the way leads on from a state that has reached the goal, as long as it gets faster in the chip's cache."""
+    cached = CACHES * goal.chip.cache_bytes
+    aim = dataclasses.replace(goal, temp_bytes=min(cached, goal.temp_bytes))
+    while cached and state.peak.temp_bytes > aim.temp_bytes:
+        following, _ = best_step(state, aim, frozenset())
+        if following is None or following.seconds >= state.seconds:
+            break
+        state = taken(state, following)
+    return state
