@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVarTuple, cast
 
 from stablehlo_mem.cost import Matmul, dealing_factor, matmul_of, op_seconds, overhead_seconds, unpacked_seconds
 from stablehlo_mem.ir.graph import Graph
@@ -14,6 +15,8 @@ from stablehlo_mem.regions import Region, operand_uses
 from stablehlo_mem.rules.halo import Use, Window
 from stablehlo_mem.rules.rule import Node
 from stablehlo_mem.targets.chips import Chip
+
+_Ts = TypeVarTuple("_Ts")
 
 _MULTIPLES = (128, 8, 1)
 _TILES = 8
@@ -168,10 +171,19 @@ def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> Lo
         chip=chip,
         work_seconds=sum(seconds[op] for op in runs),
         masked=any(item.accumulated for item in region.leaving),
-        packed=tuple(_packed(graph, nodes, chip)),
-        dealt=tuple(_dealt(graph, nodes, seconds)),
-        strided=tuple(_strided(graph, region, chip)),
+        packed=_added_up(_packed(graph, nodes, chip)),
+        dealt=_added_up(_dealt(graph, nodes, seconds)),
+        strided=_added_up(_strided(graph, region, chip)),
     )
+
+
+def _added_up(parts: Iterable[tuple[float, *_Ts]]) -> tuple[tuple[float, *_Ts], ...]:
+    """The seconds of parts that are alike in all else, added up: a chunk's time is asked for very often."""
+    found: dict[tuple[*_Ts], float] = {}
+    for seconds, *others in parts:
+        key = cast("tuple[*_Ts]", tuple(others))
+        found[key] = found.get(key, 0.0) + seconds
+    return tuple((seconds, *key) for key, seconds in found.items())
 
 
 def _overlap(window: Window) -> float:

@@ -95,7 +95,18 @@ def descend(
 
 
 def best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[State | None, tuple[Refusal, ...]]:
-    """The state after the best step there is, none if there is none; and why the others were not taken."""
+    """The state after the best step there is, none if there is none; and why the others were not taken.
+
+    Ways that share their first steps ask for the next ones again: what was found is kept with the graph.
+    """
+    known = state.graph.memo.setdefault(best_step, {})
+    key = goal, excluded
+    if key not in known:
+        known[key] = _find_best_step(state, goal, excluded)
+    return known[key]
+
+
+def _find_best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[State | None, tuple[Refusal, ...]]:
     candidates, refusals = _proposed(state, goal, excluded)
     following: State | None = None
     # Where those near are not thought to do they are tried last: what reaches further may do.

@@ -31,6 +31,8 @@ _STEP = 0.05
 """Share of it that each further step on the way to the goal must save: estimates are no better than that."""
 _HOPELESS = 1.5
 """A way that is so many times worse than the best is given up: later steps may win some of it back, in a cache."""
+_LONGER = 2
+"""So is one that has taken so many steps more than the first and is not there."""
 
 
 def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:
@@ -78,11 +80,12 @@ class _Ways:
     Attributes:
         not_first: candidates that none of them begins with.
         best: what the best so far is worth: seconds, and those it must save to be taken.
+        most_steps: that a way may take.
     """
 
     def __init__(self, begun: State, goal: Goal, not_first: frozenset[Refusal]):
         self.begun, self.goal, self.not_first = begun, goal, not_first
-        self.best = math.inf
+        self.best = self.most_steps = math.inf
 
     def worth(self, found: State) -> float:
         """What ways are preferred by: seconds, and those that they must save to be taken."""
@@ -97,7 +100,9 @@ class _Ways:
         return _REGROUPING * found.regroups + _STEP * count
 
     def is_hopeless(self, state: State) -> bool:
-        """Whether a way is worse than the best before it is at its end."""
+        """Whether a way is worse than the best before it is at its end, or too long."""
+        if len(state.steps) >= self.most_steps:
+            return True
         return state is not self.begun and self.worth(state) > _HOPELESS * self.best
 
     def reaching(self, aim: Goal) -> State | None:
@@ -110,7 +115,7 @@ class _Ways:
 
     def beside(self, found: State) -> Iterator[State]:
         """Other ways down than one: with other shares of the goal for each step, with other steps to begin with."""
-        self.best = min(self.best, self.worth(found))
+        self.best, self.most_steps = min(self.best, self.worth(found)), len(found.steps) + _LONGER
         shares = (self.reaching(dataclasses.replace(self.goal, share=share)) for share in _SHARES)
         yield from filter(None, shares)
         yield from self.variants(self.goal, found)
