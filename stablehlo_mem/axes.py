@@ -186,10 +186,11 @@ class _Growth:
         return len(self.nodes) > before
 
     def tainted_ops(self) -> set[int]:
-        """The ops that take part and all that depend on them."""
+        """The ops that take part and all that depend on them, up to the last that takes part."""
         tainted = set(self.split_ops)
-        for op, sources in enumerate(producers_of(self.graph)):
-            if not tainted.isdisjoint(sources):
+        sources = producers_of(self.graph)
+        for op in range(min(tainted, default=0), max(tainted, default=0)):
+            if not tainted.isdisjoint(sources[op]):
                 tainted.add(op)
         return tainted
 

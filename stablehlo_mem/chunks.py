@@ -152,27 +152,28 @@ def round_chunk(n: int, largest: int) -> int:
 
 def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> LoopCost:
     """The cost of a region's loops; `spared_bytes` of intermediates are no longer kept whole."""
-    nodes = [node for phase in range(region.phases) for node in region.needed(phase)]
-    runs = [node.op for node in nodes]
-    seconds = {op: op_seconds(graph, op, chip) for op in {*runs, *region.owned}}
-    recomputed = sum(seconds[op] for op in runs) - sum(seconds[op] for op in region.owned)
+    # Each node with the number of loops that run it: loops that wait for one another run most of them again.
+    runs = {node: loops.bit_count() for node, loops in region.loops_of.items() if loops}
+    seconds = {op: op_seconds(graph, op, chip) for op in {*(node.op for node in runs), *region.owned}}
+    work = sum(count * seconds[node.op] for node, count in runs.items())
     moved = _whole_bytes(graph, region) + 3 * _accumulated_bytes(graph, region) + _rescaled_bytes(graph, region)
     bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
-    steps_inside = sum(overhead_seconds(graph, graph.ops[op], chip) for op in runs)
+    steps_inside = sum(count * overhead_seconds(graph, graph.ops[node.op], chip) for node, count in runs.items())
     step = chip.step_seconds * region.phases + steps_inside + moved / bandwidth
-    step += sum(seconds[node.op] * _overlap(node.window) for node in nodes if node.window is not None)
+    windows = ((node, node.window) for node in runs if node.window is not None)
+    step += sum(runs[node] * seconds[node.op] * _overlap(window) for node, window in windows)
     traffic = _PASSES_OVER_MEMORY * spared_bytes / chip.bytes_per_second
     return LoopCost(
         n=region.axis.n,
-        fixed_seconds=recomputed,
+        fixed_seconds=work - sum(seconds[op] for op in region.owned),
         step_seconds=step,
         traffic_seconds=traffic,
         element_bytes=spared_bytes / region.axis.n,
         chip=chip,
-        work_seconds=sum(seconds[op] for op in runs),
+        work_seconds=work,
         masked=any(item.accumulated for item in region.leaving),
-        packed=_added_up(_packed(graph, nodes, chip)),
-        dealt=_added_up(_dealt(graph, nodes, seconds)),
+        packed=_added_up(_packed(graph, runs, chip)),
+        dealt=_added_up(_dealt(graph, runs, seconds)),
         strided=_added_up(_strided(graph, region, chip)),
     )
 
@@ -198,39 +199,46 @@ def _share(whole: Matmul, taken: float, columns: bool) -> Matmul:
     return dataclasses.replace(whole, rows=whole.rows * taken)
 
 
-def _packed(graph: Graph, nodes: Iterable[Node], chip: Chip) -> Iterator[tuple[float, Matmul, bool]]:
+def _packed(graph: Graph, runs: Mapping[Node, int], chip: Chip) -> Iterator[tuple[float, Matmul, bool]]:
     """The matmuls of which a step takes some rows or columns: seconds of all without packing, and which it takes."""
-    for node in nodes:
+    for node, count in runs.items():
         op = graph.ops[node.op]
         along = [dimension is not None for dimension in node.operand_dims[:2]]
         if CLASSES.get(op.name) is Class.DOT and along[0] != along[1]:
-            yield unpacked_seconds(graph, op, chip), matmul_of(graph, op), along[1]
+            yield count * unpacked_seconds(graph, op, chip), matmul_of(graph, op), along[1]
 
 
-def _dealt(graph: Graph, nodes: Iterable[Node], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:
+def _dealt(graph: Graph, runs: Mapping[Node, int], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:
     """The kernels of which a step does some outermost rows: seconds of all, rows for an element."""
-    for node in nodes:
+    for node, count in runs.items():
         op, dimension = graph.ops[node.op], node.result_dims[0]
         shape = graph.values[op.results[0]].shape
         if dimension is not None and CLASSES.get(op.name) is not Class.DOT and math.prod(shape[:dimension]) == 1:
-            yield seconds[node.op], shape[dimension] / node.n
+            yield count * seconds[node.op], shape[dimension] / node.n
 
 
 def _strided(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, int]]:
     """What is sliced in a phase or written back: seconds of a pass over it, bytes side by side for an element."""
-    moved = [(phase, use) for phase in range(region.phases) for use in _sliced(graph, region, phase)]
     left = {item.value for item in region.leaving}
-    moved += [(-1, use) for use in region.axis.producers if use.value in left]
-    for _, (value, dimension, _) in dict.fromkeys(moved):
+    passes = {use: loops.bit_count() for use, loops in _sliced(graph, region).items()}
+    for use in region.axis.producers:
+        if use.value in left:
+            passes[use] = passes.get(use, 0) + 1
+    for (value, dimension, _), count in passes.items():
         data = graph.values[value]
         inner = data.nbytes // max(1, math.prod(data.shape[: dimension + 1]))
-        yield data.nbytes / chip.bytes_per_second, max(1, inner)
+        yield count * data.nbytes / chip.bytes_per_second, max(1, inner)
 
 
-def _sliced(graph: Graph, region: Region, phase: int) -> Iterator[Use]:
-    """The uses that a phase slices from whole values."""
-    for node in region.needed(phase):
-        yield from (use for use in operand_uses(graph, node) if region.source(use, phase) is None)
+def _sliced(graph: Graph, region: Region) -> dict[Use, int]:
+    """The uses that are sliced from whole values, each with the loops that do, a bit each."""
+    found: dict[Use, int] = {}
+    for node, loops in region.loops_of.items():
+        for use in operand_uses(graph, node):
+            slicing = loops & region.sliced_in(use)
+            if slicing:
+                found[use] = found.get(use, 0) | slicing
+    return found
 
 
 def _whole_bytes(graph: Graph, region: Region) -> int:

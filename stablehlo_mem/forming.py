@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from stablehlo_mem.axes import Axis
 from stablehlo_mem.ir.graph import Graph, has_effect, producers_of
@@ -14,12 +14,11 @@ from stablehlo_mem.rules.rule import Node
 from stablehlo_mem.streaming import NO_STREAMS, StreamFinder
 
 
-def form_region(graph: Graph, axis: Axis, *, streaming: bool = False, kept: Sequence[int] = ()) -> Region | None:
+def form_region(graph: Graph, axis: Axis, *, streaming: bool = False) -> Region | None:
     """The loops of an axis, None if no value would be spared.
 
     Args:
         streaming: reductions run in the loop of earlier ones they depend on, where they can.
-        kept: values of the loops that are kept for later ones; small ones are in any case.
     """
     primary: dict[int, Node] = {}
     for node in axis.nodes:
@@ -33,10 +32,9 @@ def form_region(graph: Graph, axis: Axis, *, streaming: bool = False, kept: Sequ
     phases = _Phases(graph, producers, owned, leaving, streaming=streaming)
     phases.run()
     region = phases.region(axis)
-    stored = _small_to_store(graph, region, primary)
-    stored |= {v: primary[graph.values[v].producer] for v in kept}
-    if stored:
-        phases.leaving |= stored
+    small = _small_to_store(graph, region, primary)
+    if small:
+        phases.leaving |= small
         region = phases.region(axis)
     return region if region.phases and _place(graph, phases, region) else None
 
@@ -59,9 +57,8 @@ def _settle(graph: Graph, axis: Axis, primary: Mapping[int, Node]) -> tuple[set[
 def _used_whole(graph: Graph, axis: Axis, split: set[int]) -> set[int]:
     """Values that somebody outside, or a node, needs whole; a slice along a dimension nobody computes it by is one."""
     whole = {use.value for use, node in axis.producers.items() if node is None}
-    for op in graph.ops:
-        if op.index not in split:
-            whole.update(op.inputs)
+    results = (v for op in split for v in graph.ops[op].results)
+    whole.update(v for v in results if not split.issuperset(graph.users[v]))
     for node in axis.nodes:
         inputs = graph.ops[node.op].inputs
         whole.update(v for v, d in zip(inputs, node.operand_dims, strict=True) if d is None)
@@ -76,7 +73,7 @@ def _owned(graph: Graph, primary: Mapping[int, Node], split: set[int], whole: se
     owned: set[int] = set()
     dependent: set[int] = set()
     sources = producers_of(graph)
-    for op in graph.ops:
+    for op in graph.ops[min(split, default=0) : max(split, default=-1) + 1]:
         depends = not dependent.isdisjoint(sources[op.index])
         spares = any(graph.users[v] and v not in whole for v in op.results)
         windows_only = op.index in split and op.index not in primary and whole.isdisjoint(op.results)
@@ -122,7 +119,8 @@ class _Phases:
             self.nodes.setdefault(node.op, []).append(node)
 
     def run(self) -> None:
-        for op in self.graph.ops:
+        first, last = (end((*self.nodes, *self.owned), default=0) for end in (min, max))
+        for op in self.graph.ops[first : last + 1]:
             for node in self.nodes.get(op.index, ()):
                 self.phase_of[node] = self.in_order(node, self.first_phase(node))
             level = self.level[op.index] = max([self.above.get(v, 0) for v in op.inputs], default=0)

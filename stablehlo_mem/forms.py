@@ -7,6 +7,7 @@ Linear ops pass terms on; what depends on the unfinished in any other way has no
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
 from stablehlo_mem.maxima import Dims, Levels, Maxima, Running, converts_floats
@@ -83,7 +84,9 @@ class Forms:
     def of(self, node: Node) -> Form | None:
         """The form of a node's result, None if it depends on open values in any other way."""
         if node not in self.forms:
-            self.forms[node] = self._derive(node)
+            # What runs in this loop or before it without streaming depends on nothing open: its operands are not asked.
+            closed = self.levels.phase_of.get(node, math.inf) <= self.maxima.loop
+            self.forms[node] = _CLOSED if closed else self._derive(node)
         return self.forms[node]
 
     def _derive(self, node: Node) -> Form | None:

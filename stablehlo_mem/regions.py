@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from stablehlo_mem.axes import Axis
-from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.ir.graph import Graph, remembered
 from stablehlo_mem.rules.halo import Use
 from stablehlo_mem.rules.rule import Node
 from stablehlo_mem.streaming import NO_STREAMS, Streams
@@ -113,14 +113,30 @@ class Region:
                     loops[source] = loops.get(source, 0) | wanted & until
         return loops
 
+    def keeping(self, values: Sequence[int]) -> Region:
+        """The same loops, where those that first compute some values keep them for later ones.
+
+        Raises:
+            KeyError: the loops do not compute such a value.
+        """
+        nodes = {v: n for n in self.phase_of if n.window is None for v in self.graph.ops[n.op].results}
+        kept = [Leaving(v, nodes[v], self.phase_of[nodes[v]], accumulated=False) for v in values]
+        leaving = sorted((*self.leaving, *kept), key=lambda item: (item.phase, item.value))
+        return dataclasses.replace(self, leaving=tuple(leaving)) if kept else self
+
     def spares(self, value: int) -> bool:
         """Whether a value only ever exists by chunk."""
         return self.graph.values[value].producer in self.owned and value not in self._left
 
     def source(self, use: Use, phase: int) -> Node | None:
         """The node that computes a chunk in loop `phase`; None where it is sliced from the whole value."""
-        node = self.producers.get(use)
-        return None if self._left.get(use.value, phase) < phase else node
+        return None if self.sliced_in(use) >> phase & 1 else self.producers.get(use)
+
+    def sliced_in(self, use: Use) -> int:
+        """The loops in which a chunk would be sliced from the whole value, a bit each."""
+        if self.producers.get(use) is None:
+            return -1
+        return -2 << self._left[use.value] if use.value in self._left else 0
 
     @functools.cached_property
     def _left(self) -> dict[int, int]:
@@ -148,6 +164,7 @@ def _streaming_runs(region: Region, phase: int, others: set[Node]) -> tuple[tupl
     return tuple(sorted(found, key=lambda run: (run[0].op, run[0].factor, run[1])))
 
 
-def operand_uses(graph: Graph, node: Node) -> list[Use]:
+@remembered
+def operand_uses(graph: Graph, node: Node) -> tuple[Use, ...]:
     """The uses along the axis that a node makes of its operands."""
-    return [use for use in node.uses(graph.ops[node.op].inputs) if use is not None]
+    return tuple([use for use in node.uses(graph.ops[node.op].inputs) if use is not None])

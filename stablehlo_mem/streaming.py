@@ -66,13 +66,16 @@ class StreamFinder:
         results = self.graph.ops[node.op].results
         if len(results) != 1 or not node.partial or node.direction or self.levels.leaving(results[0]) != node:
             return None
-        for loop in range(phase):
+        first: int | None = None
+        # The earlier a loop, the more it would have to do without: where one is too early all before it are.
+        for loop in reversed(range(phase)):
             forms = self.found.setdefault(loop, Forms(self.graph, self.levels, loop))
             form = forms.of(node)
-            if form is not None and form.spread is None and forms.can_follow(node, form.terms):
-                self.terms[results[0]] = form.terms
-                return loop
-        return None
+            if form is None or form.spread is not None or not forms.can_follow(node, form.terms):
+                break
+            self.terms[results[0]] = form.terms
+            first = loop
+        return first
 
     def streams(self) -> Streams:
         """All that was found."""

@@ -208,9 +208,8 @@ def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,), *, strea
                             key = (path, region.owned, axis.n, axis.nodes, streams)
                             found.setdefault(key, Possible(path, graph, axis, region))
                             kept = worth_keeping(graph, region, CHIPS["cpu"], 1 << 62) if streaming else ()
-                            keeping = form_region(graph, axis, kept=kept) if kept else None
-                            if keeping is not None:
-                                found.setdefault((*key, kept), Possible(path, graph, axis, keeping, kept))
+                            if kept:
+                                found.setdefault((*key, kept), Possible(path, graph, axis, region.keeping(kept), kept))
     return list(found.values())
 
 

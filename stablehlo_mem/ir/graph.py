@@ -152,11 +152,19 @@ def has_effect(graph: Graph, op: int) -> bool:
 
     Or one with such an op in its blocks.
     """
-    if graph.ops[op].name == "stablehlo.custom_call":
-        attributes = graph.handles[op].attributes
+    return op in _effects(graph)
+
+
+@remembered
+def _effects(graph: Graph) -> frozenset[int]:
+    return frozenset(op.index for op in graph.ops if _does_more(op, graph.handles[op.index]))
+
+
+def _does_more(op: Op, handle: Any) -> bool:
+    if op.name == "stablehlo.custom_call":
+        attributes = handle.attributes
         return "has_side_effect" in attributes and ir.BoolAttr(attributes["has_side_effect"]).value
-    inner = ((block, o.index) for block in graph.ops[op].blocks for o in block.ops[:-1])
-    return not graph.ops[op].results or any(has_effect(block, index) for block, index in inner)
+    return not op.results or any(_effects(block) - {len(block.ops) - 1} for block in op.blocks)
 
 
 Path = tuple[tuple[int, int], ...]

@@ -108,11 +108,11 @@ def split(module: ir.Module, decision: Split) -> None:
     """
     graph = nested_graph(entry_graph(module), decision.path)
     axis = grow_axis(graph, rule_book(graph), (decision.value, decision.dimension), decision.big_bytes)
-    region = form_region(graph, axis, streaming=decision.streaming, kept=decision.kept)
+    region = form_region(graph, axis, streaming=decision.streaming)
     if region is None:
         raise ValueError(f"nothing to split: {decision}")
     with module.context:
-        emit_loops(graph, region, decision.chunk)
+        emit_loops(graph, region.keeping(decision.kept), decision.chunk)
 
 
 def _split_copy(main: Graph, forms: Mapping[tuple[int, ...], Region], copy: ir.Module, step: Step) -> None:
@@ -235,17 +235,16 @@ class _Proposals:
         if found:
             yield min(found, key=lambda c: c.added_seconds)
 
-    def keeping(self, axis: Axis, region: Region) -> Mapping[tuple[int, ...], Region]:
+    def keeping(self, region: Region) -> Mapping[tuple[int, ...], Region]:
         """The loops of an axis by what they keep for later ones: nothing, then ever more of what is worth it."""
         kept: tuple[int, ...] = ()
         forms: dict[tuple[int, ...], Region] = {kept: region}
         for _ in range(_MOST_KEPT):
             more = worth_keeping(self.graph, forms[kept], self.goal.chip, self.goal.temp_bytes)
-            form = form_region(self.graph, axis, kept=(*kept, *more)) if more else None
-            if form is None:
+            if not more:
                 break
             kept = (*kept, *more)
-            forms[kept] = form
+            forms[kept] = region.keeping(kept)
         return forms
 
     @property
@@ -265,7 +264,7 @@ class _Proposals:
         spared = self.spared_bytes(region)
         if not spared:
             return None
-        forms = self.keeping(axis, region)
+        forms = self.keeping(region)
         sizes = [size for kept, form in forms.items() for size in self.sizes(form, kept, self.spared_bytes(form))]
         sizes = tuple(sorted(sizes, key=lambda size: size.added_seconds))
         size = self.fitting(sizes, spared - self.left_bytes(region))
@@ -344,6 +343,8 @@ class _Proposals:
 def saved_bytes(region: Region) -> int:
     """Bytes of what cumulative ops come to before one chunk, where a loop that runs the other way needs it."""
     graph = region.graph
+    if not any(node.cumulative for node in region.loops_of):
+        return 0
     nodes = {node for phase in range(region.phases) for node in region.saved(phase)}
     values = (graph.values[v] for node in nodes for v in graph.ops[node.op].results)
     # In 4 bytes at least: sums of narrow floats are made in f32.
