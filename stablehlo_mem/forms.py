@@ -99,7 +99,7 @@ class Forms:
             operands.append(form)
         if all(form == _CLOSED for form in operands):
             # What runs the other way has been put off, though all it needs is there.
-            return _CLOSED if self.levels.phase_of.get(node, 0) <= self.maxima.loop else None
+            return None if node in self.levels.phase_of else _CLOSED
         if not node.is_local or len(op.results) != 1 or (op.blocks and op.name not in _WITH_REDUCERS):
             return None
         of_open = (v for v, form in zip(op.inputs, operands, strict=True) if form != _CLOSED)

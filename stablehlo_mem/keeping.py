@@ -1,8 +1,12 @@
 """What a loop of an axis keeps for later ones, so that these need not compute it again.
 
 A loop that waits for an earlier one computes again what both need of a chunk. A value that is kept whole spares the
-later loop all that nothing else there is made of: the ops it dominates, seen from what the loop is for. Dominators of a
-graph without cycles take one pass: Cooper, Harvey & Kennedy, "A Simple, Fast Dominance Algorithm", 2001.
+later loop all that only it is made of: the ops it dominates, seen from what the loop is for. Dominators of a graph
+without cycles take one pass: Cooper, Harvey & Kennedy, "A Simple, Fast Dominance Algorithm", 2001.
+
+What is made again of a kept value is compiled otherwise than in the loop that made it first, and may be rounded
+otherwise. The gradient of a maximum compares values with the largest of them, which none would be any more: nothing is
+kept of which such values are made again. They themselves are, or all that they are made of is made again as it was.
 """
 
 from __future__ import annotations
@@ -10,12 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from stablehlo_mem.cost import op_seconds
-from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.ir.graph import FLOATS, Graph
+from stablehlo_mem.recognise import filling
 from stablehlo_mem.regions import Region, operand_uses
 from stablehlo_mem.rules import is_free
 from stablehlo_mem.rules.rule import Node
 from stablehlo_mem.targets.chips import Chip
 
+_Asked = Mapping[Node, list[tuple[int, Node | None]]]
+"""Nodes that later loops run again, and who asks there for which of their results."""
 _MOVES = 2
 """A value that is kept is written once and read again."""
 
@@ -23,7 +30,7 @@ _MOVES = 2
 def worth_keeping(graph: Graph, region: Region, chip: Chip, largest: int) -> tuple[int, ...]:
     """The results of one op, of at most `largest` bytes, that save the most time if they are kept; () if none do.
 
-    Loops that stream wait for nothing, and keep nothing.
+    Loops that stream keep nothing.
     """
     if region.phases == 1 or region.streams.terms:
         return ()
@@ -34,13 +41,15 @@ def worth_keeping(graph: Graph, region: Region, chip: Chip, largest: int) -> tup
         above = over[node]
         if above is not None:
             spared[above] += spared[node]
+    risky = _risky(graph, region, asked)
     best: tuple[int, ...] = ()
     most = 0.0
     for node, uses in asked.items():
         values = tuple(sorted({value for value, _ in uses}))
         nbytes = sum(graph.values[v].nbytes for v in values)
         seconds = spared[node] - _MOVES * nbytes / chip.bytes_per_second
-        if seconds > most and nbytes <= largest and node.window is None and not is_free(graph.ops[node.op]):
+        may_be = node.window is None and node not in risky and not is_free(graph.ops[node.op])
+        if may_be and seconds > most and nbytes <= largest:
             best, most = values, seconds
     return best
 
@@ -54,7 +63,7 @@ def _first(loops: int) -> int:
     return loops & -loops
 
 
-def _asked(graph: Graph, region: Region) -> Mapping[Node, list[tuple[int, Node | None]]]:
+def _asked(graph: Graph, region: Region) -> _Asked:
     """The nodes that later loops run again, the last op first, and who asks for which of their results there.
 
     None stands for nodes that first run in such a later loop: no value kept earlier spares them.
@@ -70,6 +79,29 @@ def _asked(graph: Graph, region: Region) -> Mapping[Node, list[tuple[int, Node |
     return {node: found[node] for node in order}
 
 
+def _risky(graph: Graph, region: Region, asked: _Asked) -> set[Node]:
+    """The nodes of whose results others that are compared with floats of the program's would be made again."""
+    compared = _compared(graph, region)
+    risky: set[Node] = set()
+    for node, uses in asked.items():
+        for asker in (asker for _, asker in uses if asker is not None):
+            if asker in (risky if is_free(graph.ops[asker.op]) else compared):
+                risky.add(node)
+    return risky
+
+
+def _compared(graph: Graph, region: Region) -> set[Node]:
+    """The nodes whose results floats are made of that are compared with others, not with constants."""
+    found: set[Node] = set()
+    for node in sorted(region.loops_of, key=lambda node: -node.op):
+        op = graph.ops[node.op]
+        compares = op.name == "stablehlo.compare" and graph.values[op.operands[0]].dtype in FLOATS
+        if node in found or (compares and all(filling(graph, v) is None for v in op.operands)):
+            sources = (region.producers.get(use) for use in operand_uses(graph, node))
+            found.update(source for source in sources if source is not None)
+    return found
+
+
 def _sources(graph: Graph, region: Region, node: Node) -> Iterator[tuple[int, Node]]:
     """The values of a node's operands that a loop after the one that computes them first computes again."""
     for use in operand_uses(graph, node):
@@ -79,7 +111,7 @@ def _sources(graph: Graph, region: Region, node: Node) -> Iterator[tuple[int, No
             yield use.value, source
 
 
-def _dominators(asked: Mapping[Node, list[tuple[int, Node | None]]]) -> dict[Node, Node | None]:
+def _dominators(asked: _Asked) -> dict[Node, Node | None]:
     """For each node the nearest one without which no later loop would ask for it, None if there is none."""
     found: dict[Node, Node | None] = {}
     depth: dict[Node | None, int] = {None: 0}

@@ -110,6 +110,10 @@ class _Rewrite:
         """The number of the chunk of a step."""
         return step if self.region.directions[phase] > 0 else stablehlo.subtract(build.i32(steps - 1), step)
 
+    def rewrites(self, phase: int) -> bool:
+        """Whether a loop comes to elements once more that have been written as they count: it begins with the last."""
+        return self.region.axis.n % self.chunk != 0 and self.region.directions[phase] < 0
+
     def passing(self, node: Node) -> Passing:
         operands = [self.values[v] for v in self.graph.ops[node.op].operands]
         return Passing(node, self.graph.handles[node.op], operands, self.chunk)
@@ -155,8 +159,11 @@ class _Carry:
         dimension = self.node.result_dims[position]
         if dimension is None:
             return [results[position]]
-        start, _ = body.bounds(carries[0].type.shape[dimension])
-        return [build.update_along(carries[0], results[position], dimension, start)]
+        start, size = body.bounds(carries[0].type.shape[dimension])
+        new = results[position]
+        if self.rewrite.rewrites(body.phase):
+            new = body.counting(new, dimension, build.slice_along(carries[0], dimension, start, size))
+        return [build.update_along(carries[0], new, dimension, start)]
 
     def finish(self, finals: Sequence[Any]) -> None:
         """Everybody who used the values uses what the loop left."""
@@ -220,7 +227,8 @@ class _Body(OnChunk):
 
     def __init__(self, rewrite: _Rewrite, phase: int, index: Any):
         n = rewrite.region.axis.n
-        super().__init__(ROWS, rewrite.graph, n, chunk_at(index, n, rewrite.chunk))
+        counting = rewrite.rewrites(phase) or any(node.reducing for node in rewrite.region.needed(phase))
+        super().__init__(ROWS, rewrite.graph, n, chunk_at(index, n, rewrite.chunk, counting=counting))
         self.rewrite, self.phase, self.index = rewrite, phase, index
         self.results: dict[tuple[Node, bool], list[Any]] = {}
         self.slices: dict[Use, Any] = {}

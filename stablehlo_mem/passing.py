@@ -25,13 +25,24 @@ def cumulative_row(op: Any) -> Cumulative:
     return cumulative
 
 
-def chunk_at(index: Any, n: int, size: int) -> Chunk:
-    """A chunk by its number. The last one of a ragged axis starts early and repeats elements of the one before."""
+def chunk_at(index: Any, n: int, size: int, *, counting: bool) -> Chunk:
+    """A chunk by its number. The last one of a ragged axis starts early and repeats elements of the one before.
+
+    Args:
+        counting: somebody asks which of its elements count.
+    """
     start = stablehlo.multiply(index, build.i32(size))
     if not n % size:
         return Chunk(start, size)
-    clamped = stablehlo.minimum(start, build.i32(n - size))
-    return Chunk(clamped, size, stablehlo.subtract(start, clamped))
+    last = build.i32(n - size)
+    clamped = stablehlo.minimum(start, last)
+    repeated = stablehlo.subtract(start, clamped)
+    if not counting:
+        return Chunk(clamped, size, repeated)
+    is_last = stablehlo.compare(start, last, stablehlo.ComparisonDirectionAttr.get("GT"))
+    before = stablehlo.minimum(stablehlo.subtract(last, clamped), build.i32(size))
+    counted = stablehlo.select(is_last, build.i32(size), before)
+    return Chunk(clamped, size, repeated, counted)
 
 
 @dataclasses.dataclass(frozen=True)

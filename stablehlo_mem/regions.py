@@ -30,7 +30,7 @@ class Region:
     Attributes:
         leaving: what the loops leave, by phase and value.
         phases: number of loops.
-        phase_of: the phase in which each node runs first (later phases recompute it).
+        phase_of: the phase in which each node runs first; later ones run it again, unless what they need of it is kept.
         producers: as in `Axis`, without the producers that stay outside.
         owned: ops that only run inside the loops.
         placement: for each op outside in the window of owned ops, before which loop it must run.
@@ -117,9 +117,11 @@ class Region:
         """The same loops, where those that first compute some values keep them for later ones.
 
         Raises:
-            KeyError: the loops do not compute such a value.
+            ValueError: the loops do not compute such a value, or leave it in any case.
         """
         nodes = {v: n for n in self.phase_of if n.window is None for v in self.graph.ops[n.op].results}
+        if len(nodes.keys() & values - self._left.keys()) < len(values):
+            raise ValueError(f"these loops cannot keep {values}")
         kept = [Leaving(v, nodes[v], self.phase_of[nodes[v]], accumulated=False) for v in values]
         leaving = sorted((*self.leaving, *kept), key=lambda item: (item.phase, item.value))
         return dataclasses.replace(self, leaving=tuple(leaving)) if kept else self

@@ -16,6 +16,7 @@ from stablehlo_mem.plan import Step
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import (
     HONEST,
+    apply_split,
     exported,
     in_f64,
     memory_of,
@@ -100,3 +101,66 @@ def test_steps_are_json_and_keep_the_results():
     assert str(after).count("stablehlo.tanh") == 1
     (new,), (old,), (true,) = run(program, after, *ARGS), run(program, module, *ARGS), in_f64(normalised, *ARGS)
     assert yardstick(new, old, true) is None
+
+
+def cumulative(x, up, down):
+    """Equal to the maximum of its column: one element of each."""
+    y = jnp.cumsum(jnp.tanh(x @ up) @ down, axis=0)
+    return jnp.where(y == y.max(0), 1.0, 0.0)
+
+
+def spread(x, up, down):
+    """What is compared with its maximum is larger than what it is made of, element by element."""
+    y = jnp.tanh(x @ up) @ down
+    z = jnp.exp(y / jnp.sqrt((y * y).sum(1, keepdims=True)))[:, :, None] * jnp.arange(1.0, 9.0) + 1
+    return jnp.where(z == z.max(0), 1.0, 0.0).sum(2)
+
+
+@pytest.mark.parametrize("fun", [cumulative, spread])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("chunk", [30, 64, 100])
+def test_values_equal_to_their_maximum_stay_so(fun, reverse, chunk):
+    """Whatever is kept, and however the last chunk overlaps the one before: no element may be rounded in two ways."""
+    args = normals(199, 16), normals(16, 64, seed=1) / 4, normals(64, 16, seed=2) / 8
+    turned = lambda x, *w: fun(x[::-1], *w)[::-1] if reverse else fun(x, *w)  # noqa: E731
+    program = program_of(turned, *args)
+    module = normal(program)
+    found = [p for p in possible_splits(module, (199 * 16 * 2,), streaming=True) if p.axis.n == 199]
+    assert any(p.region.phases > 1 for p in found)
+    for possible in found:
+        new = run(program, apply_split(module, possible, chunk), *args)
+        assert (new[0].sum(0) >= 1).all(), possible
+
+
+def test_nothing_is_kept_of_which_compared_values_would_be_made_again():
+    module = normal(program_of(spread, *ARGS))
+    nbytes = ROWS * WIDTH * 4
+    possible = next(p for p in possible_splits(module, (nbytes,)) if p.region.phases > 1 and p.region.axis.n == ROWS)
+    assert worth_keeping(possible.graph, possible.region, CHIPS["cpu"], nbytes) == ()
+    assert worth_keeping(possible.graph, possible.region, CHIPS["cpu"], 8 * nbytes) != ()
+
+
+@pytest.mark.parametrize("rows", [1999, 2000])
+def test_gradients_of_maxima_of_cumulative_sums(rows):
+    def fun(x, up, down):
+        return jax.grad(lambda up: jax.lax.cumsum(jnp.tanh(x @ up) @ down, axis=0).max(0).sum())(up)
+
+    rng = np.random.default_rng(0)
+    args = [rng.standard_normal(shape).astype(np.float32) for shape in ((rows, 128), (128, 1024), (1024, 128))]
+    args[1:] = args[1] / 128**0.5, args[2] / 32
+    program = exported(fun, *args)
+    fixed, temporaries = memory_of(jax.jit(fun).lower(*args).compile(compiler_options=HONEST))
+    plan = shm.plan(program, fixed + temporaries * 3 // 10, target="cpu")
+    assert any(decode(step).kept for step in plan.steps if step.pass_name == "split-into-loops")
+    new, old = (np.asarray(one.call(*args)) for one in (plan.result, program))
+    np.testing.assert_allclose(new, old, atol=1e-4 * np.abs(old).max())
+
+
+def test_a_value_that_the_loops_do_not_make_cannot_be_kept():
+    module, possible = along_rows(normalised)
+    for values in ((9999,), (possible.region.leaving[0].value,)):
+        with pytest.raises(ValueError, match="cannot keep"):
+            SplitIntoLoops().apply(
+                clone_module(module),
+                Step("", "", dataclasses.asdict(dataclasses.replace(possible.decision(64), kept=values))),
+            )

@@ -168,13 +168,13 @@ def padded_along(value: Any, dimension: int, low: int, high: int, padding: Any, 
     return stablehlo.pad(value, padding, *(ir.DenseI64ArrayAttr.get(edge) for edge in edges))
 
 
-def keep_from(value: Any, dimension: int, first: Any, otherwise: Any) -> Any:
-    """`value` where its index along a dimension is at least the i32 scalar `first`, else the scalar `otherwise`."""
+def first_of(value: Any, dimension: int, count: Any, otherwise: Any) -> Any:
+    """`value` where its index along a dimension is less than the i32 scalar `count`, else `otherwise`, of its type."""
     shape = value.type.shape
     index = index_along([shape[dimension]], 0)
-    keep = stablehlo.compare(index, broadcast(first, index.type), stablehlo.ComparisonDirectionAttr.get("GE"))
+    keep = stablehlo.compare(index, broadcast(count, index.type), stablehlo.ComparisonDirectionAttr.get("LT"))
     mask = broadcast(keep, tensor(shape, ir.IntegerType.get_signless(1)), [dimension])
-    return stablehlo.select(mask, value, broadcast(otherwise, value.type))
+    return stablehlo.select(mask, value, otherwise)
 
 
 def clone_with(op: Any, operands: Sequence[Any], result_shapes: Sequence[Sequence[int]]) -> list[Any]:

@@ -67,12 +67,12 @@ class OnChunk(abc.ABC):
         if dimension is None:
             return self.addend(value) if position in node.addends else self.whole(value)
         chunk = self.at(dict(node.windows).get(position)).chunk_of(value, dimension)
-        if not node.reducing or self.chunk.repeated is None:
+        if not node.reducing or self.chunk.counted is None:
             return chunk
         return self.masked(node, position, dimension, chunk)
 
     def masked(self, node: Node, position: int, dimension: int, chunk: Any) -> Any:
-        """What an earlier chunk has already accumulated counts for nothing."""
+        """What the next chunk accumulates counts for nothing."""
         op = self.graph.handles[node.op]
         reduction = self.rows[op.name].reduction
         assert reduction is not None
@@ -81,12 +81,16 @@ class OnChunk(abc.ABC):
         identity = reduction.identity(op, position, wholes)
         if identity is None:
             return chunk
+        return self.counting(chunk, dimension, build.broadcast(identity, chunk.type))
+
+    def counting(self, chunk: Any, dimension: int, otherwise: Any) -> Any:
+        """A chunk of a value where its elements count, and another value where they do not."""
         inner = chunk.type.shape[dimension] // self.chunk.size
-        first = self.chunk.repeated
-        assert first is not None
+        count = self.chunk.counted
+        assert count is not None
         if inner > 1:
-            first = stablehlo.multiply(first, build.i32(inner))
-        return build.keep_from(chunk, dimension, first, identity)
+            count = stablehlo.multiply(count, build.i32(inner))
+        return build.first_of(chunk, dimension, count, otherwise)
 
     def bounds(self, extent: int) -> tuple[Any, int]:
         """Start and size of the chunk along a dimension of `extent` elements, a multiple of the axis."""

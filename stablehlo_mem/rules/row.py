@@ -20,12 +20,16 @@ class Chunk:
     Attributes:
         start: i32 scalar, its first element.
         size: its number of elements.
-        repeated: i32 scalar, how many of its first elements an earlier chunk has done; None where none ever are.
+        repeated: i32 scalar, how many of its first elements the chunk before has as well; None where none ever are.
+        counted: i32 scalar, how many of its first elements the chunk after it has not; likewise. An element that is
+            computed twice may be rounded in two ways: it counts as its last chunk has it, in sums and maxima, and in
+            what the loop leaves.
     """
 
     start: Any
     size: int
     repeated: Any | None = None
+    counted: Any | None = None
 
     def first_read(self, window: Window) -> Any:
         """Where a window around the chunk begins, below zero in the padding; an i32 scalar."""
