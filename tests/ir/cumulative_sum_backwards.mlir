@@ -31,25 +31,38 @@ module {
       %c_5 = stablehlo.constant dense<5> : tensor<i32>
       %4 = stablehlo.minimum %3, %c_5 : tensor<i32>
       %5 = stablehlo.subtract %3, %4 : tensor<i32>
-      %c_6 = stablehlo.constant dense<0> : tensor<i32>
-      %6 = stablehlo.dynamic_slice %arg0, %4, %c_6, sizes = [3, 3] : (tensor<8x3xf32>, tensor<i32>, tensor<i32>) -> tensor<3x3xf32>
-      %7 = stablehlo.exponential %6 : tensor<3x3xf32>
-      %cst_7 = stablehlo.constant dense<0.000000e+00> : tensor<f32>
-      %8 = "stablehlo.reduce_window"(%7, %cst_7) <{padding = dense<[[0, 2], [0, 0]]> : tensor<2x2xi64>, window_dimensions = array<i64: 3, 1>}> ({
-      ^bb0(%arg1: tensor<f32>, %arg2: tensor<f32>):
-        %15 = stablehlo.add %arg1, %arg2 : tensor<f32>
-        stablehlo.return %15 : tensor<f32>
-      }) : (tensor<3x3xf32>, tensor<f32>) -> tensor<3x3xf32>
-      %9 = stablehlo.broadcast_in_dim %iterArg_2, dims = [0, 1] : (tensor<1x3xf32>) -> tensor<3x3xf32>
-      %10 = stablehlo.add %8, %9 : tensor<3x3xf32>
-      %11 = stablehlo.reduce(%10 init: %cst) applies stablehlo.add across dimensions = [1] : (tensor<3x3xf32>, tensor<f32>) -> tensor<3xf32>
+      %6 = stablehlo.compare GT, %3, %c_5 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %7 = stablehlo.subtract %c_5, %4 : tensor<i32>
+      %c_6 = stablehlo.constant dense<3> : tensor<i32>
+      %8 = stablehlo.minimum %7, %c_6 : tensor<i32>
+      %c_7 = stablehlo.constant dense<3> : tensor<i32>
+      %9 = stablehlo.select %6, %c_7, %8 : tensor<i1>, tensor<i32>
       %c_8 = stablehlo.constant dense<0> : tensor<i32>
-      %12 = stablehlo.dynamic_update_slice %iterArg_1, %11, %4 : (tensor<8xf32>, tensor<3xf32>, tensor<i32>) -> tensor<8xf32>
-      %c_9 = stablehlo.constant dense<0> : tensor<i32>
-      %13 = stablehlo.dynamic_slice %10, %5, %c_9, sizes = [1, 3] : (tensor<3x3xf32>, tensor<i32>, tensor<i32>) -> tensor<1x3xf32>
-      %c_10 = stablehlo.constant dense<1> : tensor<i32>
-      %14 = stablehlo.add %iterArg, %c_10 : tensor<i32>
-      stablehlo.return %14, %12, %13 : tensor<i32>, tensor<8xf32>, tensor<1x3xf32>
+      %10 = stablehlo.dynamic_slice %arg0, %4, %c_8, sizes = [3, 3] : (tensor<8x3xf32>, tensor<i32>, tensor<i32>) -> tensor<3x3xf32>
+      %11 = stablehlo.exponential %10 : tensor<3x3xf32>
+      %cst_9 = stablehlo.constant dense<0.000000e+00> : tensor<f32>
+      %12 = "stablehlo.reduce_window"(%11, %cst_9) <{padding = dense<[[0, 2], [0, 0]]> : tensor<2x2xi64>, window_dimensions = array<i64: 3, 1>}> ({
+      ^bb0(%arg1: tensor<f32>, %arg2: tensor<f32>):
+        %25 = stablehlo.add %arg1, %arg2 : tensor<f32>
+        stablehlo.return %25 : tensor<f32>
+      }) : (tensor<3x3xf32>, tensor<f32>) -> tensor<3x3xf32>
+      %13 = stablehlo.broadcast_in_dim %iterArg_2, dims = [0, 1] : (tensor<1x3xf32>) -> tensor<3x3xf32>
+      %14 = stablehlo.add %12, %13 : tensor<3x3xf32>
+      %15 = stablehlo.reduce(%14 init: %cst) applies stablehlo.add across dimensions = [1] : (tensor<3x3xf32>, tensor<f32>) -> tensor<3xf32>
+      %c_10 = stablehlo.constant dense<0> : tensor<i32>
+      %16 = stablehlo.dynamic_slice %iterArg_1, %4, sizes = [3] : (tensor<8xf32>, tensor<i32>) -> tensor<3xf32>
+      %17 = stablehlo.iota dim = 0 : tensor<3xi32>
+      %18 = stablehlo.broadcast_in_dim %9, dims = [] : (tensor<i32>) -> tensor<3xi32>
+      %19 = stablehlo.compare LT, %17, %18 : (tensor<3xi32>, tensor<3xi32>) -> tensor<3xi1>
+      %20 = stablehlo.broadcast_in_dim %19, dims = [0] : (tensor<3xi1>) -> tensor<3xi1>
+      %21 = stablehlo.select %20, %15, %16 : tensor<3xi1>, tensor<3xf32>
+      %c_11 = stablehlo.constant dense<0> : tensor<i32>
+      %22 = stablehlo.dynamic_update_slice %iterArg_1, %21, %4 : (tensor<8xf32>, tensor<3xf32>, tensor<i32>) -> tensor<8xf32>
+      %c_12 = stablehlo.constant dense<0> : tensor<i32>
+      %23 = stablehlo.dynamic_slice %14, %5, %c_12, sizes = [1, 3] : (tensor<3x3xf32>, tensor<i32>, tensor<i32>) -> tensor<1x3xf32>
+      %c_13 = stablehlo.constant dense<1> : tensor<i32>
+      %24 = stablehlo.add %iterArg, %c_13 : tensor<i32>
+      stablehlo.return %24, %22, %23 : tensor<i32>, tensor<8xf32>, tensor<1x3xf32>
     }
     return %1#1 : tensor<8xf32>
   }

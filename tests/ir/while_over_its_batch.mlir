@@ -50,52 +50,58 @@ module {
       %c_8 = stablehlo.constant dense<2> : tensor<i32>
       %2 = stablehlo.minimum %1, %c_8 : tensor<i32>
       %3 = stablehlo.subtract %1, %2 : tensor<i32>
-      %4 = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<f32>) -> tensor<4x3xf32>
-      %5 = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<f32>) -> tensor<5x4x3xf32>
-      %c_9 = stablehlo.constant dense<0> : tensor<i32>
-      %6 = stablehlo.compare EQ, %2, %c_9 : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      %cst_10 = stablehlo.constant dense<0.000000e+00> : tensor<3x3xf32>
-      %7 = stablehlo.select %6, %arg2, %cst_10 : tensor<i1>, tensor<3x3xf32>
+      %4 = stablehlo.compare GT, %1, %c_8 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %5 = stablehlo.subtract %c_8, %2 : tensor<i32>
+      %c_9 = stablehlo.constant dense<4> : tensor<i32>
+      %6 = stablehlo.minimum %5, %c_9 : tensor<i32>
+      %c_10 = stablehlo.constant dense<4> : tensor<i32>
+      %7 = stablehlo.select %4, %c_10, %6 : tensor<i1>, tensor<i32>
+      %8 = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<f32>) -> tensor<4x3xf32>
+      %9 = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<f32>) -> tensor<5x4x3xf32>
       %c_11 = stablehlo.constant dense<0> : tensor<i32>
-      %8 = stablehlo.dynamic_slice %arg0, %c_11, %2, %c_11, sizes = [5, 4, 3] : (tensor<5x6x3xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<5x4x3xf32>
-      %9:4 = stablehlo.while(%iterArg_14 = %c_1, %iterArg_15 = %4, %iterArg_16 = %5, %iterArg_17 = %7) : tensor<i32>, tensor<4x3xf32>, tensor<5x4x3xf32>, tensor<3x3xf32>
+      %10 = stablehlo.compare EQ, %2, %c_11 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %cst_12 = stablehlo.constant dense<0.000000e+00> : tensor<3x3xf32>
+      %11 = stablehlo.select %10, %arg2, %cst_12 : tensor<i1>, tensor<3x3xf32>
+      %c_13 = stablehlo.constant dense<0> : tensor<i32>
+      %12 = stablehlo.dynamic_slice %arg0, %c_13, %2, %c_13, sizes = [5, 4, 3] : (tensor<5x6x3xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<5x4x3xf32>
+      %13:4 = stablehlo.while(%iterArg_16 = %c_1, %iterArg_17 = %8, %iterArg_18 = %9, %iterArg_19 = %11) : tensor<i32>, tensor<4x3xf32>, tensor<5x4x3xf32>, tensor<3x3xf32>
       cond {
-        %15 = stablehlo.compare LT, %iterArg_14, %c_0 : (tensor<i32>, tensor<i32>) -> tensor<i1>
-        stablehlo.return %15 : tensor<i1>
+        %19 = stablehlo.compare LT, %iterArg_16, %c_0 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %19 : tensor<i1>
       } do {
-        %15 = stablehlo.dynamic_slice %8, %iterArg_14, %c_1, %c_1, sizes = [1, 4, 3] : (tensor<5x4x3xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x4x3xf32>
-        %16 = stablehlo.reshape %15 : (tensor<1x4x3xf32>) -> tensor<4x3xf32>
-        %17 = stablehlo.dot_general %iterArg_15, %arg1, contracting_dims = [1] x [0] : (tensor<4x3xf32>, tensor<3x3xf32>) -> tensor<4x3xf32>
-        %18 = stablehlo.add %17, %16 : tensor<4x3xf32>
-        %19 = stablehlo.reshape %18 : (tensor<4x3xf32>) -> tensor<1x4x3xf32>
-        %20 = stablehlo.dynamic_update_slice %iterArg_16, %19, %iterArg_14, %c_1, %c_1 : (tensor<5x4x3xf32>, tensor<1x4x3xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<5x4x3xf32>
-        %cst_18 = stablehlo.constant dense<0.000000e+00> : tensor<f32>
-        %21 = stablehlo.iota dim = 0 : tensor<4xi32>
-        %22 = stablehlo.broadcast_in_dim %3, dims = [] : (tensor<i32>) -> tensor<4xi32>
-        %23 = stablehlo.compare GE, %21, %22 : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
-        %24 = stablehlo.broadcast_in_dim %23, dims = [0] : (tensor<4xi1>) -> tensor<4x3xi1>
-        %25 = stablehlo.broadcast_in_dim %cst_18, dims = [] : (tensor<f32>) -> tensor<4x3xf32>
-        %26 = stablehlo.select %24, %iterArg_15, %25 : tensor<4x3xi1>, tensor<4x3xf32>
-        %cst_19 = stablehlo.constant dense<0.000000e+00> : tensor<f32>
-        %27 = stablehlo.iota dim = 0 : tensor<4xi32>
-        %28 = stablehlo.broadcast_in_dim %3, dims = [] : (tensor<i32>) -> tensor<4xi32>
-        %29 = stablehlo.compare GE, %27, %28 : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
-        %30 = stablehlo.broadcast_in_dim %29, dims = [0] : (tensor<4xi1>) -> tensor<4x3xi1>
-        %31 = stablehlo.broadcast_in_dim %cst_19, dims = [] : (tensor<f32>) -> tensor<4x3xf32>
-        %32 = stablehlo.select %30, %18, %31 : tensor<4x3xi1>, tensor<4x3xf32>
-        %33 = stablehlo.dot_general %26, %32, contracting_dims = [0] x [0] : (tensor<4x3xf32>, tensor<4x3xf32>) -> tensor<3x3xf32>
-        %34 = stablehlo.add %iterArg_17, %33 : tensor<3x3xf32>
-        %35 = stablehlo.add %iterArg_14, %c : tensor<i32>
-        stablehlo.return %35, %18, %20, %34 : tensor<i32>, tensor<4x3xf32>, tensor<5x4x3xf32>, tensor<3x3xf32>
+        %19 = stablehlo.dynamic_slice %12, %iterArg_16, %c_1, %c_1, sizes = [1, 4, 3] : (tensor<5x4x3xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x4x3xf32>
+        %20 = stablehlo.reshape %19 : (tensor<1x4x3xf32>) -> tensor<4x3xf32>
+        %21 = stablehlo.dot_general %iterArg_17, %arg1, contracting_dims = [1] x [0] : (tensor<4x3xf32>, tensor<3x3xf32>) -> tensor<4x3xf32>
+        %22 = stablehlo.add %21, %20 : tensor<4x3xf32>
+        %23 = stablehlo.reshape %22 : (tensor<4x3xf32>) -> tensor<1x4x3xf32>
+        %24 = stablehlo.dynamic_update_slice %iterArg_18, %23, %iterArg_16, %c_1, %c_1 : (tensor<5x4x3xf32>, tensor<1x4x3xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<5x4x3xf32>
+        %cst_20 = stablehlo.constant dense<0.000000e+00> : tensor<f32>
+        %25 = stablehlo.broadcast_in_dim %cst_20, dims = [] : (tensor<f32>) -> tensor<4x3xf32>
+        %26 = stablehlo.iota dim = 0 : tensor<4xi32>
+        %27 = stablehlo.broadcast_in_dim %7, dims = [] : (tensor<i32>) -> tensor<4xi32>
+        %28 = stablehlo.compare LT, %26, %27 : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
+        %29 = stablehlo.broadcast_in_dim %28, dims = [0] : (tensor<4xi1>) -> tensor<4x3xi1>
+        %30 = stablehlo.select %29, %iterArg_17, %25 : tensor<4x3xi1>, tensor<4x3xf32>
+        %cst_21 = stablehlo.constant dense<0.000000e+00> : tensor<f32>
+        %31 = stablehlo.broadcast_in_dim %cst_21, dims = [] : (tensor<f32>) -> tensor<4x3xf32>
+        %32 = stablehlo.iota dim = 0 : tensor<4xi32>
+        %33 = stablehlo.broadcast_in_dim %7, dims = [] : (tensor<i32>) -> tensor<4xi32>
+        %34 = stablehlo.compare LT, %32, %33 : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
+        %35 = stablehlo.broadcast_in_dim %34, dims = [0] : (tensor<4xi1>) -> tensor<4x3xi1>
+        %36 = stablehlo.select %35, %22, %31 : tensor<4x3xi1>, tensor<4x3xf32>
+        %37 = stablehlo.dot_general %30, %36, contracting_dims = [0] x [0] : (tensor<4x3xf32>, tensor<4x3xf32>) -> tensor<3x3xf32>
+        %38 = stablehlo.add %iterArg_19, %37 : tensor<3x3xf32>
+        %39 = stablehlo.add %iterArg_16, %c : tensor<i32>
+        stablehlo.return %39, %22, %24, %38 : tensor<i32>, tensor<4x3xf32>, tensor<5x4x3xf32>, tensor<3x3xf32>
       }
-      %10 = stablehlo.exponential %9#2 : tensor<5x4x3xf32>
-      %11 = stablehlo.reduce(%10 init: %cst) applies stablehlo.add across dimensions = [0, 2] : (tensor<5x4x3xf32>, tensor<f32>) -> tensor<4xf32>
-      %12 = stablehlo.add %iterArg_5, %9#3 : tensor<3x3xf32>
-      %c_12 = stablehlo.constant dense<0> : tensor<i32>
-      %13 = stablehlo.dynamic_update_slice %iterArg_6, %11, %2 : (tensor<6xf32>, tensor<4xf32>, tensor<i32>) -> tensor<6xf32>
-      %c_13 = stablehlo.constant dense<1> : tensor<i32>
-      %14 = stablehlo.add %iterArg, %c_13 : tensor<i32>
-      stablehlo.return %14, %12, %13 : tensor<i32>, tensor<3x3xf32>, tensor<6xf32>
+      %14 = stablehlo.exponential %13#2 : tensor<5x4x3xf32>
+      %15 = stablehlo.reduce(%14 init: %cst) applies stablehlo.add across dimensions = [0, 2] : (tensor<5x4x3xf32>, tensor<f32>) -> tensor<4xf32>
+      %16 = stablehlo.add %iterArg_5, %13#3 : tensor<3x3xf32>
+      %c_14 = stablehlo.constant dense<0> : tensor<i32>
+      %17 = stablehlo.dynamic_update_slice %iterArg_6, %15, %2 : (tensor<6xf32>, tensor<4xf32>, tensor<i32>) -> tensor<6xf32>
+      %c_15 = stablehlo.constant dense<1> : tensor<i32>
+      %18 = stablehlo.add %iterArg, %c_15 : tensor<i32>
+      stablehlo.return %18, %16, %17 : tensor<i32>, tensor<3x3xf32>, tensor<6xf32>
     }
     return %0#1, %0#2 : tensor<3x3xf32>, tensor<6xf32>
   }
