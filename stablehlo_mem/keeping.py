@@ -48,7 +48,8 @@ def worth_keeping(graph: Graph, region: Region, chip: Chip, largest: int) -> tup
         values = tuple(sorted({value for value, _ in uses}))
         nbytes = sum(graph.values[v].nbytes for v in values)
         seconds = spared[node] - _MOVES * nbytes / chip.bytes_per_second
-        may_be = node.window is None and node not in risky and not is_free(graph.ops[node.op])
+        makes = all(region.may_keep.get(v) == node for v in values)
+        may_be = makes and node not in risky and not is_free(graph.ops[node.op])
         if may_be and seconds > most and nbytes <= largest:
             best, most = values, seconds
     return best

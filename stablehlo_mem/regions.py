@@ -119,12 +119,18 @@ class Region:
         Raises:
             ValueError: the loops do not compute such a value, or leave it in any case.
         """
-        nodes = {v: n for n in self.phase_of if n.window is None for v in self.graph.ops[n.op].results}
-        if len(nodes.keys() & values - self._left.keys()) < len(values):
+        if len(self.may_keep.keys() & values) < len(values):
             raise ValueError(f"these loops cannot keep {values}")
-        kept = [Leaving(v, nodes[v], self.phase_of[nodes[v]], accumulated=False) for v in values]
+        kept = [Leaving(v, self.may_keep[v], self.phase_of[self.may_keep[v]], accumulated=False) for v in values]
         leaving = sorted((*self.leaving, *kept), key=lambda item: (item.phase, item.value))
         return dataclasses.replace(self, leaving=tuple(leaving)) if kept else self
+
+    @functools.cached_property
+    def may_keep(self) -> Mapping[int, Node]:
+        """The values that the loops make and do not leave, each with the first node on the chunk that makes it."""
+        nodes = [node for node in self.phase_of if node.window is None]
+        made = {v: node for node in reversed(nodes) for v in self.graph.ops[node.op].results}
+        return {v: node for v, node in made.items() if v not in self._left}
 
     def spares(self, value: int) -> bool:
         """Whether a value only ever exists by chunk."""
