@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVarTuple, cast
+from typing import TypeVarTuple
 
 from stablehlo_mem.cost import Matmul, dealing_factor, matmul_of, op_seconds, overhead_seconds, unpacked_seconds
 from stablehlo_mem.ir.graph import Graph
@@ -181,8 +181,8 @@ def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> Lo
 def _added_up(parts: Iterable[tuple[float, *_Ts]]) -> tuple[tuple[float, *_Ts], ...]:
     """The seconds of parts that are alike in all else, added up: a chunk's time is asked for very often."""
     found: dict[tuple[*_Ts], float] = {}
-    for seconds, *others in parts:
-        key = cast("tuple[*_Ts]", tuple(others))
+    for part in parts:
+        seconds, key = part[0], part[1:]
         found[key] = found.get(key, 0.0) + seconds
     return tuple((seconds, *key) for key, seconds in found.items())
 

@@ -29,8 +29,8 @@ _REGROUPING = 0.05
 """Share of the program's time that a way must save to be taken though it regroups sums, where another does not."""
 _STEP = 0.05
 """Share of it that each further step on the way to the goal must save: estimates are no better than that."""
-_HOPELESS = 1.5
-"""A way that is so many times worse than the best is given up: later steps may win some of it back, in a cache."""
+_HOPELESS = 0.5
+"""A way that is worse than the best by such a share of it is given up: later steps may win some back, in a cache."""
 _LONGER = 2
 """So is one that has taken so many steps more than the first and is not there."""
 
@@ -103,7 +103,7 @@ class _Ways:
         """Whether a way is worse than the best before it is at its end, or too long."""
         if len(state.steps) >= self.most_steps:
             return True
-        return state is not self.begun and self.worth(state) > _HOPELESS * self.best
+        return state is not self.begun and self.worth(state) > self.best + _HOPELESS * abs(self.best)
 
     def reaching(self, aim: Goal) -> State | None:
         """Where a way leads, if it reaches the goal by any step."""

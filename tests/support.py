@@ -189,7 +189,7 @@ def blocks(graph: Graph, path: Path = ()) -> Iterator[Path]:
                 yield from blocks(block, (*path, (op.index, i)))
 
 
-def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,), *, streaming: bool = False) -> list[Possible]:
+def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,), *, all_forms: bool = False) -> list[Possible]:
     """Every different split, from every value and dimension, of a module in normal form; what streams or keeps too."""
     main = entry_graph(module)
     found: dict[Any, Possible] = {}
@@ -202,12 +202,12 @@ def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,), *, strea
                     continue
                 for least in big_bytes:
                     axis = grow_axis(graph, rules, (value.index, dimension), least)
-                    for streams in (False, True) if streaming else (False,):
+                    for streams in (False, True) if all_forms else (False,):
                         region = form_region(graph, axis, streaming=streams)
                         if region is not None and bool(region.streams.terms) is streams:
                             key = (path, region.owned, axis.n, axis.nodes, streams)
                             found.setdefault(key, Possible(path, graph, axis, region))
-                            kept = worth_keeping(graph, region, CHIPS["cpu"], 1 << 62) if streaming else ()
+                            kept = worth_keeping(graph, region, CHIPS["cpu"], 1 << 62) if all_forms else ()
                             if kept:
                                 found.setdefault((*key, kept), Possible(path, graph, axis, region.keeping(kept), kept))
     return list(found.values())

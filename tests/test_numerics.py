@@ -102,7 +102,7 @@ def check(fun, *args, chunks=None, exact=None, bitwise=True, splits=None):
     module = normal(program)
     original = run(program, module, *args)
     exact = in_f64(fun, *args) if exact is None else exact
-    wrong, possibles = [], possible_splits(module, streaming=True)[:splits]
+    wrong, possibles = [], possible_splits(module, all_forms=True)[:splits]
     # A chunk of one column is a matrix times a vector, which some CPUs sum up in another order.
     multiplies = "stablehlo.dot_general" in str(module)
     for number, possible in enumerate(possibles):

@@ -144,7 +144,7 @@ def along_columns(fun, *args) -> tuple[Possible, Possible]:
     program = program_of(fun, *args)
     module = normal(program)
     big = max(value.nbytes for value in entry_graph(module).values) // 2
-    found = possible_splits(module, (big,), streaming=True)
+    found = possible_splits(module, (big,), all_forms=True)
     plain = max((p for p in found if not p.streams), key=lambda p: p.region.phases)
     return plain, next(p for p in found if p.streams and p.axis.seed == plain.axis.seed)
 
@@ -261,7 +261,7 @@ def quotient_of_exponentials(q, k, v):
 def test_what_would_not_be_the_same_takes_its_loops(fun):
     module = normal(program_of(fun, *qkv()))
     big = max(value.nbytes for value in entry_graph(module).values) // 2
-    found = possible_splits(module, (big,), streaming=True)
+    found = possible_splits(module, (big,), all_forms=True)
     assert max(p.region.phases for p in found) >= 2
     assert not any(p.streams for p in found)
 
@@ -324,7 +324,7 @@ def test_streaming_in_the_body_of_a_loop():
     rows = next(p for p in possible_splits(module, (11 * 13 * 2,)) if p.axis.n == 11)
     module = apply_split(module, rows, 4)
     attach_rules(module)
-    found = possible_splits(module, (4 * 13 * 2,), streaming=True)
+    found = possible_splits(module, (4 * 13 * 2,), all_forms=True)
     (columns,) = [p for p in found if p.path and p.streams and p.axis.n == 13]
     module = apply_split(module, columns, 5)
     assert text(module).count("stablehlo.while") == 2

@@ -200,7 +200,7 @@ def test_what_streams_waits_for_sums_that_run_the_other_way():
     program = program_of(fun, *args)
     module = normal(program)
     (old,) = run(program, None, *args)
-    found = [p for p in possible_splits(module, streaming=True) if p.region.streams.terms]
+    found = [p for p in possible_splits(module, all_forms=True) if p.region.streams.terms]
     assert [p.region.directions for p in found] == [(1, -1)]
     for chunk in found[0].chunks:
         (new,) = run(program, apply_split(module, found[0], chunk), *args)

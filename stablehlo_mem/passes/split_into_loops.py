@@ -247,11 +247,6 @@ class _Proposals:
             forms[kept] = region.keeping(kept)
         return forms
 
-    @property
-    def missing(self) -> int:
-        """Bytes to the goal."""
-        return self.peak.temp_bytes - self.goal.temp_bytes
-
     def sizes(self, region: Region, kept: tuple[int, ...], spared: int) -> Iterator[Size]:
         """Loops in all their chunks."""
         cost = loop_cost(self.graph, region, self.goal.chip, spared)
@@ -300,7 +295,7 @@ class _Proposals:
     def fitting(self, sizes: tuple[Size, ...], spared: int) -> Size:
         """The fastest size that reaches the goal, or takes its share of it: of none the smallest."""
         # Where the others alone are over the goal they are made smaller by later steps, or the goal is out of reach.
-        wanted = min(self.missing, spared - self.goal.share * self.goal.temp_bytes)
+        wanted = min(self.peak.temp_bytes - self.goal.temp_bytes, spared - self.goal.share * self.goal.temp_bytes)
         return next((s for s in sizes if s.saved_bytes >= wanted), max(sizes, key=lambda s: s.saved_bytes))
 
     def summary(self, axis: Axis) -> str:
