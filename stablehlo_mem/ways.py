@@ -11,6 +11,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
+from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.plan import Goal, Refusal
 from stablehlo_mem.search import best_step, descend
 from stablehlo_mem.states import State, taken
@@ -71,7 +72,7 @@ def ways(state: State, goal: Goal) -> list[State]:
 def _is_small(begun: State, found: State) -> bool:
     """Whether a program is so small, and a way taken at all, that others are looked for."""
     count = len(found.steps) - len(begun.steps)
-    return 0 < count * len(found.graph.ops) <= _SMALL
+    return 0 < count * len_ops(begun.graph) <= _SMALL
 
 
 class _Ways:

@@ -6,12 +6,21 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import functions, ir, source_line
 from stablehlo_mem.ir.shards import Parts, is_distributed, marked_parts, part_bytes
 
+
+class _Unchanging(Protocol):
+    """What analyses are made of once: it keeps what they found."""
+
+    @property
+    def memo(self) -> dict[Any, Any]: ...
+
+
+S = TypeVar("S", bound=_Unchanging)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -126,15 +135,15 @@ class Graph:
         return value
 
 
-def remembered(analysis: Callable[Concatenate[Graph, P], T]) -> Callable[Concatenate[Graph, P], T]:
-    """An analysis of a graph that is made once for the same arguments, which are hashable: graphs do not change."""
+def remembered(analysis: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """An analysis of a graph, or what else does not change, that is made once for the same, hashable, arguments."""
 
     @functools.wraps(analysis)
-    def found(graph: Graph, *args: P.args, **kwargs: P.kwargs) -> T:
+    def found(subject: S, *args: P.args, **kwargs: P.kwargs) -> T:
         key = (analysis, *args, *kwargs.items())
-        known = graph.memo.get(key, _UNKNOWN)
+        known = subject.memo.get(key, _UNKNOWN)
         if known is _UNKNOWN:
-            known = graph.memo[key] = analysis(graph, *args, **kwargs)
+            known = subject.memo[key] = analysis(subject, *args, **kwargs)
         return known
 
     return found

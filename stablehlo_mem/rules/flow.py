@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.rules.row import Reduction, Row
@@ -76,12 +76,14 @@ class Flow:
     Attributes:
         entering: for each block, the slot of each argument and captured value.
         returning: for each block, the slots that a value is returned to.
+        memo: what `remembered` analyses found.
     """
 
     def __init__(self, graph: Graph, op: int, row: Row, table: Table):
         assert row.slots is not None
         self.graph, self.op, self.slots, self.table = graph, graph.ops[op], row.slots(graph.ops[op]), table
         self.blocks = self.op.blocks
+        self.memo: dict[Any, Any] = {}
         self.books = tuple(table.book_of(block) for block in self.blocks)
         self.entering: list[dict[int, int]] = [{} for _ in self.blocks]
         self.returning: list[dict[int, list[int]]] = [{} for _ in self.blocks]

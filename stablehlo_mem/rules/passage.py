@@ -6,13 +6,12 @@ program order finds the forms in which every inner value can be had.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from stablehlo_mem.ir.graph import Graph, Op, has_effect
+from stablehlo_mem.ir.graph import Graph, Op, has_effect, remembered
 from stablehlo_mem.rules.flow import PARTIAL, WHOLE, Flow, Form, Passage, Version
 from stablehlo_mem.rules.linear import linear_groups
 from stablehlo_mem.rules.reductions import is_narrow
@@ -33,13 +32,29 @@ class _Stopped(Exception):
         self.reason = reason if op in (-1, len(block.ops) - 1) else f"in it {where}: {reason}"
         self.coarser_n = coarser_n
 
+    @property
+    def blocked(self) -> Blocked:
+        return Blocked("stopped-inside", self.reason, self.coarser_n)
+
+
+_Dims = tuple[tuple[int, int], ...]
+"""Slots, each with a dimension of it."""
+
 
 def find_passage(flow: Flow, dims: Mapping[int, int], n: int) -> Passage | Blocked:
     """The passage of an axis of `n` elements along dimensions of slots, and of what moves with them."""
+    return _passage(flow, tuple(dims.items()), n)
+
+
+@remembered
+def _passage(flow: Flow, dims: _Dims, n: int) -> Passage | Blocked:
+    spread = _spread_from(flow, dims, n)
+    if isinstance(spread, Blocked):
+        return spread
     try:
-        return _Forms(flow, _spread_from(flow, dims, n)).run()
+        return _Forms(flow, spread).run()
     except _Stopped as stop:
-        return Blocked("stopped-inside", stop.reason, stop.coarser_n)
+        return stop.blocked
 
 
 def widest_passage(flow: Flow, slot: int, dimension: int, n: int) -> Passage | Blocked:
@@ -68,26 +83,30 @@ def finest_passage(flow: Flow, slot: int, dimension: int, n: int) -> Passage | B
         n = math.gcd(n, found.coarser_n)
 
 
-def _spread_from(flow: Flow, dims: Mapping[int, int], n: int) -> _Spread:
+@remembered
+def _spread_from(flow: Flow, dims: _Dims, n: int) -> _Spread | Blocked:
     spread = _Spread(flow, n)
-    for slot, dimension in dims.items():
-        spread.follow(slot, dimension)
-    spread.run()
+    try:
+        for slot, dimension in dims:
+            spread.follow(slot, dimension)
+        spread.run()
+    except _Stopped as stop:
+        return stop.blocked
     return spread
 
 
 def _widened(flow: Flow, passage: Passage, size: int) -> Passage:
     """A passage, and what else has one dimension of a size and shares nothing with it; no sum is made in parts."""
-    mine = _spread_from(flow, passage.dims, passage.n)
     for slot in range(len(flow.slots)):
         dims = [d for d, extent in enumerate(flow.shape(slot)) if extent == size]
         if passage.forms[slot] >= 0 or len(dims) != 1:
             continue
-        with contextlib.suppress(_Stopped):
-            other = _spread_from(flow, {slot: dims[0]}, passage.n)
-            wider = find_passage(flow, passage.dims | other.dims, passage.n) if mine.is_apart(other) else passage
-            if isinstance(wider, Passage) and wider.forms.count(PARTIAL) == passage.forms.count(PARTIAL):
-                passage, mine = wider, _spread_from(flow, wider.dims, wider.n)
+        mine, other = (_spread_from(flow, d, passage.n) for d in (tuple(passage.dims.items()), ((slot, dims[0]),)))
+        if isinstance(mine, Blocked) or isinstance(other, Blocked) or not mine.is_apart(other):
+            continue
+        wider = find_passage(flow, passage.dims | other.dims, passage.n)
+        if isinstance(wider, Passage) and wider.forms.count(PARTIAL) == passage.forms.count(PARTIAL):
+            passage = wider
     return passage
 
 
