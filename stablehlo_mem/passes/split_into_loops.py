@@ -158,6 +158,7 @@ class _Proposals:
         big_bytes = min(goal.temp_bytes // 8, max(self.live.values(), default=0) // 4)
         self.big_bytes = max(_SMALLEST, big_bytes // (_FAR if goal.far else 1))
         self.seen: set[Any] = set()
+        self.reached: set[_Seed] = set()
         small = len(self.graph.ops) <= _KEPT
         self.grown = _grown(self.graph, self.big_bytes) if small else _Grown()
         self.runs = block_runs(main, path)
@@ -168,11 +169,14 @@ class _Proposals:
             if self.graph.values[value].nbytes < self.big_bytes or self.graph.values[value].producer < 0:
                 continue
             for dimension, size in enumerate(self.graph.values[value].shape):
-                if size > 1:
+                if size > 1 and (value, dimension) not in self.reached:
                     yield from self.along(value, dimension)
 
     def along(self, value: int, dimension: int) -> Iterator[Candidate | Refusal]:
         axis = self.axis((value, dimension))
+        if self.goal.far:
+            # What reaches far is alike from all it reaches.
+            self.reached |= {(use.value, use.dimension) for use, node in axis.producers.items() if node is not None}
         for obstacle in axis.obstacles:
             yield self.refusal(obstacle)
         region = self.formed(axis)
