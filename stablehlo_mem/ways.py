@@ -32,6 +32,8 @@ _STEP = 0.05
 """Share of it that each further step on the way to the goal must save: estimates are no better than that."""
 _HOPELESS = 0.5
 """A way that is worse than the best by such a share of it is given up: later steps may win some back, in a cache."""
+_POOR = 0.25
+"""One that is worse by such a share at its end is not varied."""
 _LONGER = 2
 """So is one that has taken so many steps more than the first and is not there."""
 
@@ -104,7 +106,11 @@ class _Ways:
         """Whether a way is worse than the best before it is at its end, or too long."""
         if len(state.steps) >= self.most_steps:
             return True
-        return state is not self.begun and self.worth(state) > self.best + _HOPELESS * abs(self.best)
+        return state is not self.begun and self.is_worse(state, _HOPELESS)
+
+    def is_worse(self, state: State, share: float) -> bool:
+        """Whether a state is worse than the best by more than such a share of it."""
+        return self.worth(state) > self.best + share * abs(self.best)
 
     def reaching(self, aim: Goal) -> State | None:
         """Where a way leads, if it reaches the goal by any step."""
@@ -138,6 +144,8 @@ class _Ways:
 
     def variants(self, goal: Goal, found: State) -> Iterator[State]:
         """Ways that begin like one: without its regrouped sums, and on to steps that stay in the cache."""
+        if self.is_worse(found, _POOR):
+            return
         exact = dataclasses.replace(goal, options=dataclasses.replace(goal.options, numerics="exact"))
         others = [self.reaching(aim) for aim in (_roomy(goal), *([exact] if found.regroups else []))]
         ways = [found, *filter(None, others)]
