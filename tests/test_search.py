@@ -14,7 +14,7 @@ from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.plan import Goal, Numerics, Options, Refusal, Step
-from stablehlo_mem.search import cheapen, propose
+from stablehlo_mem.search import cheapen, descend, propose
 from stablehlo_mem.states import apply, start, take
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.ways import search
@@ -235,6 +235,29 @@ def test_where_big_values_alone_do_not_do_smaller_ones_are_taken_along():
     state, _ = search(start(module, tight), tight)
     assert state.peak.temp_bytes <= tight.temp_bytes
     assert len(state.steps) == 1
+
+
+def test_what_reaches_far_is_grown_once_from_all_that_it_reaches():
+    batch = np.ones((64, 128, 16), np.float32)
+    module = normal(program_of(layers, batch, *[np.ones((16, 16), np.float32)] * 4))
+    tight = dataclasses.replace(goal_of(batch.nbytes * 3 // 2), far=True)
+    far = [c.step.params for c in propose(start(module, tight), tight)[0] if "elements" in c.step.params]
+    assert {params["elements"] for params in far} == {64, 128}
+    assert len(far) == 2
+
+
+@pytest.mark.parametrize(("depth", "several"), [(2, True), (24, False)])
+def test_a_program_is_small_by_all_its_ops_not_by_those_beside_its_loops(depth, several, monkeypatch):
+    """One split may leave a handful of ops and a loop with all others in it."""
+    descents = []
+    monkeypatch.setattr("stablehlo_mem.ways.descend", lambda *a: (descents.append(a), descend(*a))[1])
+    batch = np.ones((64, 128, 16), np.float32)
+    module = normal(program_of(layers, batch, *[np.ones((16, 16), np.float32)] * depth))
+    goal = goal_of(batch.nbytes * 3 // 2)
+    found, _ = search(start(module, goal), goal)
+    assert len(found.steps) == 1
+    assert len(found.graph.ops) < 100
+    assert (len(descents) > 1) is several
 
 
 def nearest_in_taxis(x, q):
