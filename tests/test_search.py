@@ -242,11 +242,12 @@ def test_what_reaches_far_is_grown_once_from_all_that_it_reaches():
     module = normal(program_of(layers, batch, *[np.ones((16, 16), np.float32)] * 4))
     tight = dataclasses.replace(goal_of(batch.nbytes * 3 // 2), far=True)
     far = [c.step.params for c in propose(start(module, tight), tight)[0] if "elements" in c.step.params]
-    assert {params["elements"] for params in far} == {64, 128}
-    assert len(far) == 2
+    # Along the batch, the queries and the keys of the largest value, and the features of another, which none reaches.
+    assert [params["elements"] for params in far if params["value"] == far[0]["value"]].count(128) == 2
+    assert sorted(params["elements"] for params in far) == [16, 64, 128, 128]
 
 
-@pytest.mark.parametrize(("depth", "several"), [(2, True), (24, False)])
+@pytest.mark.parametrize(("depth", "several"), [(2, True), (48, False)])
 def test_a_program_is_small_by_all_its_ops_not_by_those_beside_its_loops(depth, several, monkeypatch):
     """One split may leave a handful of ops and a loop with all others in it."""
     descents = []

@@ -168,15 +168,18 @@ class _Proposals:
         for value in seeds:
             if self.graph.values[value].nbytes < self.big_bytes or self.graph.values[value].producer < 0:
                 continue
-            for dimension, size in enumerate(self.graph.values[value].shape):
-                if size > 1 and (value, dimension) not in self.reached:
-                    yield from self.along(value, dimension)
+            sizes = enumerate(self.graph.values[value].shape)
+            dimensions = [d for d, size in sizes if size > 1 and (value, d) not in self.reached]
+            for dimension in dimensions:
+                yield from self.along(value, dimension)
+            if self.goal.far:
+                # What reaches far is alike from whichever value it is grown.
+                axes = (self.axis((value, d)) for d in dimensions)
+                uses = (use for axis in axes for use, node in axis.producers.items() if node is not None)
+                self.reached.update((use.value, use.dimension) for use in uses)
 
     def along(self, value: int, dimension: int) -> Iterator[Candidate | Refusal]:
         axis = self.axis((value, dimension))
-        if self.goal.far:
-            # What reaches far is alike from all it reaches.
-            self.reached |= {(use.value, use.dimension) for use, node in axis.producers.items() if node is not None}
         for obstacle in axis.obstacles:
             yield self.refusal(obstacle)
         region = self.formed(axis)
