@@ -173,9 +173,12 @@ def table(data: dict[str, Any]) -> str:
     ]
     names += [f"{x} / {who}" for x in labels for who in ("unsplit", "by hand")]
     means = [statistics.geometric_mean([ratios(row, label)[0] for row in data["rows"].values()]) for label in labels]
-    note = f"CPU, float32; medians of {data['rounds']} runs in turn; geometric mean over unsplit "
+    cpu = f"{data['hardware']['cores']} cores of {data['hardware']['cpu']}"
+    note = f"{cpu}, float32; medians of {data['rounds']} runs in turn; geometric mean over unsplit "
     note += ", ".join(f"{mean:.2f} at {label}" for mean, label in zip(means, labels, strict=True))
-    return tables.table([*names, "planning / compiling", "compiles"], lines) + f"\n{note}; {tables.stamp(data)}.\n"
+    note += ". Planning without its compilations, beside what XLA takes for the program as written; "
+    note += tables.stamp(data)
+    return tables.table([*names, "planning / compiling", "compiles"], lines) + f"\n{note}.\n"
 
 
 if __name__ == "__main__":
