@@ -14,10 +14,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import argparse
 import contextlib
-import math
 import statistics
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -108,8 +106,12 @@ def execute(name: str, files: dict[str, str], rounds: int) -> dict[str, Any]:
     grown = {c.name: contenders.run([c], rounds=0)[0].grown_bytes or 0 for c in mine}
     sweep = [Contender(f"by hand {b}", f"{SELF}:by_hand", {"name": name, "batch": b}) for b in BATCHES]
     timeout = START_SECONDS + HOPELESS * (contenders.run([written], rounds=1)[0].median or 0)
-    swept = [(c, contenders.run([c], rounds=1, timeout=timeout)[0]) for c in sweep]
-    best = {c.name: best_within(swept, 1.05 * grown[c.name]) for c in mine}
+    swept = {c.name: contenders.run([c], rounds=1, timeout=timeout)[0] for c in sweep}
+    medians = {batch: outcome.median for batch, outcome in swept.items()}
+    best = {
+        c.name: contenders.fastest_within(sweep, medians, lambda one: swept[one.name], 1.05 * grown[c.name])
+        for c in mine
+    }
     others = list({c.name: c for c in best.values()}.values())
     entries = [written, *mine, *others]
     outcomes = contenders.compare(entries, rounds=rounds)
@@ -118,15 +120,6 @@ def execute(name: str, files: dict[str, str], rounds: int) -> dict[str, Any]:
         "worst_error": contenders.worst_error(outcomes, WRITTEN, TOLERANCE),
         "outcomes": {label: outcome.to_json() for label, outcome in outcomes.items()},
     }
-
-
-def best_within(swept: Sequence[tuple[Contender, contenders.Outcome]], allowed_bytes: float) -> Contender:
-    """The fastest that adds no more resident memory; if none keeps that, the one that adds the least."""
-    ran = [(o.median or math.inf, o.grown_bytes or 0, c) for c, o in swept if o.status == "ok"]
-    within = [(seconds, c) for seconds, grown, c in ran if grown <= allowed_bytes]
-    if within:
-        return min(within, key=lambda one: one[0])[1]
-    return min(ran, key=lambda one: one[1])[2]
 
 
 def median(row: dict[str, Any], name: str) -> float:

@@ -32,10 +32,10 @@ _STEP = 0.05
 """Share of it that each further step on the way to the goal must save: estimates are no better than that."""
 _HOPELESS = 0.5
 """A way that is worse than the best by such a share of it is given up: later steps may win some back, in a cache."""
-_POOR = 0.25
-"""One that is worse by such a share at its end is not varied."""
 _LONGER = 2
 """So is one that has taken so many steps more than the first and is not there."""
+_POOR = 0.25
+"""A way that is worse than the best by such a share at its end is not varied."""
 
 
 def search(state: State, goal: Goal, not_first: frozenset[Refusal] = frozenset()) -> tuple[State, tuple[Refusal, ...]]:

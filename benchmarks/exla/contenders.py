@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -115,12 +115,27 @@ def fastest(
     """
     outcomes = run(contenders, rounds=rounds, **how)
     medians = {c.name: o.median for c, o in zip(contenders, outcomes, strict=True)}
+    return fastest_within(contenders, medians, lambda c: run([c], rounds=0, **how)[0], allowed_bytes), medians
+
+
+def fastest_within(
+    contenders: Sequence[Contender],
+    medians: Mapping[str, float | None],
+    alone: Callable[[Contender], Outcome],
+    allowed_bytes: float,
+) -> Contender:
+    """The one of the lowest median that adds no more resident memory; if none does, the one that adds the least.
+
+    Args:
+        alone: what comes of one in a process of its own; asked of the fastest first, until one is found.
+    """
     grown: dict[str, float] = {}
     for one in sorted(contenders, key=lambda c: medians[c.name] or float("inf")):
-        grown[one.name] = run([one], rounds=0, **how)[0].grown_bytes or float("inf")
+        nbytes = alone(one).grown_bytes
+        grown[one.name] = float("inf") if nbytes is None else nbytes
         if grown[one.name] <= allowed_bytes:
-            return one, medians
-    return min(contenders, key=lambda c: grown[c.name]), medians
+            return one
+    return min(contenders, key=lambda c: grown[c.name])
 
 
 @contextlib.contextmanager
@@ -134,18 +149,23 @@ def program_file(exported: Any) -> Iterator[str]:
 
 
 def worst_error(outcomes: Mapping[str, Outcome], reference: str, tolerance: float) -> float | None:
-    """The largest difference of first outputs to the reference's, as a share of its largest value, where that ran.
+    """The largest difference to the reference's outputs, as a share of the largest value of each, where that ran.
+
+    Of the first outputs and all of floats: indices beside distances may differ where these are equal but for rounding.
 
     Raises:
         AssertionError: it is larger than the tolerance, so than rounding explains.
     """
-    values = {name: outcome.outputs[0] for name, outcome in outcomes.items() if outcome.outputs}
-    if reference not in values:
+    if reference not in outcomes or not outcomes[reference].outputs:
         return None
-    exact = values[reference]
-    # A vector may come as a matrix of one column; NumPy's max, unlike Python's, lets no NaN pass.
-    differences = [np.abs(value.reshape(exact.shape) - exact).max() for value in values.values()]
-    error = float(np.max(differences)) / float(np.abs(exact).max())
+    errors: list[float] = []
+    for position, exact in enumerate(outcomes[reference].outputs):
+        if position == 0 or np.issubdtype(exact.dtype, np.floating):
+            values = [o.outputs[position] for o in outcomes.values() if len(o.outputs) > position]
+            # A vector may come as a matrix of one column.
+            errors += [np.abs(v.reshape(exact.shape) - exact).max() / np.abs(exact).max() for v in values]
+    # NumPy's max, unlike Python's, lets no NaN pass.
+    error = float(np.max(errors))
     assert error <= tolerance, f"results differ by {error}"
     return error
 

@@ -97,16 +97,17 @@ def _spread_from(flow: Flow, dims: _Dims, n: int) -> _Spread | Blocked:
 
 def _widened(flow: Flow, passage: Passage, size: int) -> Passage:
     """A passage, and what else has one dimension of a size and shares nothing with it; no sum is made in parts."""
+    mine = _spread_from(flow, tuple(passage.dims.items()), passage.n)
     for slot in range(len(flow.slots)):
         dims = [d for d, extent in enumerate(flow.shape(slot)) if extent == size]
         if passage.forms[slot] >= 0 or len(dims) != 1:
             continue
-        mine, other = (_spread_from(flow, d, passage.n) for d in (tuple(passage.dims.items()), ((slot, dims[0]),)))
+        other = _spread_from(flow, ((slot, dims[0]),), passage.n)
         if isinstance(mine, Blocked) or isinstance(other, Blocked) or not mine.is_apart(other):
             continue
         wider = find_passage(flow, passage.dims | other.dims, passage.n)
         if isinstance(wider, Passage) and wider.forms.count(PARTIAL) == passage.forms.count(PARTIAL):
-            passage = wider
+            passage, mine = wider, _spread_from(flow, tuple(wider.dims.items()), wider.n)
     return passage
 
 
