@@ -177,9 +177,10 @@ class _Growth:
         before = len(self.nodes)
         tainted = self.tainted_ops()
         sliced = [u for u, node in self.producers.items() if node is None and u.window is None]
+        failed: set[Use] = set()
         for use in (u for u in sliced if u.value not in self.stored):
             closure: dict[Use, Node] = {}
-            if self.graph.values[use.value].producer in tainted and self.closes(use, tainted, closure):
+            if self.graph.values[use.value].producer in tainted and self.closes(use, tainted, closure, failed):
                 self.producers.update(closure)
                 for node in closure.values():
                     self.add(node)
@@ -194,24 +195,43 @@ class _Growth:
                 tainted.add(op)
         return tainted
 
-    def closes(self, use: Use, tainted: set[int], closure: dict[Use, Node]) -> bool:
-        """Whether a chunk of a value can be computed without any whole value that depends on the axis."""
+    def closes(self, use: Use, tainted: set[int], closure: dict[Use, Node], failed: set[Use]) -> bool:
+        """Whether a chunk of a value can be computed without any whole value that depends on the axis.
+
+        Args:
+            failed: chunks that cannot, to which those on the way to one are added.
+        """
+        needed_for: dict[Use, Use] = {}
         pending = [use]
         while pending:
             current = pending.pop()
-            producer = self.graph.values[current[0]].producer
+            producer = self.graph.values[current.value].producer
             if current in closure or self.producers.get(current) or producer not in tainted:
                 continue
-            node = self.producer_node(current) if current.value not in self.stored else None
-            if not isinstance(node, Node) or len(closure) > _MAX_CLOSURE:
+            if len(closure) > _MAX_CLOSURE:
+                return False
+            node = self.producer_node(current) if current.value not in self.stored and current not in failed else None
+            needed = self.needed(node, tainted) if isinstance(node, Node) else None
+            if not isinstance(node, Node) or needed is None:
+                last: Use | None = current
+                while last is not None:
+                    failed.add(last)
+                    last = needed_for.get(last)
                 return False
             closure[current] = node
-            if self.is_known(node):
-                continue
-            inputs = self.graph.ops[node.op].inputs
-            for value, read in zip(inputs, node.uses(inputs), strict=True):
-                if read is not None and read.window is None:
-                    pending.append(read)
-                elif self.graph.values[value].producer in tainted:
-                    return False
+            needed_for.update(dict.fromkeys(needed, current))
+            pending += needed
         return True
+
+    def needed(self, node: Node, tainted: set[int]) -> list[Use] | None:
+        """The chunks that a node needs and somebody must compute; None if it needs a whole value of them."""
+        if self.is_known(node):
+            return []
+        inputs = self.graph.ops[node.op].inputs
+        found: list[Use] = []
+        for value, read in zip(inputs, node.uses(inputs), strict=True):
+            if read is not None and read.window is None:
+                found.append(read)
+            elif self.graph.values[value].producer in tainted:
+                return None
+        return found

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from stablehlo_mem.contraction_order import Labels, Piece, bits, joined, label_mask
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Value, dtype_bytes
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Value, dtype_bytes, remembered
 from stablehlo_mem.op_classes import dot_labels, integers
 from stablehlo_mem.products import Factor, Product, Scaling
 from stablehlo_mem.recognise import adds, delta_dims, filling, is_alone, starts_at_zero
@@ -36,10 +36,17 @@ def collect(
         terms: of these additions take only the left (0) or right (1) term.
         shared: also go through the results of these ops although others need them.
     """
+    return _collected(graph, root, tuple(sorted(terms.items())), shared)
+
+
+@remembered
+def _collected(
+    graph: Graph, root: int, terms: tuple[tuple[int, int], ...], shared: frozenset[int]
+) -> Product | None:
     value = graph.values[graph.ops[root].results[0]]
     if value.dtype not in _ELEMENTS or not all(value.shape):
         return None
-    collector = _Collector(graph, value.dtype, terms, shared, 0)
+    collector = _Collector(graph, value.dtype, MappingProxyType(dict(terms)), shared, 0)
     out = collector.fresh(value.shape)
     collector.kept = frozenset(label for label in out if label is not None)
     part = collector.enter(graph.ops[root], out)

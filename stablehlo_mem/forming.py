@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stablehlo_mem.axes import Axis
-from stablehlo_mem.ir.graph import Graph, has_effect, producers_of
+from stablehlo_mem.ir.graph import Graph, effects, producers_of
 from stablehlo_mem.maxima import Levels
 from stablehlo_mem.regions import Leaving, Region, operand_uses
 from stablehlo_mem.rules import is_free
@@ -120,15 +120,19 @@ class _Phases:
 
     def run(self) -> None:
         first, last = (end((*self.nodes, *self.owned), default=0) for end in (min, max))
+        above = self.above
         for op in self.graph.ops[first : last + 1]:
             for node in self.nodes.get(op.index, ()):
                 self.phase_of[node] = self.in_order(node, self.first_phase(node))
-            level = self.level[op.index] = max([self.above.get(v, 0) for v in op.inputs], default=0)
+            level = 0
+            for value in op.inputs if above else ():
+                level = max(level, above.get(value, 0))
+            self.level[op.index] = level
             for value in op.results:
                 if value in self.leaving:
-                    self.above[value] = self.phase_of[self.leaving[value]] + 1
+                    above[value] = self.phase_of[self.leaving[value]] + 1
                 elif level:
-                    self.above[value] = level
+                    above[value] = level
 
     def region(self, axis: Axis) -> Region:
         """The loops so far; `_place` does the placement."""
@@ -202,19 +206,19 @@ def _place(graph: Graph, phases: _Phases, region: Region) -> bool:
     Ops with side effects keep their order; False if they cannot.
     """
     first_use = _first_uses(graph, phases, region)
-    placement = phases.placement
+    placement, level, owned = phases.placement, phases.level, region.owned
     next_effect = count = region.phases
-    owned = region.owned
+    with_effects = effects(graph)
     for index in range(max(owned), min(owned) - 1, -1):
         if index in owned:
             continue
-        places = [first_use.get(v, count) for v in graph.ops[index].results]
-        places += [placement[u] for v in graph.ops[index].results for u in graph.users[v] if u in placement]
-        if has_effect(graph, index):
-            next_effect = min([*places, next_effect])
-            places = [next_effect]
-        placement[index] = min(places, default=count)
-        if placement[index] < phases.level[index]:
+        place = count
+        for value in graph.ops[index].results:
+            place = min([place, first_use.get(value, count), *(placement.get(u, count) for u in graph.users[value])])
+        if index in with_effects:
+            place = next_effect = min(place, next_effect)
+        placement[index] = place
+        if place < level[index]:
             return False
     return True
 

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, has_effect
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, effects
 from stablehlo_mem.op_classes import integers
 from stablehlo_mem.recognise import filling
 from stablehlo_mem.rules.halo import Use
@@ -140,7 +140,7 @@ class Maxima:
             if not self.is_open(value) or self.levels.leaving(value) is not None:
                 continue
             producer = self.graph.values[value].producer
-            if has_effect(self.graph, producer):
+            if producer in effects(self.graph):
                 return None
             if producer not in found:
                 found.add(producer)

@@ -16,7 +16,7 @@ from typing import Any
 from stablehlo_mem.cost import Matmul, block_runs, fused_seconds, matmul_seconds, trip_count, vector_seconds
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.build import building
-from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph, op_id, producers_of, remembered
+from stablehlo_mem.ir.graph import Graph, Path, entry_graph, graph_of_copy, nested_graph, op_id, producers_of, remembered
 from stablehlo_mem.memory import Peak
 from stablehlo_mem.op_classes import CLASSES, Class, invariant_carries
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step, allows, weakest
@@ -147,6 +147,7 @@ class RewritingPass(abc.ABC):
             numerics=numerics,
             summary=f"{first.what}{more}",
             otherwise=block.refusal(first.root, "no-gain", f"to {first.what} does not lower the peak"),
+            edit=functools.partial(self._edit_copy, tuple(places)),
         )
 
     def describe(self, step: Step) -> str:
@@ -168,6 +169,15 @@ class RewritingPass(abc.ABC):
             if not isinstance(match, Match):
                 raise ValueError(f"{self.name}: nothing to rewrite at op {root}")
             found.append((graph, match))
+        self._replace(module, found)
+
+    def _edit_copy(self, places: Sequence[_Place], copy: ir.Module, step: Step) -> None:
+        """Does the same to a copy of the module, where the matches are known."""
+        del step
+        main = graph_of_copy(places[0].block.main, copy)
+        self._replace(copy, [(nested_graph(main, place.block.path), place.match) for place in places])
+
+    def _replace(self, module: ir.Module, found: Sequence[tuple[Graph, Match]]) -> None:
         # Backwards: a match may use the results of an earlier one, which are replaced after it.
         for graph, match in reversed(found):
             handle = graph.handles[match.root]

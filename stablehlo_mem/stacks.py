@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 from stablehlo_mem.counters import Counter, find_counter
-from stablehlo_mem.ir.graph import Graph, Op, Path, has_effect
+from stablehlo_mem.ir.graph import Graph, Op, Path, effects
 from stablehlo_mem.op_classes import Class, classify, integers, invariant_carries
 from stablehlo_mem.recognise import filling
 from stablehlo_mem.rules.rule import Blocked
@@ -167,7 +167,7 @@ def recompute(body: Graph, scan: Scan, dropped: Iterable[int]) -> Recomputation 
             if position[value] != scan.counter and not scan.invariant[position[value]]:
                 carries.add(position[value])
         elif (op := body.producer(value)) is not None:
-            if has_effect(body, op.index):
+            if op.index in effects(body):
                 return Blocked("effects", f"{op.name} cannot be run twice")
             ops.add(op.index)
             inputs = [v for v in (*op.operands, *op.captures) if v not in seen]

@@ -2,8 +2,14 @@
 
 import pytest
 
+from stablehlo_mem.ir.bindings import clone_module, fingerprint
+from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes import PASSES
+from stablehlo_mem.plan import Candidate, Goal, Options
 from stablehlo_mem.rewriting import RewritingPass
+from stablehlo_mem.states import take
+from stablehlo_mem.targets.chips import CHIPS
 from tests import textual
 from tests.support import normal, rewrite
 
@@ -27,3 +33,29 @@ def test_finds_nothing_in_what_it_made(name):
 
 def test_every_rewriting_pass_has_a_case():
     assert {one for one, _ in REWRITINGS.values()} == {one for one in PASSES if isinstance(one, RewritingPass)}
+
+
+def candidates(name: str) -> tuple[object, list[Candidate]]:
+    """A case in normal form, and what its pass would do to it, for time or for memory, on two chips."""
+    one, bytes_first = REWRITINGS[name]
+    module = normal(textual.source_and_expected(name)[0])
+    graph, found = entry_graph(module), []
+    for chip in (CHIPS["cpu"], CHIPS["tpu:v5e"]):
+        goal = Goal(chip, Options(numerics="relaxed"), 0, bytes_first=bytes_first)
+        found += [*one.cheapen(graph, goal), *one.propose(graph, find_peak(graph, chip), goal)]
+    return module, [item for item in found if isinstance(item, Candidate)]
+
+
+@pytest.mark.parametrize("one", [p for p in PASSES if isinstance(p, RewritingPass)], ids=lambda one: one.name)
+def test_a_candidate_edits_a_copy_as_its_step_does(one):
+    compared = 0
+    for name in (name for name, (other, _) in REWRITINGS.items() if other is one):
+        module, found = candidates(name)
+        for candidate in found:
+            edited, stepped = clone_module(module), clone_module(module)
+            take(edited, candidate.step, (), candidate.edit)
+            take(stepped, candidate.step, ())
+            assert candidate.edit is not None
+            assert fingerprint(edited) == fingerprint(stepped) != fingerprint(module)
+            compared += 1
+    assert compared

@@ -156,16 +156,12 @@ def producers_of(graph: Graph) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple([producer[v] for v in op.inputs]) for op in graph.ops)
 
 
-def has_effect(graph: Graph, op: int) -> bool:
-    """Whether an op may do more than compute its results: a custom call that says so, or an op nobody here knows.
-
-    Or one with such an op in its blocks.
-    """
-    return op in _effects(graph)
-
-
 @remembered
-def _effects(graph: Graph) -> frozenset[int]:
+def effects(graph: Graph) -> frozenset[int]:
+    """The ops that may do more than compute their results: custom calls that say so, and ops nobody here knows.
+
+    Those with such an op in their blocks too.
+    """
     return frozenset(op.index for op in graph.ops if _does_more(op, graph.handles[op.index]))
 
 
@@ -173,7 +169,7 @@ def _does_more(op: Op, handle: Any) -> bool:
     if op.name == "stablehlo.custom_call":
         attributes = handle.attributes
         return "has_side_effect" in attributes and ir.BoolAttr(attributes["has_side_effect"]).value
-    return not op.results or any(_effects(block) - {len(block.ops) - 1} for block in op.blocks)
+    return not op.results or any(effects(block) - {len(block.ops) - 1} for block in op.blocks)
 
 
 Path = tuple[tuple[int, int], ...]

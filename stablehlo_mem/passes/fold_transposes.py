@@ -17,12 +17,13 @@ instead: to bring batch dimensions to the front, or to put the dimensions of the
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.ir.bindings import RULE, ir, stablehlo
 from stablehlo_mem.ir.build import zeros
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import Graph, Op, Path, nested_graph
 from stablehlo_mem.op_classes import dot_numbers, integers, invariant_carries
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 from stablehlo_mem.rules.rule import Blocked
@@ -32,9 +33,9 @@ _READERS = frozenset({"stablehlo.dot_general", "stablehlo.while"})
 
 @dataclasses.dataclass(frozen=True)
 class _Use:
-    """One reading of the transposed value: a dot's operand, or a loop's carry that hands it on."""
+    """One reading of the transposed value, `path` from its block: a dot's operand, or a loop's carry that hands it on."""
 
-    graph: Graph
+    path: Path
     op: int
     operand: int
 
@@ -54,10 +55,10 @@ class FoldTransposes(RewritingPass):
             return None
         order = integers(graph, op, "permutation")
         uses: list[_Use] = []
-        for use in _uses(graph, op.results[0]):
+        for use in _uses(graph, (), op.results[0]):
             if isinstance(use, Blocked):
                 return use
-            blocked = _cannot_fold(use, order)
+            blocked = _cannot_fold(nested_graph(graph, use.path), use, order)
             if blocked is not None:
                 return blocked
             uses.append(use)
@@ -79,34 +80,35 @@ class FoldTransposes(RewritingPass):
         op = graph.ops[match.root]
         source, order = graph.mlir_values[op.operands[0]], integers(graph, op, "permutation")
         for use in match.detail:
-            handle = use.graph.handles[use.op]
-            if use.graph.ops[use.op].name == "stablehlo.while":
+            handle = nested_graph(graph, use.path).handles[use.op]
+            if handle.name == "stablehlo.while":
                 handle.operands[use.operand] = zeros(handle.operands[use.operand].type)
             else:
-                handle.attributes["dot_dimension_numbers"] = _folded(use, order)
+                handle.attributes["dot_dimension_numbers"] = _folded(handle, use.operand, order)
                 handle.operands[use.operand] = source
                 if RULE in handle.attributes:
                     del handle.attributes[RULE]
         return [stablehlo.transpose(source, ir.DenseI64ArrayAttr.get(list(order)))]
 
 
-def _uses(graph: Graph, value: int) -> Iterator[_Use | Blocked]:
-    """Where a value is read, in a block and in the loops in it; or what reads it otherwise."""
+def _uses(graph: Graph, path: Path, value: int) -> Iterator[_Use | Blocked]:
+    """Where a value is read, in the block of a path and in the loops in it; or what reads it otherwise."""
     for user in graph.users[value]:
         op = graph.ops[user]
         if op.name == "stablehlo.while":
-            yield from _uses_in_loop(graph, op, value)
+            yield from _uses_in_loop(graph, path, op, value)
         elif op.name == "stablehlo.dot_general":
-            yield from (_Use(graph, user, i) for i, v in enumerate(op.operands) if v == value)
+            yield from (_Use(path, user, i) for i, v in enumerate(op.operands) if v == value)
         else:
             yield Blocked("used-otherwise", f"{op.name} reads it transposed")
 
 
-def _uses_in_loop(graph: Graph, loop: Op, value: int) -> Iterator[_Use | Blocked]:
+def _uses_in_loop(graph: Graph, path: Path, loop: Op, value: int) -> Iterator[_Use | Blocked]:
     if value in loop.blocks[0].captured_from:
         yield Blocked("used-otherwise", "the condition of a loop reads it transposed")
-    body = loop.blocks[1]
-    yield from (use for i, v in enumerate(body.captured_from) if v == value for use in _uses(body, body.captured[i]))
+    body, inside = loop.blocks[1], (*path, (loop.index, 1))
+    captured = (body.captured[i] for i, v in enumerate(body.captured_from) if v == value)
+    yield from itertools.chain.from_iterable(_uses(body, inside, v) for v in captured)
     for i, (operand, invariant) in enumerate(zip(loop.operands, invariant_carries(loop), strict=True)):
         if operand != value:
             continue
@@ -114,8 +116,8 @@ def _uses_in_loop(graph: Graph, loop: Op, value: int) -> Iterator[_Use | Blocked
         if not invariant or graph.users[loop.results[i]] or loop.blocks[0].users[loop.blocks[0].arguments[i]]:
             yield Blocked("used-otherwise", "a loop changes it or hands it on")
             continue
-        yield _Use(graph, loop.index, i)
-        yield from _uses(_without_terminator(body, argument), argument)
+        yield _Use(path, loop.index, i)
+        yield from _uses(_without_terminator(body, argument), inside, argument)
 
 
 def _without_terminator(body: Graph, argument: int) -> Graph:
@@ -125,12 +127,12 @@ def _without_terminator(body: Graph, argument: int) -> Graph:
     return dataclasses.replace(body, users=tuple(users))
 
 
-def _cannot_fold(use: _Use, order: Sequence[int]) -> Blocked | None:
+def _cannot_fold(graph: Graph, use: _Use, order: Sequence[int]) -> Blocked | None:
     """Why a dot cannot read the operand untransposed at no cost, None if it can."""
-    op = use.graph.ops[use.op]
+    op = graph.ops[use.op]
     if op.name == "stablehlo.while":
         return None
-    batch, contracting = (of_both[use.operand] for of_both in _dimensions(dot_numbers(use.graph, op)))
+    batch, contracting = (of_both[use.operand] for of_both in _dimensions(dot_numbers(graph, op)))
     free = [order[d] for d in range(len(order)) if d not in batch and d not in contracting]
     if free != sorted(free):
         return Blocked("free-order", "the result of a dot would have to be transposed instead")
@@ -145,11 +147,10 @@ def _dimensions(numbers: Any) -> tuple[list[list[int]], list[list[int]]]:
     return batch, [list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)]
 
 
-def _folded(use: _Use, order: Sequence[int]) -> Any:
-    """A dot's dimension numbers for the operand as it was before a transpose."""
+def _folded(dot: Any, operand: int, order: Sequence[int]) -> Any:
+    """A dot's dimension numbers for an operand as it was before a transpose."""
     # As they are now: the other operand may have been folded.
-    attributes = use.graph.handles[use.op].attributes
-    batch, contracting = _dimensions(stablehlo.DotDimensionNumbers(attributes["dot_dimension_numbers"]))
+    batch, contracting = _dimensions(stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"]))
     for of_both in (batch, contracting):
-        of_both[use.operand] = [order[d] for d in of_both[use.operand]]
+        of_both[operand] = [order[d] for d in of_both[operand]]
     return stablehlo.DotDimensionNumbers.get(batch[0], batch[1], contracting[0], contracting[1])

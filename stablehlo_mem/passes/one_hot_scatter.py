@@ -85,7 +85,7 @@ class OneHotScatter(RewritingPass):
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """The select, or the sum of it."""
         one, root = match.detail, graph.ops[match.root]
-        return [_selected(graph, one) if root is one.scatter else _sum_of_selected(graph, root, one)]
+        return [_selected(graph, one) if root.index == one.scatter.index else _sum_of_selected(graph, root, one)]
 
 
 def one_hot_of(graph: Graph, op: Op) -> OneHot | None:

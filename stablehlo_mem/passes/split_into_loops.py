@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stablehlo_mem.axes import Axis, Obstacle, grow_axis
@@ -164,10 +164,7 @@ class _Proposals:
         self.runs = block_runs(main, path)
 
     def run(self) -> Iterator[Candidate | Refusal]:
-        seeds = sorted(self.live, key=lambda v: (-self.live[v], v))[:_SEEDS]
-        for value in seeds:
-            if self.graph.values[value].nbytes < self.big_bytes or self.graph.values[value].producer < 0:
-                continue
+        for value in self.seeds():
             sizes = enumerate(self.graph.values[value].shape)
             dimensions = [d for d, size in sizes if size > 1 and (value, d) not in self.reached]
             for dimension in dimensions:
@@ -177,6 +174,16 @@ class _Proposals:
                 axes = (self.axis((value, d)) for d in dimensions)
                 uses = (use for axis in axes for use, node in axis.producers.items() if node is not None)
                 self.reached.update((use.value, use.dimension) for use in uses)
+
+    def seeds(self) -> Iterable[int]:
+        """The values to grow axes from; of those that one line makes alike, in several layers say, the first."""
+        found: dict[Any, int] = {}
+        for value in sorted(self.live, key=lambda v: (-self.live[v], v))[:_SEEDS]:
+            data = self.graph.values[value]
+            if data.nbytes >= self.big_bytes and data.producer >= 0:
+                handle = self.graph.handles[data.producer]
+                found.setdefault((handle.name, str(handle.location), data.result, data.shape, data.dtype), value)
+        return found.values()
 
     def along(self, value: int, dimension: int) -> Iterator[Candidate | Refusal]:
         axis = self.axis((value, dimension))

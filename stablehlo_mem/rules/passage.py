@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from stablehlo_mem.ir.graph import Graph, Op, has_effect, remembered
+from stablehlo_mem.ir.graph import Graph, Op, effects, remembered
 from stablehlo_mem.rules.flow import PARTIAL, WHOLE, Flow, Form, Passage, Version
 from stablehlo_mem.rules.linear import linear_groups
 from stablehlo_mem.rules.reductions import is_narrow
@@ -232,7 +232,7 @@ class _Forms:
         available = {v: {self.forms[s]} for v, s in self.flow.entering[number].items()}
         found: list[tuple[Version, ...]] = []
         for op in graph.ops[:-1]:
-            if has_effect(graph, op.index):
+            if op.index in effects(graph):
                 raise _Stopped(graph, op.index, "it has side effects")
             versions = [v for v in self.versions(number, op) if _can_run(op, v, available)]
             versions = versions or [v for v in _linear(graph, op) if _can_run(op, v, available)][:1]

@@ -25,9 +25,10 @@ from stablehlo_mem.memory import Measured, Refused
 
 _log = logging.getLogger(__name__)
 
-_NO_YNN_FUSIONS: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
+_NO_YNN_FUSIONS: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": "", "xla_backend_optimization_level": 0}
 """The scratch of XLA:CPU's YNNPACK fusions, gigabytes for attention, is in no report. But other programs need more
-with their fusions on (a squared distance over 16 dimensions: 2.3 GiB for 41 MiB), so both are asked."""
+with their fusions on (a squared distance over 16 dimensions: 2.3 GiB for 41 MiB), so both are asked. What LLVM does
+comes after buffers are assigned, and nothing of this one is run."""
 _YNN_FUSION = "__ynn_fusion"
 """How a compiled module names them: without one, the option changes nothing."""
 _PLAIN_GEMMS: dict[str, Any] = {"xla_gpu_enable_triton_gemm": False}
