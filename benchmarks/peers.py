@@ -1,4 +1,4 @@
-"""Programs as a user writes them, at a tenth of their temporaries, beside the libraries made for them: results/peers.json.
+"""Programs as a user writes them, at a tenth of their temporaries, beside libraries made for them: results/peers.json.
 
 Ours, the program as written where this machine has the memory, and the peers, all in turn in one process, in float32;
 memory of each alone in a fresh one. The peers need `pip install -r benchmarks/exla/requirements.txt`.
@@ -146,8 +146,8 @@ def table(data: dict[str, Any]) -> str:
             lines.append([name, who if ran else f"{who}: {outcome['status']}", *figures, shown])
     cpu = f"{data['hardware']['cores']} cores of {data['hardware']['cpu']}"
     packages = ", ".join(f"{name} {version}" for name, version in data["packages"].items())
-    note = f"Memory that executing adds, and medians of {data['rounds']} runs in turn, float32, budget arguments, outputs "
-    note += f"and a tenth of the temporaries; {cpu}; {packages}; {tables.stamp(data)}"
+    note = f"Memory that executing adds, and medians of {data['rounds']} runs in turn, float32, budget arguments, "
+    note += f"outputs and a tenth of the temporaries; {cpu}; {packages}; {tables.stamp(data)}"
     return tables.table(["program", "", "memory", "time", "ours / it"], lines) + f"\n{note}.\n"
 
 

@@ -89,6 +89,8 @@ class _Growth:
         self.producers: dict[Use, Node | None] = {}
         self.obstacles: dict[Obstacle, None] = {}
         self.queue: deque[Node] = deque()
+        self.failed: dict[Use, Use | None] = {}
+        """Chunks that need a whole value, and the one on the way to it."""
 
     def run(self) -> Axis:
         self.demand(Use(*self.seed))
@@ -177,10 +179,9 @@ class _Growth:
         before = len(self.nodes)
         tainted = self.tainted_ops()
         sliced = [u for u, node in self.producers.items() if node is None and u.window is None]
-        failed: set[Use] = set()
         for use in (u for u in sliced if u.value not in self.stored):
             closure: dict[Use, Node] = {}
-            if self.graph.values[use.value].producer in tainted and self.closes(use, tainted, closure, failed):
+            if self.graph.values[use.value].producer in tainted and self.closes(use, tainted, closure):
                 self.producers.update(closure)
                 for node in closure.values():
                     self.add(node)
@@ -195,12 +196,8 @@ class _Growth:
                 tainted.add(op)
         return tainted
 
-    def closes(self, use: Use, tainted: set[int], closure: dict[Use, Node], failed: set[Use]) -> bool:
-        """Whether a chunk of a value can be computed without any whole value that depends on the axis.
-
-        Args:
-            failed: chunks that cannot, to which those on the way to one are added.
-        """
+    def closes(self, use: Use, tainted: set[int], closure: dict[Use, Node]) -> bool:
+        """Whether a chunk of a value can be computed without any whole value that depends on the axis."""
         needed_for: dict[Use, Use] = {}
         pending = [use]
         while pending:
@@ -210,17 +207,29 @@ class _Growth:
                 continue
             if len(closure) > _MAX_CLOSURE:
                 return False
-            node = self.producer_node(current) if current.value not in self.stored and current not in failed else None
-            needed = self.needed(node, tainted) if isinstance(node, Node) else None
+            node = self.producer_node(current) if current.value not in self.stored else None
+            fails = self.still_fails(current)
+            needed = self.needed(node, tainted) if isinstance(node, Node) and not fails else None
             if not isinstance(node, Node) or needed is None:
-                last: Use | None = current
-                while last is not None:
-                    failed.add(last)
-                    last = needed_for.get(last)
+                self.failed.setdefault(current, None)
+                while (asking := needed_for.get(current)) is not None:
+                    self.failed[asking] = current
+                    current = asking
                 return False
             closure[current] = node
             needed_for.update(dict.fromkeys(needed, current))
             pending += needed
+        return True
+
+    def still_fails(self, use: Use) -> bool:
+        """Whether nothing has been added since on the way to where a walk through a chunk failed."""
+        at: Use | None = use
+        while at is not None:
+            node = self.producer_node(at) if at in self.failed else None
+            if at not in self.failed or self.producers.get(at) or (isinstance(node, Node) and self.is_known(node)):
+                self.failed.pop(use, None)
+                return False
+            at = self.failed[at]
         return True
 
     def needed(self, node: Node, tainted: set[int]) -> list[Use] | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.op_classes import dot_numbers
 
@@ -13,7 +11,7 @@ def origin_of(graph: Graph, value: int, dimension: int) -> str:
     producer = graph.producer(value)
     if producer is None or producer.name != "stablehlo.dot_general":
         return ""
-    numbers: Any = dot_numbers(graph, producer)
+    numbers = dot_numbers(graph, producer)
     batch = len(numbers.lhs_batching_dimensions)
     if dimension < batch:
         return " (a batch dimension)"

@@ -40,9 +40,7 @@ def collect(
 
 
 @remembered
-def _collected(
-    graph: Graph, root: int, terms: tuple[tuple[int, int], ...], shared: frozenset[int]
-) -> Product | None:
+def _collected(graph: Graph, root: int, terms: tuple[tuple[int, int], ...], shared: frozenset[int]) -> Product | None:
     value = graph.values[graph.ops[root].results[0]]
     if value.dtype not in _ELEMENTS or not all(value.shape):
         return None

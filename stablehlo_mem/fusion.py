@@ -51,6 +51,9 @@ _CUDA_ROWS = 4096
 """... and there are this many results to compute side by side."""
 
 
+_GENERATING = FUSIBLE | {Class.VIEW}
+"""Of what is made from nothing these make more of the kind."""
+
 Kernels = AbstractSet[int]
 _NONE: Kernels = frozenset()
 
@@ -357,8 +360,8 @@ def _find_generated(graph: Graph) -> tuple[list[bool], list[bool]]:
     depth = [0] * len(graph.values)
     for op in graph.ops:
         kind = classify(graph, op)
-        if kind is Class.GENERATE or (kind in FUSIBLE | {Class.VIEW} and all(generated[v] for v in op.operands)):
+        if kind is Class.GENERATE or (kind in _GENERATING and all(generated[v] for v in op.operands)):
             for value in op.results:
                 generated[value] = True
-                depth[value] = 1 + max((depth[v] for v in op.operands), default=0)
+                depth[value] = 1 + max([depth[v] for v in op.operands], default=0)
     return generated, [d > _DRAWN_DEPTH for d in depth]

@@ -57,7 +57,7 @@ def match_lookup(graph: Graph, root: int) -> Match | None:
 def _lookup(graph: Graph, root: int, side: int) -> Lookup | None:
     op = graph.ops[root]
     one_hot, table = op.operands[side], op.operands[1 - side]
-    numbers: Any = dot_numbers(graph, op)
+    numbers = dot_numbers(graph, op)
     contracting = [tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)]
     if tuple(numbers.lhs_batching_dimensions) or len(contracting[side]) != 1:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
 from collections.abc import Sequence
@@ -154,16 +155,39 @@ def integers(graph: Graph, op: Op, attribute: str) -> tuple[int, ...]:
     return tuple(ir.DenseI64ArrayAttr(graph.handles[op.index].attributes[attribute]))
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class DotNumbers:
+    """The dimension numbers of a dot_general, named as in StableHLO."""
+
+    lhs_batching_dimensions: tuple[int, ...]
+    rhs_batching_dimensions: tuple[int, ...]
+    lhs_contracting_dimensions: tuple[int, ...]
+    rhs_contracting_dimensions: tuple[int, ...]
+
+    @staticmethod
+    def of(attribute: Any) -> DotNumbers:
+        """Those of an MLIR attribute."""
+        numbers: Any = stablehlo.DotDimensionNumbers(attribute)
+        return DotNumbers(*(tuple(getattr(numbers, field.name)) for field in dataclasses.fields(DotNumbers)))
+
+
 @remembered
-def dot_numbers(graph: Graph, op: Op) -> Any:
+def dot_numbers(graph: Graph, op: Op) -> DotNumbers:
     """The dimension numbers of a dot_general."""
-    return stablehlo.DotDimensionNumbers(graph.handles[op.index].attributes["dot_dimension_numbers"])
+    return _numbers_of(graph, graph.handles[op.index].attributes["dot_dimension_numbers"])
+
+
+@remembered
+def _numbers_of(graph: Graph, attribute: Any) -> DotNumbers:
+    """Many dots of a graph have the same, which MLIR has once."""
+    del graph
+    return DotNumbers.of(attribute)
 
 
 @remembered
 def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
     """(rows, columns, batch, contraction) of a dot_general, in elements."""
-    numbers: Any = dot_numbers(graph, op)
+    numbers = dot_numbers(graph, op)
     left, right = (graph.values[v] for v in op.operands[:2])
     batch = math.prod(left.shape[d] for d in numbers.lhs_batching_dimensions)
     depth = math.prod(left.shape[d] for d in numbers.lhs_contracting_dimensions)
@@ -175,7 +199,7 @@ def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
 @remembered
 def dot_turned(graph: Graph, op: Op) -> tuple[bool, bool]:
     """Whether each operand of a dot_general lies transposed, as in aᵀ b and a bᵀ."""
-    numbers: Any = dot_numbers(graph, op)
+    numbers = dot_numbers(graph, op)
     left, right = (len(graph.values[v].shape) for v in op.operands[:2])
     rows = {*range(left)} - {*numbers.lhs_batching_dimensions, *numbers.lhs_contracting_dimensions}
     columns = {*range(right)} - {*numbers.rhs_batching_dimensions, *numbers.rhs_contracting_dimensions}
@@ -188,7 +212,7 @@ def dot_turned(graph: Graph, op: Op) -> tuple[bool, bool]:
 @remembered
 def dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
     """The labels of both operands of a dot_general, all sizes, and how many labels its result has: the first."""
-    numbers: Any = dot_numbers(graph, op)
+    numbers = dot_numbers(graph, op)
     shapes = [graph.values[v].shape for v in op.operands]
     batch = list(zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True))
     summed = list(zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True))

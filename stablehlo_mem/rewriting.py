@@ -16,7 +16,16 @@ from typing import Any
 from stablehlo_mem.cost import Matmul, block_runs, fused_seconds, matmul_seconds, trip_count, vector_seconds
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.build import building
-from stablehlo_mem.ir.graph import Graph, Path, entry_graph, graph_of_copy, nested_graph, op_id, producers_of, remembered
+from stablehlo_mem.ir.graph import (
+    Graph,
+    Path,
+    entry_graph,
+    graph_of_copy,
+    nested_graph,
+    op_id,
+    producers_of,
+    remembered,
+)
 from stablehlo_mem.memory import Peak
 from stablehlo_mem.op_classes import CLASSES, Class, invariant_carries
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step, allows, weakest

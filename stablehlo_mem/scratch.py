@@ -102,7 +102,7 @@ def _upcast_bytes(graph: Graph, op: Op) -> int:
 
 def transposed_operands(graph: Graph, op: Op) -> list[int]:
     """A dot's operands that need another order, as their batch dimensions do not come first."""
-    numbers: Any = dot_numbers(graph, op)
+    numbers = dot_numbers(graph, op)
     batches = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
     pairs = zip(op.operands, batches, strict=True)
     return [v for v, dims in pairs if list(dims) != list(range(len(dims)))]

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from stablehlo_mem import garbage
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.graph import nested_graph, op_id
 from stablehlo_mem.passes import PASSES, Pass
@@ -52,6 +53,7 @@ def cheapen(state: State, goal: Goal, *, any_peak: bool) -> State:
     return dataclasses.replace(state, first=None)
 
 
+@garbage.kept()
 def _cheaper(state: State, one: Pass, goal: Goal, limit: float) -> State:
     """The state after the first of a pass's steps that keeps the limit; the same if there is none."""
     for candidate in one.cheapen(state.graph, goal):
@@ -131,6 +133,7 @@ def unproven(state: State, goal: Goal) -> Iterator[State]:
             _log.exception("left alone: %s", candidate.summary)
 
 
+@garbage.kept()
 def propose(state: State, goal: Goal) -> tuple[list[Candidate], tuple[Refusal, ...]]:
     """All candidates at the peak, the ones to try first in front, and the refusals, largest value first."""
     candidates: list[Candidate] = []

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from stablehlo_mem import garbage
 from stablehlo_mem.cost import graph_flops, graph_seconds
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ingest import Program
@@ -67,6 +68,7 @@ class State:
         return any(decision.numerics != "exact" for decision in self.decisions)
 
 
+@garbage.kept()
 def start(module: ir.Module, goal: Goal) -> State:
     """The state before any step; `module` is in normal form and is not edited."""
     graph = entry_graph(module)
@@ -98,6 +100,7 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
     )
 
 
+@garbage.kept()
 def _changed(state: State, candidate: Candidate, goal: Goal) -> State:
     """The module after a candidate's step, as if nothing had been before; of small ones kept for the next search."""
     kept: dict[Any, State] = state.graph.memo.setdefault(_changed, {})

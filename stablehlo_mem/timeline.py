@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from stablehlo_mem.ir.graph import Path
@@ -104,32 +103,62 @@ def _outside(slots: list[Slot], outputs: list[tuple[int, int]]) -> list[Slot]:
 
     XLA assigns the largest first, each to the smallest buffer that is free while it is alive.
     """
-    rooms = [_Room(nbytes, until) for nbytes, until in sorted(outputs) if until > 0]
-    largest = max((room.nbytes for room in rooms), default=0)
+    rooms = sorted((nbytes, until) for nbytes, until in outputs if until > 0)
+    largest = max((nbytes for nbytes, _ in rooms), default=0)
     left = [slot for slot in slots if slot.nbytes > largest]
     fitting = sorted((s for s in slots if s.nbytes <= largest), key=lambda s: -s.nbytes)
-    first = len(rooms)
+    taken = _Taken(1 + max((slot.last for slot in fitting), default=0))
+    for number, (_, until) in enumerate(rooms):
+        taken.add(until, taken.ticks, 1 << number)
+    first, large = len(rooms), 0
     for slot in fitting:
-        while first and rooms[first - 1].nbytes >= slot.nbytes:
+        while first and rooms[first - 1][0] >= slot.nbytes:
             first -= 1
-        if not any(rooms[i].take(slot) for i in range(first, len(rooms))):
+            large |= 1 << first
+        free = large & ~taken.between(slot.first, slot.last + 1)
+        if free:
+            taken.add(slot.first, slot.last + 1, free & -free)
+        else:
             left.append(slot)
     return left
 
 
-class _Room:
-    """The buffer of an output, free until some tick, and the spans it has been given away for."""
+class _Taken:
+    """Which rooms are taken at which ticks, a bit each: a segment tree, whose leaves are ticks."""
 
-    def __init__(self, nbytes: int, until: int) -> None:
-        self.nbytes, self.until = nbytes, until
-        self.spans: list[tuple[int, int]] = []
+    def __init__(self, ticks: int) -> None:
+        self.ticks = ticks
+        self.all = [0] * (2 * ticks)
+        """The rooms taken at every tick of a node ..."""
+        self.some = [0] * (2 * ticks)
+        """... and at some tick of it."""
 
-    def take(self, slot: Slot) -> bool:
-        if slot.last >= self.until:
-            return False
-        place = bisect(self.spans, (slot.first, slot.last))
-        before, after = self.spans[place - 1 : place], self.spans[place : place + 1]
-        if (place and before[0][1] >= slot.first) or (after and after[0][0] <= slot.last):
-            return False
-        self.spans.insert(place, (slot.first, slot.last))
-        return True
+    def nodes(self, first: int, end: int) -> Iterator[int]:
+        """The nodes that make up the ticks from `first` to before `end`."""
+        low, high = first + self.ticks, end + self.ticks
+        while low < high:
+            if low & 1:
+                yield low
+                low += 1
+            if high & 1:
+                high -= 1
+                yield high
+            low >>= 1
+            high >>= 1
+
+    def add(self, first: int, end: int, rooms: int) -> None:
+        """Takes rooms for some ticks."""
+        for node in self.nodes(first, end):
+            self.all[node] |= rooms
+            while node:
+                self.some[node] |= rooms
+                node >>= 1
+
+    def between(self, first: int, end: int) -> int:
+        """The rooms that are taken at any of some ticks."""
+        rooms = 0
+        for node in self.nodes(first, end):
+            rooms |= self.some[node]
+            while node := node >> 1:
+                rooms |= self.all[node]
+        return rooms

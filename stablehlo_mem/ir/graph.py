@@ -140,7 +140,7 @@ def remembered(analysis: Callable[Concatenate[S, P], T]) -> Callable[Concatenate
 
     @functools.wraps(analysis)
     def found(subject: S, *args: P.args, **kwargs: P.kwargs) -> T:
-        key = (analysis, *args, *kwargs.items())
+        key = (analysis, *args, *kwargs.items()) if kwargs else (analysis, *args)
         known = subject.memo.get(key, _UNKNOWN)
         if known is _UNKNOWN:
             known = subject.memo[key] = analysis(subject, *args, **kwargs)

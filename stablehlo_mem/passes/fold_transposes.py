@@ -24,7 +24,7 @@ from typing import Any
 from stablehlo_mem.ir.bindings import RULE, ir, stablehlo
 from stablehlo_mem.ir.build import zeros
 from stablehlo_mem.ir.graph import Graph, Op, Path, nested_graph
-from stablehlo_mem.op_classes import dot_numbers, integers, invariant_carries
+from stablehlo_mem.op_classes import DotNumbers, dot_numbers, integers, invariant_carries
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 from stablehlo_mem.rules.rule import Blocked
 
@@ -33,7 +33,7 @@ _READERS = frozenset({"stablehlo.dot_general", "stablehlo.while"})
 
 @dataclasses.dataclass(frozen=True)
 class _Use:
-    """One reading of the transposed value, `path` from its block: a dot's operand, or a loop's carry that hands it on."""
+    """One reading of the transposed value, by `path` from its block: a dot's operand, or a carry that hands it on."""
 
     path: Path
     op: int
@@ -141,7 +141,7 @@ def _cannot_fold(graph: Graph, use: _Use, order: Sequence[int]) -> Blocked | Non
     return None
 
 
-def _dimensions(numbers: Any) -> tuple[list[list[int]], list[list[int]]]:
+def _dimensions(numbers: DotNumbers) -> tuple[list[list[int]], list[list[int]]]:
     """The batch and the contracting dimensions of a dot, each of both operands."""
     batch = [list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)]
     return batch, [list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)]
@@ -150,7 +150,7 @@ def _dimensions(numbers: Any) -> tuple[list[list[int]], list[list[int]]]:
 def _folded(dot: Any, operand: int, order: Sequence[int]) -> Any:
     """A dot's dimension numbers for an operand as it was before a transpose."""
     # As they are now: the other operand may have been folded.
-    batch, contracting = _dimensions(stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"]))
+    batch, contracting = _dimensions(DotNumbers.of(dot.attributes["dot_dimension_numbers"]))
     for of_both in (batch, contracting):
         of_both[operand] = [order[d] for d in of_both[operand]]
     return stablehlo.DotDimensionNumbers.get(batch[0], batch[1], contracting[0], contracting[1])

@@ -38,7 +38,9 @@ _NEEDED_WHOLE = "it is needed whole after it is computed, as a result or by an o
 _FAR = 16
 """How much smaller the values are that a far-reaching split takes along."""
 _MOST_KEPT = 3
-"""Ops of whose results more are kept, one after the other."""
+"""Ops of whose results more are kept, one after the other ..."""
+_FEW_LOOPS = 8
+"""... by so many loops at most: of more, each of which runs again what was before, those few spare next to nothing."""
 _KEPT = 2000
 """Of blocks of at most so many ops all that was grown in them is kept: small programs are searched again and again."""
 _Seed = tuple[int, int]
@@ -253,7 +255,7 @@ class _Proposals:
         """The loops of an axis by what they keep for later ones: nothing, then ever more of what is worth it."""
         kept: tuple[int, ...] = ()
         forms: dict[tuple[int, ...], Region] = {kept: region}
-        for _ in range(_MOST_KEPT):
+        for _ in range(_MOST_KEPT if region.phases <= _FEW_LOOPS else 0):
             more = worth_keeping(self.graph, forms[kept], self.goal.chip, self.goal.temp_bytes)
             if not more:
                 break

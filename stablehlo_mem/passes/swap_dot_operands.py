@@ -53,7 +53,7 @@ class SwapDotOperands(RewritingPass):
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """The dot with its operands swapped."""
         op, dot = graph.ops[match.root], match.detail
-        numbers: Any = dot_numbers(graph, dot)
+        numbers = dot_numbers(graph, dot)
         left, right = (graph.mlir_values[v] for v in dot.operands)
         precision = graph.handles[dot.index].attributes.get("precision_config", None)
         swapped = stablehlo.DotDimensionNumbers.get(
