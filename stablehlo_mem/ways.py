@@ -16,7 +16,7 @@ from stablehlo_mem.plan import Goal, Refusal
 from stablehlo_mem.search import best_step, descend
 from stablehlo_mem.states import State, taken
 
-_SMALL = 500
+_SMALL = 300
 """Ops and steps are so few that other ways are tried too if their product is at most this ..."""
 _SHARES = (0.75, 1 / 16)
 """... with other shares of the goal for one of several steps than that of `Goal.share` ..."""
