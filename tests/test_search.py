@@ -289,3 +289,22 @@ def test_where_a_first_step_leaves_nothing_to_the_next_its_smallest_chunks_do_al
     assert found.peak.temp_bytes <= goal.temp_bytes
     assert found.steps != ordered.steps
     assert not refusals
+
+
+def test_of_layers_alike_the_first_is_planned():
+    """Values that one line makes, in several turns of a python loop, are one seed; those of several lines are not."""
+
+    def loss(x, w):
+        for _ in range(3):
+            x = jnp.sin(x @ w)
+        x = jnp.sin(x @ w)
+        return (x**2).sum()
+
+    module, goal = normal(program_of(jax.grad(loss), *(np.ones((512, 512), np.float32),) * 2)), goal_of(20_000)
+    state = start(module, goal)
+    large = [live.value for live in state.peak.live if live.nbytes >= 2**20]
+    seeds = {c.step.params["value"] for c in propose(state, goal)[0] if c.step.pass_name == SplitIntoLoops.name}
+    lines = [str(state.graph.handles[state.graph.values[v].producer].location) for v in large]
+    made_by = [lines[large.index(seed)] for seed in seeds]
+    assert len(set(lines)) < len(lines)
+    assert 0 < len(set(made_by)) == len(made_by)

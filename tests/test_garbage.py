@@ -1,0 +1,32 @@
+"""The collector is paused in a step, and as it was after it."""
+
+import gc
+
+import pytest
+
+from stablehlo_mem import garbage
+
+
+@garbage.kept()
+def planned(fails: bool) -> bool:
+    if fails:
+        raise ValueError
+    with garbage.kept():
+        pass
+    return gc.isenabled()
+
+
+@pytest.fixture(params=[True, False], ids=["on", "off"])
+def enabled(request):
+    before = gc.isenabled()
+    (gc.enable if request.param else gc.disable)()
+    yield request.param
+    (gc.enable if before else gc.disable)()
+
+
+def test_is_paused_and_then_as_it_was(enabled):
+    assert not planned(fails=False)
+    assert gc.isenabled() == enabled
+    with pytest.raises(ValueError):
+        planned(fails=True)
+    assert gc.isenabled() == enabled
