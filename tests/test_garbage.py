@@ -10,7 +10,7 @@ from stablehlo_mem import garbage
 @garbage.kept()
 def planned(fails: bool) -> bool:
     if fails:
-        raise ValueError
+        raise ValueError("of the step")
     with garbage.kept():
         pass
     return gc.isenabled()
@@ -27,6 +27,6 @@ def enabled(request):
 def test_is_paused_and_then_as_it_was(enabled):
     assert not planned(fails=False)
     assert gc.isenabled() == enabled
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="of the step"):
         planned(fails=True)
     assert gc.isenabled() == enabled
