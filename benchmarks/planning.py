@@ -1,4 +1,4 @@
-"""What planning costs as programs grow: training steps of a GPT-2 with its layers unrolled, on CPU: results/planning.json.
+"""What planning costs as programs grow: steps of a GPT-2, its layers unrolled, on CPU: results/planning.json.
 
 A step with AdamW at a quarter of its temporaries, `--rounds` times; nothing is executed. Planning is what `plan` takes
 without its compilations; beside it what `profile` takes, which compiles the program as written.
