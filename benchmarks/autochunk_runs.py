@@ -64,7 +64,7 @@ def main() -> None:
         row = measure(name, given.rounds)
         rows = record.earlier_rows(PATH, [name]) | {name: row}
         ordered = {name: rows[name] for name in PROGRAMS if name in rows}
-        record.write({**record.header(), "rounds": given.rounds, "rows": ordered}, PATH)
+        record.write({**record.header(), "rows": ordered}, PATH)
         print(f"{name}: {contenders.ratio_cell(row['outcomes'], OURS, WRITTEN)} of the time", flush=True)
 
 
@@ -129,7 +129,7 @@ def table(data: dict[str, Any]) -> str:
         for name, row in data["rows"].items()
     ]
     names = ["model", "temporaries", "after", "limit", "kept", "as written", "ours", "ours / as written"]
-    return tables.table(names, lines) + f"\nMedians of {data['rounds']}; {tables.stamp(data)}.\n"
+    return tables.table(names, lines) + f"\nTimes are {tables.medians(data['rows'].values())}; {tables.stamp(data)}.\n"
 
 
 if __name__ == "__main__":

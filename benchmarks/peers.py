@@ -102,7 +102,7 @@ def main() -> None:
         rows[name] = measure(CASES[name], arguments.rounds)
         ordered = {key: rows[key] for key in CASES if key in rows}
         packages = record.versions("faiss-cpu", "pykeops", "torch")
-        record.write({**record.header(), "packages": packages, "rounds": arguments.rounds, "rows": ordered}, PATH)
+        record.write({**record.header(), "packages": packages, "rows": ordered}, PATH)
         print(f"{name}: {summary(rows[name])}", flush=True)
 
 
@@ -146,7 +146,8 @@ def table(data: dict[str, Any]) -> str:
             lines.append([name, who if ran else f"{who}: {outcome['status']}", *figures, shown])
     cpu = f"{data['hardware']['cores']} cores of {data['hardware']['cpu']}"
     packages = ", ".join(f"{name} {version}" for name, version in data["packages"].items())
-    note = f"Memory that executing adds, and medians of {data['rounds']} runs in turn, float32, budget arguments, "
+    times = tables.medians(data["rows"].values())
+    note = f"Memory that executing adds, and {times} runs in turn, float32, budget arguments, "
     note += f"outputs and a tenth of the temporaries; {cpu}; {packages}; {tables.stamp(data)}"
     return tables.table(["program", "", "memory", "time", "ours / it"], lines) + f"\n{note}.\n"
 

@@ -1,8 +1,7 @@
 """A dozen programs at 25% and 10% of their temporaries, beside themselves unsplit and by hand: results/suite.json.
 
 Ours and the program as written, the best of a sweep of batch sizes by hand at the same memory, all in turn in one
-process; memory of each alone in a fresh one. What planning takes beside its compilations stands beside what XLA takes
-to compile the program as written.
+process; memory of each alone in a fresh one. What planning takes is in planning.py.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import argparse
 import contextlib
 import statistics
-import time
 from typing import Any
 
 import jax
@@ -64,7 +62,7 @@ def main() -> None:
     for name in arguments.rows:
         rows[name] = measure(name, arguments.rounds)
         ordered = {key: rows[key] for key in names if key in rows}
-        record.write({**record.header(), "rounds": arguments.rounds, "rows": ordered}, PATH)
+        record.write({**record.header(), "rows": ordered}, PATH)
         print(f"{name}: {summary(rows[name])}", flush=True)
 
 
@@ -72,14 +70,10 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
     """One program: planned for each share, then run beside the others."""
     case = suite_programs.CASES[name]
     exported = jax.export.export(jax.jit(case.function), platforms=["cpu"])(*case.specs())
-    started = time.perf_counter()
-    jax.jit(exported.call).lower(*case.specs()).compile()
-    compile_seconds = time.perf_counter() - started
     profile = shm.profile(exported, target="cpu")
     fixed, temporary = record.fixed_bytes(profile), record.temp_bytes(profile)
     plans = {f"{share:.0%}": shm.plan(exported, fixed + int(share * temporary), target="cpu") for share in SHARES}
     row = {
-        "compile_seconds": compile_seconds,
         "original_peak_bytes": profile.peak_bytes,
         "plans": {label: figures(plan) for label, plan in plans.items()},
     }
@@ -151,11 +145,8 @@ def table(data: dict[str, Any]) -> str:
             tables.seconds(row["outcomes"][who]["seconds"]) for who in (WRITTEN, *(f"ours, {x}" for x, _ in plans))
         ]
         shares = [f"{ratio:.2f}" for label, _ in plans for ratio in ratios(row, label)]
-        planning = max(plan["planning_seconds"] for _, plan in plans) / row["compile_seconds"]
         compiles = str(max(plan["compiles"] for _, plan in plans))
-        lines.append(
-            [name, format_bytes(row["original_peak_bytes"]), *kept, *times, *shares, f"{planning:.2f}", compiles]
-        )
+        lines.append([name, format_bytes(row["original_peak_bytes"]), *kept, *times, *shares, compiles])
     labels = [f"{share:.0%}" for share in SHARES]
     names = [
         "program",
@@ -167,11 +158,10 @@ def table(data: dict[str, Any]) -> str:
     names += [f"{x} / {who}" for x in labels for who in ("unsplit", "by hand")]
     means = [statistics.geometric_mean([ratios(row, label)[0] for row in data["rows"].values()]) for label in labels]
     cpu = f"{data['hardware']['cores']} cores of {data['hardware']['cpu']}"
-    note = f"{cpu}, float32; medians of {data['rounds']} runs in turn; geometric mean over unsplit "
+    note = f"{cpu}, float32; {tables.medians(data['rows'].values())} runs in turn; geometric mean over unsplit "
     note += ", ".join(f"{mean:.2f} at {label}" for mean, label in zip(means, labels, strict=True))
-    note += ". Planning without its compilations, beside what XLA takes for the program as written; "
-    note += tables.stamp(data)
-    return tables.table([*names, "planning / compiling", "compiles"], lines) + f"\n{note}.\n"
+    note += f"; {tables.stamp(data)}"
+    return tables.table([*names, "compiles"], lines) + f"\n{note}.\n"
 
 
 if __name__ == "__main__":

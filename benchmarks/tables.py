@@ -11,7 +11,7 @@ import pathlib
 import re
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stablehlo_mem.wording import format_bytes
@@ -180,6 +180,12 @@ def sizes(row: dict[str, Any]) -> str:
 def seconds(times: list[float]) -> str:
     median = statistics.median(times)
     return f"{median:.2f} s" if median >= 1 else f"{1000 * median:.0f} ms"
+
+
+def medians(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Of how many executions the times of some rows are medians: rows may be measured in different runs."""
+    counts = {len(o["seconds"]) for row in rows for o in row["outcomes"].values() if o.get("seconds")}
+    return f"medians of {' to '.join(str(n) for n in sorted({min(counts), max(counts)}))}" if counts else "no times"
 
 
 def optional(value: Any, form: Callable[[Any], str]) -> str:

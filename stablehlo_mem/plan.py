@@ -111,6 +111,8 @@ class Candidate:
         moved_seconds: see `Size`.
         edit: does the step to a copy of the module it was proposed for, knowing what was found out then; None: as any
             other, by its pass. It stays in this process.
+        effect: hashable; candidates for one module that have it and their size in common lead to the same module. None
+            where nothing is known.
     """
 
     step: Step
@@ -122,6 +124,7 @@ class Candidate:
     sizes: tuple[Size, ...] = ()
     moved_seconds: float = 0.0
     edit: Callable[[ir.Module, Step], None] | None = dataclasses.field(default=None, repr=False, compare=False)
+    effect: Any = dataclasses.field(default=None, repr=False, compare=False)
 
     def resized(self, size: Size) -> Candidate:
         """The candidate in another size."""

@@ -104,7 +104,7 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
 def _changed(state: State, candidate: Candidate, goal: Goal) -> State:
     """The module after a candidate's step, as if nothing had been before; of small ones kept for the next search."""
     kept: dict[Any, State] = state.graph.memo.setdefault(_changed, {})
-    key = goal.chip, candidate.step.pass_name, json.dumps(candidate.step.params)
+    key = goal.chip, candidate.step.pass_name, *_effect(candidate)
     if key in kept:
         return kept[key]
     module = clone_module(state.module)
@@ -113,6 +113,14 @@ def _changed(state: State, candidate: Candidate, goal: Goal) -> State:
     if (len(kept) + 1) * len_ops(new.graph) <= _KEPT_OPS:
         kept[key] = new
     return new
+
+
+def _effect(candidate: Candidate) -> tuple[Any, str]:
+    """What a candidate does, and in which size; of most passes that is all that its step says."""
+    params = candidate.step.params
+    if candidate.effect is not None:
+        params = {name: params[name] for name in candidate.sizes[0].params}
+    return candidate.effect, json.dumps(params)
 
 
 def take(

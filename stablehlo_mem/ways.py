@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.plan import Goal, Refusal
-from stablehlo_mem.search import best_step, descend
+from stablehlo_mem.search import descend, faster_step
 from stablehlo_mem.states import State, taken
 
 _SMALL = 300
@@ -123,12 +123,14 @@ class _Ways:
     def beside(self, found: State) -> Iterator[State]:
         """Other ways down than one: with other shares of the goal for each step, with other steps to begin with."""
         self.best, self.most_steps = min(self.best, self.worth(found)), len(found.steps) + _LONGER
+        seen = [found.steps]
         shares = (self.reaching(dataclasses.replace(self.goal, share=share)) for share in _SHARES)
         yield from filter(None, shares)
         yield from self.variants(self.goal, found)
         for aim in _smaller(self.goal):
             reaching = self.reaching(aim)
-            if reaching is not None:
+            if reaching is not None and reaching.steps not in seen:
+                seen.append(reaching.steps)
                 yield reaching
                 yield from self.variants(aim, reaching)
         for _ in range(_BEGINNINGS):
@@ -152,6 +154,7 @@ class _Ways:
         yield from ways[1:]
         for way in ways:
             further = _into_cache(way, goal)
+            self.best = min(self.best, self.worth(further))
             yield further
             if further.regroups and not way.regroups:
                 yield _into_cache(way, exact)
@@ -175,8 +178,8 @@ def _into_cache(state: State, goal: Goal) -> State:
     cached = CACHES * goal.chip.cache_bytes
     aim = dataclasses.replace(goal, temp_bytes=min(cached, goal.temp_bytes))
     while cached and state.peak.temp_bytes > aim.temp_bytes:
-        following, _ = best_step(state, aim, frozenset())
-        if following is None or following.seconds >= state.seconds:
+        following = faster_step(state, aim)
+        if following is None:
             break
         state = taken(state, following)
     return state

@@ -20,12 +20,13 @@ from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.normalise import attach_rules, normalise, remove_rules
 from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
-from stablehlo_mem.passes.split_into_loops import Split, regroups, split
 from stablehlo_mem.plan import Candidate, Goal, Options, Step
 from stablehlo_mem.regions import Region
 from stablehlo_mem.rewriting import Match, RewritingPass, block_paths
 from stablehlo_mem.rules.rule import Blocked
 from stablehlo_mem.segments import Backward, find_backward
+from stablehlo_mem.split_candidates import regroups
+from stablehlo_mem.splits import Split, split
 from stablehlo_mem.stacks import Scan, find_readers, find_scan, stored
 from stablehlo_mem.targets.chips import CHIPS
 

@@ -280,7 +280,7 @@ def transposed_chain(a, b, c, d):
     return ((a @ b).T @ c).T @ d
 
 
-def test_where_a_first_step_leaves_nothing_to_the_next_its_smallest_chunks_do_alone():
+def test_where_a_first_step_leaves_nothing_to_the_next_its_largest_chunks_do_alone():
     shapes = (1045, 3669), (3669, 532), (1045, 201), (532, 3882)
     arguments = [np.broadcast_to(np.float32(1), shape) for shape in shapes]
     goal = goal_of(40_000)
@@ -308,3 +308,20 @@ def test_of_layers_alike_the_first_is_planned():
     made_by = [lines[large.index(seed)] for seed in seeds]
     assert len(set(lines)) < len(lines)
     assert 0 < len(set(made_by)) == len(made_by)
+
+
+def test_of_values_alike_one_that_cannot_be_split_leaves_the_others():
+    def part_is_needed_whole(x, w):
+        first, second = [x @ w[i] for i in range(2)]
+        largest = second.max(0)
+        return jax.lax.linalg.cholesky(first, symmetrize_input=False), largest
+
+    square = np.ones((512, 512), np.float32)
+    module = normal(program_of(part_is_needed_whole, square, [square, square]))
+    state = start(module, goal_of(20_000))
+    first, second = [op.results[0] for op in state.graph.ops if op.name == "stablehlo.dot_general"]
+    seeds = {
+        c.step.params["value"] for c in propose(state, goal_of(20_000))[0] if c.step.pass_name == SplitIntoLoops.name
+    }
+    assert {live.value for live in state.peak.live} >= {first, second}
+    assert seeds == {second}

@@ -11,8 +11,9 @@ import pytest
 from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.memory import find_peak
-from stablehlo_mem.passes.split_into_loops import Split, SplitIntoLoops, decode, split
+from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.plan import Candidate, Goal, Options, Refusal
+from stablehlo_mem.splits import Split, decode, split
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import apply_split, normal, possible_splits, program_of, spec, text
 

@@ -177,6 +177,19 @@ def test_without_fusions_there_is_nothing_else_to_report():
         assert lowered.compile().as_text() == plain
 
 
+def test_a_report_is_the_same_without_the_passes_of_llvm():
+    def attention(q):
+        return (jax.nn.softmax(q @ q.T) @ q).sum()
+
+    fused = {k: v for k, v in compiling._NO_YNN_FUSIONS.items() if "ynn" in k}
+    assert len(fused) == len(compiling._NO_YNN_FUSIONS) - 1
+    for fun in (attention, jax.grad(attention)):
+        lowered = jax.jit(fun).lower(f32(2048, 64))
+        quick, usual = (lowered.compile(compiler_options=o) for o in (compiling._NO_YNN_FUSIONS, fused))
+        assert compiling._YNN_FUSION in lowered.compile().as_text()
+        assert compiling._figures(quick, quick.as_text()) == compiling._figures(usual, usual.as_text())
+
+
 @needs["tpu"]
 def test_a_refusal_says_what_is_needed():
     def attention(q):

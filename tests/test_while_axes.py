@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import stablehlo_mem as shm
 from stablehlo_mem.axes import RuleBook, grow_axis
 from stablehlo_mem.memory import find_peak
-from stablehlo_mem.passes.split_into_loops import decode
 from stablehlo_mem.plan import Goal, Options
 from stablehlo_mem.search import propose
+from stablehlo_mem.splits import decode
 from stablehlo_mem.states import start
 from stablehlo_mem.targets.chips import CHIPS
 from tests import support

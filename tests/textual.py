@@ -19,9 +19,9 @@ from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
 from stablehlo_mem.passes.sink_converts import SinkConverts
-from stablehlo_mem.passes.split_into_loops import Split, split
 from stablehlo_mem.plan import Step
 from stablehlo_mem.rewriting import RewritingPass
+from stablehlo_mem.splits import Split, split
 from tests.support import blocks, offered, rewrite, text, without_stacks
 
 DIRECTORY = pathlib.Path(__file__).with_name("ir")

@@ -30,12 +30,13 @@ from stablehlo_mem.ir.build import building, rebind
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, remembered
 from stablehlo_mem.memory import Peak, find_peak
 from stablehlo_mem.passes.normalise import attach_rules, drop_identities, open_functions, remove_rules
-from stablehlo_mem.passes.split_into_loops import SplitIntoLoops, decode, split
+from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 from stablehlo_mem.rewriting import block_paths
 from stablehlo_mem.rules import ROWS, RuleBook, rule_book
 from stablehlo_mem.rules.scans import attributes_of, combination, dependents
 from stablehlo_mem.scans import Scan, find_scans, turned_from
+from stablehlo_mem.splits import decode, split
 from stablehlo_mem.timeline import Live
 
 

@@ -15,8 +15,8 @@ elementwise: XLA:CPU vectorises it along the long dimension that remains, where 
 for every result, and reduces more than 32 elements from memory. Operands that have the short dimension last are
 transposed, so that what the kernel reads lies side by side, unless memory comes first.
 
-Refuses long dimensions, and half long ones whose results are reduced again. Leaves alone what reads operands as large
-as what is reduced.
+Refuses those that would make too many ops, and half long ones whose results are reduced again. Leaves alone long ones,
+and what reads operands as large as what is reduced.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class UnrollReductions(RewritingPass):
         """The match at a reduction along one dimension of a value that is made of smaller ones."""
         op = graph.ops[root]
         node = _node(graph, op)
-        if node is None:
+        # What makes a long one is not looked at: that may be much, and is the same for every loop of a search.
+        if node is None or node.n > _LONGEST:
             return None
         windows = tuple(None if d is None else Window(d, node.n, GIVEN, 1) for d in node.operand_dims)
         wanted = {v: w for v, w in zip(op.inputs, windows, strict=True) if w is not None}
@@ -83,8 +84,8 @@ class UnrollReductions(RewritingPass):
         operand = graph.values[op.operands[0]]
         if not ops or read > _SHARE * math.prod(operand.shape):
             return None
-        if node.n > _LONGEST or node.n * len(ops) > _MOST_OPS:
-            return Blocked("too-long", f"{node.n} elements of {operand} are too many to reduce one by one")
+        if node.n * len(ops) > _MOST_OPS:
+            return Blocked("too-many", f"{node.n} elements of {operand} are {len(ops)} ops each one by one")
         if node.n > _LONGEST_NESTED and _is_reduced_again(graph, op):
             return Blocked("reduced-again", f"the {node.n} elements of {operand} are reduced in a kernel that reduces")
         turned = frozenset(() if bytes_first else _strided(graph, ops))
