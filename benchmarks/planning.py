@@ -1,7 +1,9 @@
-"""What planning costs as programs grow: steps of a GPT-2, its layers unrolled, on CPU: results/planning.json.
+"""What planning costs on CPU, beside what XLA takes to compile the program as written: results/planning.json.
 
-A step with AdamW at a quarter of its temporaries, `--rounds` times; nothing is executed. Planning is what `plan` takes
-without its compilations; beside it what `profile` takes, which compiles the program as written.
+As programs grow: a training step of a GPT-2 with AdamW, its layers unrolled, at a quarter of its temporaries, beside
+`profile`, which compiles it. And the programs of suite.py, at its shares: in fresh processes, each of which compiles or
+plans once, as a user's does, and in one process, where both are warm. Planning is what `plan` takes without its
+compilations; nothing is executed.
 """
 
 from __future__ import annotations
@@ -12,34 +14,122 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import argparse
+import contextlib
+import statistics
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
+import jax
+import jax.export
 import record
+import suite
+import suite_programs
 import tables
 import training_programs
 
 import stablehlo_mem as shm
 from stablehlo_mem.ingest import ingest
+from stablehlo_mem.ir.bindings import fingerprint
 from stablehlo_mem.ir.graph import entry_graph, len_ops
+from stablehlo_mem.targets.target import Target
 
 PATH = record.RESULTS / "planning.json"
 LAYERS = (18, 36)
 SIZES = {"batch": 8, "tokens": 1024, "width": 256, "heads": 4, "vocabulary": 8000}
 SHARE = 0.25
+COMPILE = "compile"
+"""What a fresh process does that is not given a budget."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", nargs="*", type=int, default=list(LAYERS))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--programs", nargs="*", default=list(suite_programs.CASES), choices=list(suite_programs.CASES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--once", nargs=2, metavar=("PROGRAM", "BUDGET"), help=f"print its seconds; {COMPILE}: XLA's")
     given = parser.parse_args()
-    rows = record.earlier_rows(PATH, [str(layers) for layers in given.layers])
+    if given.once:
+        print(once(export(given.once[0]), given.once[1]))
+        return
+    data = {"rows": {}, "programs": {}, **record.earlier(PATH), **record.header(), "sizes": SIZES, "share": SHARE}
+    for name in given.programs:
+        data["programs"][name] = rows = measure_program(name, given.rounds)
+        record.write(data, PATH)
+        print(f"{name}: {', '.join(f'{where} {ratio(row):.2f}' for where, row in rows.items())}", flush=True)
     for layers in given.layers:
-        rows[str(layers)] = row = measure(layers, given.rounds)
-        ordered = {key: rows[key] for key in sorted(rows, key=int)}
-        record.write({**record.header(), "sizes": SIZES, "share": SHARE, "rounds": given.rounds, "rows": ordered}, PATH)
+        data["rows"][str(layers)] = row = measure(layers, given.rounds)
+        record.write(data, PATH)
         print(f"{layers} layers, {row['ops']:,} ops: {row['planning_seconds']}", flush=True)
+
+
+def export(name: str) -> jax.export.Exported:
+    case = suite_programs.CASES[name]
+    return jax.export.export(jax.jit(case.function), platforms=["cpu"])(*case.specs())
+
+
+def once(exported: jax.export.Exported, budget: str) -> float:
+    """Seconds of planning a program for a budget, or of compiling it."""
+    if budget != COMPILE:
+        return shm.plan(exported, int(budget), target="cpu").planning_seconds
+    specs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in exported.in_avals]
+    started = time.perf_counter()
+    jax.jit(exported.call).lower(*specs).compile()
+    return time.perf_counter() - started
+
+
+def once_in_a_fresh_process(name: str, budget: str) -> float:
+    command = [sys.executable, __file__, "--once", name, budget]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
+
+
+def measure_program(name: str, rounds: int) -> dict[str, Any]:
+    """A program of the suite, compiled and planned for each share in turn, where that is new and where it is not."""
+    exported = export(name)
+    profile = shm.profile(exported, target="cpu")
+    fixed, temporary = record.fixed_bytes(profile), record.temp_bytes(profile)
+    budgets = {f"{share:.0%}": str(fixed + int(share * temporary)) for share in suite.SHARES}
+    for budget in budgets.values():
+        once(exported, budget)
+    return {
+        "fresh": in_turn(lambda what: once_in_a_fresh_process(name, what), budgets, rounds),
+        "warm": in_turn(lambda what: once(exported, what), budgets, rounds),
+    }
+
+
+def in_turn(run: Callable[[str], float], budgets: dict[str, str], rounds: int) -> dict[str, Any]:
+    compiling: list[float] = []
+    planning: dict[str, list[float]] = {label: [] for label in budgets}
+    for _ in range(rounds):
+        compiling.append(run(COMPILE))
+        for label, budget in budgets.items():
+            planning[label].append(run(budget))
+    return {"compile_seconds": compiling, "planning_seconds": planning}
+
+
+def ratio(row: dict[str, Any]) -> float:
+    """Of the median of planning to that of compiling, for the share for which it is larger."""
+    compiling = statistics.median(row["compile_seconds"])
+    return max(statistics.median(seconds) for seconds in row["planning_seconds"].values()) / compiling
+
+
+@contextlib.contextmanager
+def measured_once() -> Iterator[None]:
+    """Within it no module is compiled twice: minutes of what is not measured here."""
+    known: dict[tuple[str, str], Any] = {}
+    compiled = Target.measure
+
+    def measure(target: Target, program: Any, module: Any) -> Any:
+        key = target.name, fingerprint(module)
+        if key not in known:
+            known[key] = compiled(target, program, module)
+        return known[key]
+
+    with mock.patch.object(Target, "measure", measure):
+        yield
 
 
 def measure(layers: int, rounds: int) -> dict[str, Any]:
@@ -50,7 +140,8 @@ def measure(layers: int, rounds: int) -> dict[str, Any]:
     profile = shm.profile(exported, target="cpu")
     profile_seconds = time.perf_counter() - started
     budget = record.fixed_bytes(profile) + int(SHARE * record.temp_bytes(profile))
-    plans = [shm.plan(exported, budget, target="cpu") for _ in range(rounds)]
+    with measured_once():
+        plans = [shm.plan(exported, budget, target="cpu") for _ in range(rounds)]
     return {
         "ops": len_ops(entry_graph(program.module)),
         "profile_seconds": profile_seconds,
@@ -62,7 +153,30 @@ def measure(layers: int, rounds: int) -> dict[str, Any]:
 
 
 def table(data: dict[str, Any]) -> str:
-    """One line a size."""
+    """One line a size, then one a program of the suite."""
+    return grown(data) + "\n" + programs(data)
+
+
+def programs(data: dict[str, Any]) -> str:
+    labels = [f"{share:.0%}" for share in suite.SHARES]
+    lines = [
+        [
+            name,
+            tables.seconds(rows["fresh"]["compile_seconds"]),
+            *(tables.seconds(rows["fresh"]["planning_seconds"][label]) for label in labels),
+            f"{ratio(rows['fresh']):.2f}",
+            f"{ratio(rows['warm']):.2f}",
+        ]
+        for name, rows in data["programs"].items()
+    ]
+    rounds = min(len(row["compile_seconds"]) for rows in data["programs"].values() for row in rows.values())
+    planning = [f"planning at {label}" for label in labels]
+    names = ["program", "XLA compiles it", *planning, "planning / compiling", "warm"]
+    note = f"Medians of {rounds}, in turn, each in a fresh process; warm: the same in one process, over and over"
+    return tables.table(names, lines) + f"\n{note}.\n"
+
+
+def grown(data: dict[str, Any]) -> str:
     lines = [
         [
             layers,
@@ -76,7 +190,8 @@ def table(data: dict[str, Any]) -> str:
     ]
     names = ["layers", "ops", "kept", "compiles", "planning without them", "a profile, compiled"]
     cpu = f"{data['hardware']['cores']} cores of {data['hardware']['cpu']}"
-    note = f"A quarter of the temporaries; medians of {data['rounds']}; {cpu}; {tables.stamp(data)}"
+    rounds = min(len(row["planning_seconds"]) for row in data["rows"].values())
+    note = f"A quarter of the temporaries; medians of {rounds}; {cpu}; {tables.stamp(data)}"
     return tables.table(names, lines) + f"\n{note}.\n"
 
 
