@@ -22,7 +22,7 @@ _SHARES = (0.75, 1 / 16)
 """... with other shares of the goal for one of several steps than that of `Goal.share` ..."""
 _BEGINNINGS = 2
 """... with so many other steps to begin with ..."""
-_SMALLER = 2
+_SMALLER = 4
 """... towards goals ever so much smaller ..."""
 CACHES = 4
 """... and from a goal on to temporaries of so many times the chip's cache."""
@@ -149,8 +149,9 @@ class _Ways:
         if self.is_worse(found, _POOR):
             return
         exact = dataclasses.replace(goal, options=dataclasses.replace(goal.options, numerics="exact"))
-        others = [self.reaching(aim) for aim in (_roomy(goal), *([exact] if found.regroups else []))]
-        ways = [found, *filter(None, others)]
+        # A way into the cache begins with what is fastest there: room left on it is used for nothing.
+        aims = ([exact] if found.regroups else []) + ([] if goal.chip.cache_bytes else [_roomy(goal)])
+        ways = [found, *filter(None, map(self.reaching, aims))]
         yield from ways[1:]
         for way in ways:
             further = _into_cache(way, goal)
