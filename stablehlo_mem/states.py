@@ -88,7 +88,9 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
     Raises:
         PassError: the pass left an invalid module: a bug.
     """
-    step = dataclasses.replace(candidate.step, input_fingerprint=state.fingerprint)
+    # As a plan that is kept in a file has them: no tuples.
+    params = json.loads(json.dumps(candidate.step.params))
+    step = dataclasses.replace(candidate.step, input_fingerprint=state.fingerprint, params=params)
     return dataclasses.replace(
         _changed(state, dataclasses.replace(candidate, step=step), goal),
         steps=(*state.steps, step),

@@ -22,7 +22,7 @@ _SHARES = (0.75, 1 / 16)
 """... with other shares of the goal for one of several steps than that of `Goal.share` ..."""
 _BEGINNINGS = 2
 """... with so many other steps to begin with ..."""
-_SMALLER = 4
+_SMALLER = 2
 """... towards goals ever so much smaller ..."""
 CACHES = 4
 """... and from a goal on to temporaries of so many times the chip's cache."""

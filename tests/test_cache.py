@@ -66,6 +66,7 @@ def test_a_kept_plan_is_followed_without_compiling(kept, compiles):
     assert len(compiles) == asked
     assert second.compiles == 0
     assert decisions(second) == decisions(first)
+    assert second.steps == first.steps
     assert text(second.module) == text(first.module)
     assert second.refusals == first.refusals
     assert (second.before, second.after) == (first.before, first.after)
