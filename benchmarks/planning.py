@@ -14,14 +14,12 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import argparse
-import contextlib
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import jax
 import jax.export
@@ -33,9 +31,7 @@ import training_programs
 
 import stablehlo_mem as shm
 from stablehlo_mem.ingest import ingest
-from stablehlo_mem.ir.bindings import fingerprint
 from stablehlo_mem.ir.graph import entry_graph, len_ops
-from stablehlo_mem.targets.target import Target
 
 PATH = record.RESULTS / "planning.json"
 LAYERS = (18, 36)
@@ -53,7 +49,8 @@ def main() -> None:
     parser.add_argument("--once", nargs=2, metavar=("PROGRAM", "BUDGET"), help=f"print its seconds; {COMPILE}: XLA's")
     given = parser.parse_args()
     if given.once:
-        print(once(export(given.once[0]), given.once[1]))
+        name, budget = given.once
+        print(once(suite_programs.CASES[name].exported(), budget))
         return
     data = {"rows": {}, "programs": {}, **record.earlier(PATH), **record.header(), "sizes": SIZES, "share": SHARE}
     for name in given.programs:
@@ -64,11 +61,6 @@ def main() -> None:
         data["rows"][str(layers)] = row = measure(layers, given.rounds)
         record.write(data, PATH)
         print(f"{layers} layers, {row['ops']:,} ops: {row['planning_seconds']}", flush=True)
-
-
-def export(name: str) -> jax.export.Exported:
-    case = suite_programs.CASES[name]
-    return jax.export.export(jax.jit(case.function), platforms=["cpu"])(*case.specs())
 
 
 def once(exported: jax.export.Exported, budget: str) -> float:
@@ -89,10 +81,9 @@ def once_in_a_fresh_process(name: str, budget: str) -> float:
 
 def measure_program(name: str, rounds: int) -> dict[str, Any]:
     """A program of the suite, compiled and planned for each share in turn, where that is new and where it is not."""
-    exported = export(name)
+    exported = suite_programs.CASES[name].exported()
     profile = shm.profile(exported, target="cpu")
-    fixed, temporary = record.fixed_bytes(profile), record.temp_bytes(profile)
-    budgets = {f"{share:.0%}": str(fixed + int(share * temporary)) for share in suite.SHARES}
+    budgets = {f"{share:.0%}": str(record.budget(profile, share)) for share in suite.SHARES}
     for budget in budgets.values():
         once(exported, budget)
     return {
@@ -117,22 +108,6 @@ def ratio(row: dict[str, Any]) -> float:
     return max(statistics.median(seconds) for seconds in row["planning_seconds"].values()) / compiling
 
 
-@contextlib.contextmanager
-def measured_once() -> Iterator[None]:
-    """Within it no module is compiled twice: minutes of what is not measured here."""
-    known: dict[tuple[str, str], Any] = {}
-    compiled = Target.measure
-
-    def measure(target: Target, program: Any, module: Any) -> Any:
-        key = target.name, fingerprint(module)
-        if key not in known:
-            known[key] = compiled(target, program, module)
-        return known[key]
-
-    with mock.patch.object(Target, "measure", measure):
-        yield
-
-
 def measure(layers: int, rounds: int) -> dict[str, Any]:
     """One size, planned from the start in every round."""
     exported = training_programs.gpt2(layers=layers, **SIZES).flat.export("cpu")
@@ -140,8 +115,8 @@ def measure(layers: int, rounds: int) -> dict[str, Any]:
     started = time.perf_counter()
     profile = shm.profile(exported, target="cpu")
     profile_seconds = time.perf_counter() - started
-    budget = record.fixed_bytes(profile) + int(SHARE * record.temp_bytes(profile))
-    with measured_once():
+    budget = record.budget(profile, SHARE)
+    with record.compiled_once():
         plans = [shm.plan(exported, budget, target="cpu") for _ in range(rounds)]
     return {
         "ops": len_ops(entry_graph(program.module)),

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.metadata
 import json
 import os
 import pathlib
 import platform
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
+from unittest import mock
 
 from jax.export import Exported
 
 import stablehlo_mem as shm
+from stablehlo_mem.ir.bindings import module_bytes
 from stablehlo_mem.memory import Measured, MemoryProfile, Refused
 from stablehlo_mem.targets.calibration import processor
+from stablehlo_mem.targets.target import Target
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 
@@ -78,6 +82,27 @@ def temp_bytes(profile: MemoryProfile) -> int:
 def tenth_budget(profile: MemoryProfile) -> int:
     """Arguments + outputs + 10% of the original's temporaries."""
     return fixed_bytes(profile) + temp_bytes(profile) // 10
+
+
+def budget(profile: MemoryProfile, share: float) -> int:
+    """Arguments + outputs + a share of the original's temporaries."""
+    return fixed_bytes(profile) + int(share * temp_bytes(profile))
+
+
+@contextlib.contextmanager
+def compiled_once() -> Iterator[None]:
+    """Within it no module is compiled twice for a target, which may take minutes and is not what is measured."""
+    known: dict[tuple[str, bytes], Measured | Refused] = {}
+    compiled = Target.measure
+
+    def measure(target: Target, program: Any, module: Any) -> Measured | Refused:
+        key = target.name, module_bytes(module)
+        if key not in known:
+            known[key] = compiled(target, program, module)
+        return known[key]
+
+    with mock.patch.object(Target, "measure", measure):
+        yield
 
 
 def fastest_within(exported: Exported, made: shm.Plan, limit: int) -> shm.Plan:

@@ -16,8 +16,6 @@ import contextlib
 import statistics
 from typing import Any
 
-import jax
-import jax.export
 import record
 import suite_programs
 import tables
@@ -68,11 +66,9 @@ def main() -> None:
 
 def measure(name: str, rounds: int) -> dict[str, Any]:
     """One program: planned for each share, then run beside the others."""
-    case = suite_programs.CASES[name]
-    exported = jax.export.export(jax.jit(case.function), platforms=["cpu"])(*case.specs())
+    exported = suite_programs.CASES[name].exported()
     profile = shm.profile(exported, target="cpu")
-    fixed, temporary = record.fixed_bytes(profile), record.temp_bytes(profile)
-    plans = {f"{share:.0%}": shm.plan(exported, fixed + int(share * temporary), target="cpu") for share in SHARES}
+    plans = {f"{share:.0%}": shm.plan(exported, record.budget(profile, share), target="cpu") for share in SHARES}
     row = {
         "original_peak_bytes": profile.peak_bytes,
         "plans": {label: figures(plan) for label, plan in plans.items()},

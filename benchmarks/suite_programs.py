@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import programs
@@ -35,6 +36,9 @@ class Case:
 
     def specs(self) -> list[Spec]:
         return [Spec(s, jnp.int32 if i in self.indices else jnp.float32) for i, s in enumerate(self.shapes)]
+
+    def exported(self) -> jax.export.Exported:
+        return jax.export.export(jax.jit(self.function), platforms=["cpu"])(*self.specs())
 
     def arguments(self) -> list[jax.Array]:
         rng = np.random.default_rng(0)

@@ -42,7 +42,7 @@ def proposals(main: Graph, path: Path, peak: Peak, goal: Goal) -> Iterator[Candi
     """The splits of a block that lower the peak, each in the size that suits the goal, and why others are none."""
     # Searches ask again with other shares of the goal: only the size that is taken depends on it.
     anyhow = dataclasses.replace(goal, share=0.0)
-    if len(nested_graph(main, path).ops) <= _KEPT:
+    if _is_small(nested_graph(main, path)):
         found = _found(main, path, peak, anyhow)
     else:
         found = _Proposals(main, path, peak, anyhow).run()
@@ -52,6 +52,11 @@ def proposals(main: Graph, path: Path, peak: Peak, goal: Goal) -> Iterator[Candi
         else:
             fitting = (one.fitting(peak.temp_bytes, goal) for one in item)
             yield min(fitting, key=lambda candidate: candidate.added_seconds)
+
+
+def _is_small(graph: Graph) -> bool:
+    """Whether a block is so small that what was found in it is kept."""
+    return len(graph.ops) <= _KEPT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,8 +113,7 @@ class _Proposals:
         self.big_bytes = max(_SMALLEST, big_bytes // (_FAR if goal.far else 1))
         self.seen: set[Any] = set()
         self.reached: set[_Seed] = set()
-        small = len(self.graph.ops) <= _KEPT
-        self.grown = _grown(self.graph, self.big_bytes) if small else _Grown()
+        self.grown = _grown(self.graph, self.big_bytes) if _is_small(self.graph) else _Grown()
         self.runs = block_runs(main, path)
 
     def run(self) -> Iterator[_Proposal]:

@@ -280,7 +280,7 @@ def transposed_chain(a, b, c, d):
     return ((a @ b).T @ c).T @ d
 
 
-def test_where_a_first_step_leaves_nothing_to_the_next_its_largest_chunks_do_alone():
+def test_where_a_first_step_leaves_nothing_to_the_next_its_smallest_chunks_do_alone():
     shapes = (1045, 3669), (3669, 532), (1045, 201), (532, 3882)
     arguments = [np.broadcast_to(np.float32(1), shape) for shape in shapes]
     goal = goal_of(40_000)

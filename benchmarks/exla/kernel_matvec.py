@@ -34,8 +34,6 @@ from exla import contenders, worker
 from exla.contenders import Contender, Outcome, compare, fastest, powers_of_two
 
 import stablehlo_mem as shm
-from stablehlo_mem.ir.bindings import module_bytes
-from stablehlo_mem.targets.target import Target
 from stablehlo_mem.wording import format_bytes
 
 TARGETS = ("cpu", "tpu:v5e", "cuda:h200")
@@ -109,33 +107,20 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="no more than 10,000 points, 3 rounds")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    compile_once()
     rows = [tuple(int(size) for size in row.split("x")) for row in arguments.rows]
     rounds = 3 if arguments.quick else arguments.rounds
     rows = [(n, d) for n, d in rows if n <= 10_000 or not arguments.quick]
     path = record.RESULTS / "exla_kernel_matvec.json"
     every = [f"{n}x{d}" for n in SIZES for d in DIMENSIONS]
     done = record.earlier(path).get("rows", {})
-    for n, d in rows:
-        earlier = done.get(f"{n}x{d}", {"points": []})
-        done[f"{n}x{d}"] = row = measure(n, d, rounds, arguments.targets, earlier)
-        ordered = {key: done[key] for key in every if key in done}
-        record.write({**record.header(), "rounds": rounds, "rows": ordered}, path)
-        print(f"{n:,} x {d}: {summary(row)}", flush=True)
-
-
-def compile_once() -> None:
-    """The original, which every limit begins with and which takes a TPU's compiler minutes, is compiled once."""
-    measured: dict[tuple[str, bytes], Any] = {}
-    compiled = Target.measure
-
-    def measure(self: Target, program: Any, module: Any) -> Any:
-        key = self.name, module_bytes(module)
-        if key not in measured:
-            measured[key] = compiled(self, program, module)
-        return measured[key]
-
-    Target.measure = measure
+    # The original, which every limit begins with, takes a TPU's compiler minutes.
+    with record.compiled_once():
+        for n, d in rows:
+            earlier = done.get(f"{n}x{d}", {"points": []})
+            done[f"{n}x{d}"] = row = measure(n, d, rounds, arguments.targets, earlier)
+            ordered = {key: done[key] for key in every if key in done}
+            record.write({**record.header(), "rounds": rounds, "rows": ordered}, path)
+            print(f"{n:,} x {d}: {summary(row)}", flush=True)
 
 
 def measure(n: int, d: int, rounds: int, targets: list[str], earlier: dict[str, Any]) -> dict[str, Any]:
