@@ -13,11 +13,20 @@ import heapq
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.cost import Matmul, block_runs, fused_seconds, matmul_seconds, trip_count, vector_seconds
+from stablehlo_mem.cost import (
+    Matmul,
+    block_runs,
+    fused_seconds,
+    matmul_seconds,
+    op_bytes,
+    trip_count,
+    vector_seconds,
+)
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.build import building
 from stablehlo_mem.ir.graph import (
     Graph,
+    Op,
     Path,
     entry_graph,
     graph_of_copy,
@@ -43,11 +52,15 @@ _MAX_ALONE = 8
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """What a piece of a new form costs: FLOPs, bytes read and written, and the matmul that it is, if it is one."""
+    """What a piece of a new form costs: FLOPs, bytes read and written, and the matmul that it is, if it is one.
+
+    Where an op of the old form moves the same bytes, `moves` names it: as the chip lays them out, and not `nbytes`.
+    """
 
     flops: float
     nbytes: float
     matmul: Matmul | None = None
+    moves: Op | None = None
 
     def seconds(self, chip: Chip) -> float:
         """Its time on a chip."""
@@ -279,7 +292,12 @@ class _Block:
         return block_runs(self.main, self.path) * once
 
     def new_seconds(self, match: Match) -> float:
-        return sum(kernel.seconds(self.chip) for kernel in match.kernels)
+        return sum(self._as_laid_out(kernel).seconds(self.chip) for kernel in match.kernels)
+
+    def _as_laid_out(self, kernel: Kernel) -> Kernel:
+        if kernel.moves is None:
+            return kernel
+        return dataclasses.replace(kernel, nbytes=op_bytes(self.graph, kernel.moves, self.chip))
 
     def groups(self, matches: Sequence[Match]) -> list[_Group]:
         """The matches that read values in common, where there are several."""

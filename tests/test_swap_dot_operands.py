@@ -50,6 +50,43 @@ def test_the_smaller_operand_is_read_transposed_where_that_is_faster(target, wor
     assert [s.pass_name for s in quick.steps] == ["swap-dot-operands"] * swaps
 
 
+def heads_inside(p, v):
+    """The end of attention as einsum writes it where heads lie inside: both operands are read transposed."""
+    return jnp.einsum("bhqk,bhkd->bqhd", p, v)
+
+
+def several_free(p, v):
+    return jnp.einsum("xyk,kz->zyx", p, v)
+
+
+@pytest.mark.parametrize("bytes_first", [False, True])
+@pytest.mark.parametrize(
+    ("f", "arguments", "dot"),
+    [
+        (heads_inside, (normals(2, 3, 8, 6), normals(2, 3, 6, 5)), "tensor<2x3x8x5xf32>"),
+        (several_free, (normals(4, 2, 6), normals(6, 5)), "tensor<4x2x5xf32>"),
+    ],
+)
+def test_operands_that_both_lie_transposed_are_swapped_and_the_result_is_permuted_otherwise(
+    f, arguments, dot, bytes_first
+):
+    after = rewritten(PASS, f, *arguments, bytes_first=bytes_first)
+    assert after.count == 1
+    assert f"-> {dot}" in after.text
+    assert after.text.count("stablehlo.transpose") == 1
+    assert after.same_bits
+
+
+@pytest.mark.parametrize(("target", "swaps"), [("cpu", True), ("cuda:h200", False), ("tpu:v5e", False)])
+def test_attention_with_its_heads_inside_is_swapped_where_packing_costs(target, swaps):
+    goal = Goal(CHIPS[target], Options(), 0)
+    arguments = np.ones((1, 4, 512, 512), np.float32), np.ones((1, 4, 512, 64), np.float32)
+    start_state = start(normal(program_of(heads_inside, *arguments)), goal)
+    quick = cheapen(start_state, goal, any_peak=False)
+    assert [s.pass_name for s in quick.steps] == ["swap-dot-operands"] * swaps
+    assert not swaps or quick.seconds < 0.7 * start_state.seconds
+
+
 def test_swaps_precisions_with_the_operands():
     def f(x, y):
         precision = jax.lax.Precision.HIGHEST, jax.lax.Precision.DEFAULT

@@ -11,51 +11,76 @@ partial results, though, these stay as they are until the loop ends, and the cop
 of a program all operands are swapped; in the quick form those that are faster then: on CPU the left operand is read in
 another order, so the smaller one had better be it.
 
+Where both operands lie transposed they lie as a matmul wants them once they are swapped, and the transpose after it
+is another one. So einsum writes `bhqk,bhkd->bqhd`, attention with its heads inside:
+    %d = stablehlo.dot_general %v, %p, contracting_dims = [2] x [3] : tensor<bxhxdxq>
+    %o = stablehlo.transpose %d : tensor<bxqxhxd>
+After:
+    %d = stablehlo.dot_general %p, %v, contracting_dims = [3] x [2] : tensor<bxhxqxd>
+    %o = stablehlo.transpose %d : tensor<bxqxhxd>
+
 Refuses dots whose algorithm names types an operand, and transposes that do more than that.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.cost import matmul_of, op_flops
+from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.op_classes import dot_numbers, transposed_dot
+from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.op_classes import CLASSES, Class, dot_numbers, dot_turned, integers, transposed_dot
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass
 
 
+@dataclasses.dataclass(frozen=True)
+class _Swap:
+    """A dot whose operands are swapped, and how the dimensions of its new result are permuted after."""
+
+    dot: Op
+    permutation: tuple[int, ...]
+
+    @property
+    def transposes(self) -> bool:
+        """Whether there is anything to permute."""
+        return self.permutation != tuple(range(len(self.permutation)))
+
+
 class SwapDotOperands(RewritingPass):
-    """The pass: finds dots that nothing but a transpose of their last two dimensions reads."""
+    """The pass: finds dots that nothing but a transpose reads."""
 
     name = "swap-dot-operands"
     roots = frozenset({"stablehlo.transpose"})
 
     def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | None:
-        """The match at a transpose that does to a dot what swapping its operands does."""
+        """The match at the transpose of a dot."""
         op = graph.ops[root]
-        dot = transposed_dot(graph, op)
-        if dot is None or "algorithm" in graph.handles[dot.index].attributes:
+        swap = _swap_at(graph, op)
+        if swap is None or "algorithm" in graph.handles[swap.dot.index].attributes:
             return None
-        nbytes = sum(graph.values[v].nbytes for v in (*dot.operands, *dot.results))
+        dot, result = swap.dot, graph.values[op.results[0]]
+        swapped = Kernel(op_flops(graph, dot), 0, matmul_of(graph, dot).swapped(), moves=dot)
+        how = "with its operands as they lie" if swap.transposes else "without transposing it after"
         return Match(
             root=root,
             removed=(dot.index, root),
-            new_bytes=0,
-            kernels=(Kernel(op_flops(graph, dot), nbytes, matmul_of(graph, dot).swapped()),),
+            new_bytes=result.nbytes if swap.transposes else 0,
+            kernels=(swapped, Kernel(0, 0, moves=op)) if swap.transposes else (swapped,),
             numerics="exact",
-            what=f"multiply to {graph.values[op.results[0]]} without transposing it after",
-            detail=dot,
-            always=bytes_first,
+            what=f"multiply to {result} {how}",
+            detail=swap,
+            always=bytes_first and not swap.transposes,
         )
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
-        """The dot with its operands swapped."""
-        op, dot = graph.ops[match.root], match.detail
-        numbers = dot_numbers(graph, dot)
-        left, right = (graph.mlir_values[v] for v in dot.operands)
-        precision = graph.handles[dot.index].attributes.get("precision_config", None)
+        """The dot with its operands swapped, and transposed if anything is left to permute."""
+        op, swap = graph.ops[match.root], match.detail
+        numbers = dot_numbers(graph, swap.dot)
+        left, right = (graph.mlir_values[v] for v in swap.dot.operands)
+        precision = graph.handles[swap.dot.index].attributes.get("precision_config", None)
         swapped = stablehlo.DotDimensionNumbers.get(
             list(numbers.rhs_batching_dimensions),
             list(numbers.lhs_batching_dimensions),
@@ -64,4 +89,22 @@ class SwapDotOperands(RewritingPass):
         )
         reversed_precision = precision and ir.ArrayAttr.get(list(reversed(list(precision))))
         result = graph.mlir_values[op.results[0]].type
-        return [stablehlo.dot_general(result, right, left, swapped, precision_config=reversed_precision)]
+        shape = [result.shape[swap.permutation.index(d)] for d in range(len(swap.permutation))]
+        new = stablehlo.dot_general(
+            build.retype(result, shape), right, left, swapped, precision_config=reversed_precision
+        )
+        return [build.transposed(new, swap.permutation)]
+
+
+def _swap_at(graph: Graph, op: Op) -> _Swap | None:
+    """The swap that a transpose asks for: it does the same, or both operands lie transposed as they are."""
+    dot = graph.producer(op.operands[0])
+    if dot is None or CLASSES.get(dot.name) is not Class.DOT or len(graph.users[dot.results[0]]) > 1:
+        return None
+    if transposed_dot(graph, op) is None and not all(dot_turned(graph, dot)):
+        return None
+    numbers, rank = dot_numbers(graph, dot), len(graph.values[dot.results[0]].shape)
+    batch = len(numbers.lhs_batching_dimensions)
+    left = len(graph.values[dot.operands[0]].shape) - len(numbers.lhs_contracting_dimensions)
+    order = [*range(batch), *range(left, rank), *range(batch, left)]
+    return _Swap(dot, tuple(order.index(d) for d in integers(graph, op, "permutation")))
