@@ -72,9 +72,10 @@ def labels(n, classes):
 SAME_BITS = jax.__version_info__ < (0, 11)
 """From jax 0.11 on XLA:CPU vectorises by the shape: an exponential has other bits in a whole vector than alone."""
 
-OTHER_BITS = {"kernel", "kernel_grad", "update", "slices"}
+OTHER_BITS = {"kernel", "kernel_grad", "update", "slices", "solved", "solved_from_the_right"}
 """XLA:CPU multiplies a matrix with a vector eight rows at a time, what is left over in another order of summation; and
-it may contract a multiplication and an addition where it fuses them. See `test_matrix_times_vector`."""
+it may contract a multiplication and an addition where it fuses them. See `test_matrix_times_vector`. LAPACK solves for
+the columns in blocks, by kernels of the machine's vector width: on one with AVX-512 not all columns are summed alike."""
 
 PROGRAMS = {
     "attention": (attention, real(2, 11, 4), real(2, 13, 4), real(2, 13, 4)),
@@ -355,7 +356,7 @@ CONTROL = {
 
 @pytest.mark.parametrize("name", CONTROL)
 def test_control_flow_and_more(name):
-    check(*CONTROL[name], splits=6)
+    check(*CONTROL[name], splits=6, bitwise=name not in OTHER_BITS)
 
 
 def convolved(x, k):
