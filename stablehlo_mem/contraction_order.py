@@ -109,7 +109,16 @@ def best_order(network: Network, *, bytes_first: bool) -> tuple[Tree, Piece]:
 
     Of equal ones that with the most matmuls: what is left to be fused would be found to be one the next time.
     """
-    count = len(network.factors)
+    return _best_order(network.factors, network.kept, network.sizes, network.itemsize, bytes_first)
+
+
+@functools.lru_cache(maxsize=4096)
+def _best_order(
+    factors: tuple[Piece, ...], kept: int, sizes: tuple[int, ...], itemsize: int, bytes_first: bool
+) -> tuple[Tree, Piece]:
+    """Kept: layers are alike, and a search meets the same products after each of its steps."""
+    network = Network(factors, kept, sizes, itemsize)
+    count = len(factors)
     if count <= _EXHAUSTIVE:
         order, splits = range(count), functools.partial(_divisions, _neighbours(network))
     else:

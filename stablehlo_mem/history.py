@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from stablehlo_mem.cost import trip_count
 from stablehlo_mem.ir.graph import Graph, Path, nested_graph
-from stablehlo_mem.timeline import SCRATCH, Live, Slot, Timeline
+from stablehlo_mem.timeline import Live, Slot, Timeline
 
 _MAX_POINTS = 1000
 """Points kept: more than a screen has columns."""
@@ -112,15 +112,14 @@ def _buffers(
             begin, end = _between(points, tick, last)
             if begin <= end:
                 held = Live(path, value, slot.nbytes)
-                named = _scratch(graph, timeline, tick, held) if value == SCRATCH else describe(graph, held)
+                named = _scratch(graph, held) if value < 0 else describe(graph, held)
                 yield Buffer(named, begin, end)
 
 
-def _scratch(graph: Graph, timeline: Timeline, tick: int, held: Live) -> LiveValue:
+def _scratch(graph: Graph, held: Live) -> LiveValue:
     """A kernel's scratch has no shape."""
-    path, op = timeline.moments[tick]
-    block = nested_graph(graph, path)
-    return LiveValue(f"scratch of {_op_name(graph, path, op)}", "", (), held.nbytes, block.source(op))
+    source = nested_graph(graph, held.path).source(~held.value)
+    return LiveValue(f"scratch of {_op_name(graph, held.path, ~held.value)}", "", (), held.nbytes, source)
 
 
 def _loops(graph: Graph, timeline: Timeline, points: Sequence[int]) -> Iterator[Loop]:

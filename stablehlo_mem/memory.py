@@ -13,7 +13,7 @@ from stablehlo_mem.op_classes import ELEMENTWISE, Class, buffer_bytes, classify,
 from stablehlo_mem.schedule import order_kernels
 from stablehlo_mem.scratch import hoisted_bytes, is_reduction, transposed_operands
 from stablehlo_mem.targets.chips import Chip
-from stablehlo_mem.timeline import SCRATCH, Peak, Slot, Timeline
+from stablehlo_mem.timeline import Peak, Slot, Timeline
 
 if TYPE_CHECKING:
     from stablehlo_mem.curves import CurvePoint
@@ -139,7 +139,8 @@ class _Walk:
         homed: values that live in the buffer of an output or of a carry, charged outside this block.
         began: the tick of the first kernel.
         slot: the slot of each value that has one.
-        written: the tick at which each value was computed.
+        written: the tick at which each value was computed, or began to be.
+        done: the tick at which what each op makes is there.
     """
 
     def __init__(
@@ -159,6 +160,7 @@ class _Walk:
         self.began = timeline.now + 1
         self.slot: dict[int, Slot] = {}
         self.written: dict[int, int] = {}
+        self.done: dict[int, int] = {}
         self.ending = self._find_ending()
 
     def run(self) -> None:
@@ -189,8 +191,10 @@ class _Walk:
             self.written[value] = self.timeline.now
             if self.buffers.materialised[value] and value not in self.homed:
                 self._allocate(op, value)
-        slots = [self.timeline.open(n, self.path, SCRATCH, since) for n, since in self._scratch(op) if n]
+        slots = [self.timeline.open(n, self.path, ~op.index, since) for n, since in self._scratch(op) if n]
+        begun = self.timeline.now
         self._run_blocks(op)
+        self.done[op.index] = self.timeline.now + (self.timeline.now > begun)
         for slot in slots:
             slot.last = self.timeline.now
 
@@ -202,7 +206,7 @@ class _Walk:
         if classify(self.graph, op) is Class.DOT and self.chip.kind == "cpu":
             for value in transposed_operands(self.graph, op):
                 # XLA:CPU goes breadth-first: an operand is copied as soon as it is there.
-                since = self.written.get(owner(self.graph, value), self.began)
+                since = self.done.get(self.graph.values[owner(self.graph, value)].producer, self.began)
                 yield self.graph.values[value].nbytes, since
 
     def _run_blocks(self, op: Op) -> None:

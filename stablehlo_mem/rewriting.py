@@ -338,10 +338,7 @@ class _Block:
         """Bytes at the peak that a group does away with, the scratch of an op among them."""
         results = {v for m in group.matches for v in m.replaced or self.graph.ops[m.root].results}
         gone = {v for op in group.removed for v in self.graph.ops[op].results} - results
-        spared = sum(live[v] for v in gone & live.keys())
-        if self.path == peak.path and peak.op in group.removed:
-            spared += peak.temp_bytes - sum(item.nbytes for item in peak.live)
-        return spared
+        return sum(live[v] for v in gone & live.keys()) + peak.scratch_bytes(self.path, group.removed)
 
     def refusal(self, op: int, code: str, message: str) -> Refusal:
         value = self.graph.values[self.graph.ops[op].results[0]]

@@ -57,14 +57,19 @@ def cheapen(state: State, goal: Goal, *, any_peak: bool) -> State:
 def _cheaper(state: State, one: Pass, goal: Goal, limit: float) -> State:
     """The state after the first of a pass's steps that keeps the limit; the same if there is none."""
     for candidate in one.cheapen(state.graph, goal):
-        try:
-            new = apply(state, candidate, goal)
-        except PassError:
-            _log.exception("left alone: %s", candidate.summary)
-            continue
-        if new.peak.temp_bytes <= limit:
+        new = _applied(state, candidate, goal)
+        if new is not None and new.peak.temp_bytes <= limit:
             return taken(state, new)
     return state
+
+
+def _applied(state: State, candidate: Candidate, goal: Goal) -> State | None:
+    """The state after a candidate; None where its pass fails: the log has what a bug report needs."""
+    try:
+        return apply(state, candidate, goal)
+    except PassError:
+        _log.exception("left alone: %s", candidate.summary)
+        return None
 
 
 def descend(
@@ -112,10 +117,11 @@ def faster_step(state: State, goal: Goal) -> State | None:
     """The state after the first step on the way to the goal that is thought to save time, if it does."""
     known: dict[Goal, State | None] = state.graph.memo.setdefault(faster_step, {})
     if goal not in known:
-        saving = (c for c in propose(state, goal)[0] if c.added_seconds < 0)
-        known[goal] = _follow(state, list(itertools.islice(saving, 1)), goal)
-    following = known[goal]
-    return following if following is not None and following.seconds < state.seconds else None
+        saving = next((c for c in propose(state, goal)[0] if c.added_seconds < 0), None)
+        # In the size that is fastest: others might come nearer to the goal, but slower.
+        known[goal] = _applied(state, saving, goal) if saving else None
+    new = known[goal]
+    return new if new and new.seconds < state.seconds and _helps(new, state) else None
 
 
 def _find_best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[State | None, tuple[Refusal, ...]]:
@@ -137,10 +143,9 @@ def _find_best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> t
 def unproven(state: State, goal: Goal) -> Iterator[State]:
     """The states after each of the first few candidates, whatever the profile says of them."""
     for candidate in propose(state, goal)[0][:_TRIED]:
-        try:
-            yield taken(state, apply(state, candidate, goal))
-        except PassError:
-            _log.exception("left alone: %s", candidate.summary)
+        new = _applied(state, candidate, goal)
+        if new is not None:
+            yield taken(state, new)
 
 
 @garbage.kept()
@@ -227,12 +232,7 @@ def _follow(state: State, candidates: list[Candidate], goal: Goal) -> State | No
     """The first candidate that reaches the goal; if none does, the fastest of those that come nearest."""
     found: list[State] = []
     for candidate in candidates:
-        try:
-            new = _take(state, candidate, goal)
-        except PassError:
-            # The part is left alone; the log has what a bug report needs.
-            _log.exception("left alone: %s", candidate.summary)
-            continue
+        new = _take(state, candidate, goal)
         if new is not None and new.peak.temp_bytes <= goal.temp_bytes:
             return new
         found += [new] if new is not None else []
@@ -245,7 +245,9 @@ def _take(state: State, candidate: Candidate, goal: Goal) -> State | None:
     """The state after a candidate, in the fastest of its sizes that reaches the goal; None if it does not help."""
     best: State | None = None
     for _ in range(_MAX_SIZES):
-        new = apply(state, candidate, goal)
+        new = _applied(state, candidate, goal)
+        if new is None:
+            return None
         if best is not None and not _better(new, best, goal):
             break
         best = new
@@ -253,9 +255,13 @@ def _take(state: State, candidate: Candidate, goal: Goal) -> State | None:
         if resized is None:
             break
         candidate = resized
-    if best is None or best.peak.temp_bytes > state.peak.temp_bytes:
-        return None
-    return best if best.peak.temp_bytes < state.peak.temp_bytes or best.peak.live != state.peak.live else None
+    return best if best is not None and _helps(best, state) else None
+
+
+def _helps(new: State, state: State) -> bool:
+    """Whether the peak is lower after a step, or of other values."""
+    before, after = state.peak, new.peak
+    return after.temp_bytes < before.temp_bytes or (after.temp_bytes == before.temp_bytes and after.live != before.live)
 
 
 def _resized(candidate: Candidate, peak_bytes: int, goal: Goal) -> Candidate | None:

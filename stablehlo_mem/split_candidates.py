@@ -192,9 +192,7 @@ class _Proposals:
         depth = len(self.path)
         inside = (live for live in self.peak.live if live.path[:depth] == self.path and len(live.path) > depth)
         spared += sum(live.nbytes for live in inside if live.path[depth][0] in region.owned)
-        at_peak = self.peak.path[depth][0] if len(self.peak.path) > depth else self.peak.op
-        if self.peak.path[:depth] == self.path and at_peak in region.owned:
-            spared += self.peak.temp_bytes - sum(live.nbytes for live in self.peak.live)
+        spared += self.peak.scratch_bytes(self.path, region.owned)
         return spared
 
     def candidates(self, axis: Axis, region: Region) -> Iterator[tuple[_Sized, ...]]:

@@ -13,7 +13,7 @@ from stablehlo_mem.cost import graph_flops, graph_seconds
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ingest import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
-from stablehlo_mem.ir.graph import Graph, entry_graph, len_ops
+from stablehlo_mem.ir.graph import Graph, Met, entry_graph, len_ops
 from stablehlo_mem.memory import Peak, find_peak
 from stablehlo_mem.passes import PASSES, Pass
 from stablehlo_mem.passes.normalise import attach_rules, normalise
@@ -69,9 +69,9 @@ class State:
 
 
 @garbage.kept()
-def start(module: ir.Module, goal: Goal) -> State:
-    """The state before any step; `module` is in normal form and is not edited."""
-    graph = entry_graph(module)
+def start(module: ir.Module, goal: Goal, met: Met | None = None) -> State:
+    """The state before any step; `module` is in normal form and is not edited; `met` by the graphs before."""
+    graph = entry_graph(module, met)
     return State(module, graph, find_peak(graph, goal.chip), goal.chip)
 
 
@@ -111,7 +111,7 @@ def _changed(state: State, candidate: Candidate, goal: Goal) -> State:
         return kept[key]
     module = clone_module(state.module)
     take(module, candidate.step, state.steps, candidate.edit)
-    new = start(module, goal)
+    new = start(module, goal, state.graph.met)
     if (len(kept) + 1) * len_ops(new.graph) <= _KEPT_OPS:
         kept[key] = new
     return new

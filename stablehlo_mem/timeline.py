@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 
 from stablehlo_mem.ir.graph import Path
 
-SCRATCH = -1
-"""The value of a buffer that holds none: a kernel's scratch."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Live:
-    """A value with a buffer of its own: where it is defined and its bytes as the target lays it out."""
+    """A value with a buffer of its own: where it is defined and its bytes as the target lays it out.
+
+    Or the scratch of a kernel: `value` is `~op` then, which is below zero.
+    """
 
     path: Path
     value: int
@@ -25,13 +25,22 @@ class Live:
 class Peak:
     """The point of highest memory: the op `op` of the block at `path`, and the temporaries live there, largest first.
 
-    `live` leaves out arguments and outputs; `temp_bytes` is what the target's compiler would report as temporaries.
+    `live` leaves out arguments and outputs; `temp_bytes` is what the target's compiler would report as temporaries,
+    which are `live` and the kernels' `scratch`.
     """
 
     temp_bytes: int
     path: Path
     op: int
     live: tuple[Live, ...]
+    scratch: tuple[Live, ...] = ()
+
+    def scratch_bytes(self, path: Path, ops: Collection[int]) -> int:
+        """Bytes of scratch of some ops of a block, and of those in their blocks."""
+        depth = len(path)
+        own = (one.nbytes for one in self.scratch if one.path == path and ~one.value in ops)
+        within = (one for one in self.scratch if one.path[:depth] == path and len(one.path) > depth)
+        return sum(own) + sum(one.nbytes for one in within if one.path[depth][0] in ops)
 
 
 @dataclasses.dataclass
@@ -94,8 +103,9 @@ class Timeline:
         if not totals[tick]:
             return Peak(0, (), max((op for path, op in self.moments if not path), default=0), ())
         live = [slot.at(tick) for slot in slots if slot.first <= tick <= slot.last]
-        named = sorted((one for one in live if one.value != SCRATCH), key=lambda one: -one.nbytes)
-        return Peak(totals[tick], *self.moments[tick], tuple(named))
+        named = sorted((one for one in live if one.value >= 0), key=lambda one: -one.nbytes)
+        scratch = tuple(one for one in live if one.value < 0)
+        return Peak(totals[tick], *self.moments[tick], tuple(named), scratch)
 
 
 def _outside(slots: list[Slot], outputs: list[tuple[int, int]]) -> list[Slot]:

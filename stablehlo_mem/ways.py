@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.plan import Goal, Refusal
-from stablehlo_mem.search import descend, faster_step
+from stablehlo_mem.search import descend, faster_step, propose
 from stablehlo_mem.states import State, taken
 
 _SMALL = 300
@@ -82,6 +82,7 @@ class _Ways:
 
     Attributes:
         not_first: candidates that none of them begins with.
+        varied: goals, peaks and seconds of the ways that were varied: dimensions that are alike lead to the same.
         best: what the best so far is worth: seconds, and those it must save to be taken.
         most_steps: that a way may take.
     """
@@ -89,6 +90,7 @@ class _Ways:
     def __init__(self, begun: State, goal: Goal, not_first: frozenset[Refusal]):
         self.begun, self.goal, self.not_first = begun, goal, not_first
         self.best = self.most_steps = math.inf
+        self.varied: set[tuple[Goal, int, str]] = set()
 
     def worth(self, found: State) -> float:
         """What ways are preferred by: seconds, and those that they must save to be taken."""
@@ -112,6 +114,13 @@ class _Ways:
         """Whether a state is worse than the best by more than such a share of it."""
         return self.worth(state) > self.best + share * abs(self.best)
 
+    def is_promising(self, aim: Goal) -> bool:
+        """Whether the first step to a goal, if one is enough, is not thought to make the way a poor one."""
+        first = next(iter(propose(self.begun, aim)[0]), None)
+        if first is None or self.begun.peak.temp_bytes - first.saved_bytes > aim.temp_bytes:
+            return first is not None
+        return self.begun.seconds + first.added_seconds <= self.best + _POOR * abs(self.best)
+
     def reaching(self, aim: Goal) -> State | None:
         """Where a way leads, if it reaches the goal by any step."""
         found, refusals = descend(self.begun, aim, self.not_first, self.is_hopeless)
@@ -128,8 +137,10 @@ class _Ways:
         yield from filter(None, shares)
         yield from self.variants(self.goal, found)
         for aim in _smaller(self.goal):
-            reaching = self.reaching(aim)
-            if reaching is not None and reaching.steps not in seen:
+            reaching = self.reaching(aim) if self.is_promising(aim) else None
+            if reaching is None or self.is_worse(reaching, _POOR):
+                break
+            if reaching.steps not in seen:
                 seen.append(reaching.steps)
                 yield reaching
                 yield from self.variants(aim, reaching)
@@ -146,19 +157,36 @@ class _Ways:
 
     def variants(self, goal: Goal, found: State) -> Iterator[State]:
         """Ways that begin like one: without its regrouped sums, and on to steps that stay in the cache."""
-        if self.is_worse(found, _POOR):
+        alike = goal, found.peak.temp_bytes, f"{found.seconds:.9e}"
+        if alike in self.varied or self.is_worse(found, _POOR):
             return
-        exact = dataclasses.replace(goal, options=dataclasses.replace(goal.options, numerics="exact"))
+        self.varied.add(alike)
+        exact = _exact(goal)
         # A way into the cache begins with what is fastest there: room left on it is used for nothing.
         aims = ([exact] if found.regroups else []) + ([] if goal.chip.cache_bytes else [_roomy(goal)])
         ways = [found, *filter(None, map(self.reaching, aims))]
         yield from ways[1:]
         for way in ways:
-            further = _into_cache(way, goal)
+            further = self.into_cache(way, goal)
             self.best = min(self.best, self.worth(further))
             yield further
             if further.regroups and not way.regroups:
-                yield _into_cache(way, exact)
+                yield self.into_cache(way, exact)
+
+    def into_cache(self, state: State, goal: Goal) -> State:
+        """Where the way leads on from a state that has reached the goal, while it gets faster in the chip's cache."""
+        cached = CACHES * goal.chip.cache_bytes
+        aim = dataclasses.replace(goal, temp_bytes=min(cached, goal.temp_bytes))
+        while cached and state.peak.temp_bytes > aim.temp_bytes:
+            following = faster_step(state, aim)
+            further = following and taken(state, following)
+            if further and further.regroups and not state.regroups and self.worth(further) > self.worth(state):
+                aim = _exact(aim)
+                continue
+            if further is None:
+                break
+            state = further
+        return state
 
 
 def _smaller(goal: Goal) -> Iterator[Goal]:
@@ -174,13 +202,6 @@ def _roomy(goal: Goal) -> Goal:
     return dataclasses.replace(goal, share=math.inf)
 
 
-def _into_cache(state: State, goal: Goal) -> State:
-    """Where the way leads on from a state that has reached the goal, as long as it gets faster in the chip's cache."""
-    cached = CACHES * goal.chip.cache_bytes
-    aim = dataclasses.replace(goal, temp_bytes=min(cached, goal.temp_bytes))
-    while cached and state.peak.temp_bytes > aim.temp_bytes:
-        following = faster_step(state, aim)
-        if following is None:
-            break
-        state = taken(state, following)
-    return state
+def _exact(goal: Goal) -> Goal:
+    """The same goal, reached without regrouping sums."""
+    return dataclasses.replace(goal, options=dataclasses.replace(goal.options, numerics="exact"))

@@ -4,6 +4,7 @@ import importlib.util
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
 from jax.export import export
 
@@ -108,6 +109,29 @@ def test_cpu_fuses_short_reductions():
     body += reduce("s", "a", "65536x16", 1, "65536") + give("s", "tensor<65536xf32>")
     graph = graph_of(body, "%x: tensor<65536x16xf32>", "tensor<65536xf32>")
     assert temp_bytes(graph, "cpu") == 0
+
+
+@pytest.mark.parametrize(("inner", "outer"), [(jnp.sum, jnp.argmin), (jnp.max, jnp.argmax)])
+def test_cpu_keeps_the_sums_that_an_argmin_compares(inner: Any, outer: Any):
+    """YNNPACK makes the one and XLA the other, so the compiler has it too; not of what XLA makes, as a product."""
+
+    def chosen(x: jax.Array, y: jax.Array) -> jax.Array:
+        return outer(inner((x[:, None] - y[None]) ** 2, -1), 1)
+
+    found = shm.profile(export(jax.jit(chosen), platforms=["cpu"])(spec(2000, 8), spec(500, 8)), target="cpu")
+    assert isinstance(found.measured, Measured)
+    kept = 2000 * 500 * 4
+    assert kept <= found.measured.temp_bytes <= 1.1 * kept
+    assert kept <= found.temp_bytes <= 1.1 * kept
+
+
+def test_cpu_fuses_other_reductions_into_an_argmin():
+    def chosen(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.argmin(jnp.prod(x[:, None] - y[None], -1), 1)
+
+    found = shm.profile(export(jax.jit(chosen), platforms=["cpu"])(spec(2000, 8), spec(500, 8)), target="cpu")
+    assert isinstance(found.measured, Measured)
+    assert max(found.temp_bytes, found.measured.temp_bytes) < 2000 * 500
 
 
 def test_generated_values_are_free_until_something_needs_them_in_memory():
@@ -240,6 +264,21 @@ def test_nested_peak_adds_to_the_outer_live_values():
     assert peak.temp_bytes == 3 * MATRIX + 4  # a, the carry, m or k (the other is where d will be), the counter
     assert peak.path
     assert {len(live.path) for live in peak.live} == {0, 1}
+
+
+def test_scratch_at_a_peak_inside_a_loop_is_of_the_op_that_needs_it():
+    """A dot's operand is transposed as soon as it is there, here before a loop, which has nothing to do with that."""
+    body = dot("m", "c", "x") + dot("k", "m", "x") + binary("new", "add", "k", "m")
+    batches = "batching_dims = [1] x [1], contracting_dims = [0] x [0]"
+    types = ": (tensor<1024x1024xf32>, tensor<1024x1024xf32>) -> tensor<1024xf32>"
+    last = f"%d = stablehlo.dot_general %a, %w#1, {batches} {types}\n" + give("d", VECTOR)
+    graph = graph_of(dot("a", "x", "x") + dot("b", "a", "x") + loop(body) + last, results=VECTOR)
+    peak = find_peak(graph, CHIPS["cpu"])
+    ops = {op.name.partition(".")[2]: op.index for op in graph.ops}
+    assert peak.path == ((ops["while"], 1),)
+    assert peak.temp_bytes == sum(live.nbytes for live in peak.live) + MATRIX
+    assert peak.scratch_bytes((), {ops["dot_general"]}) == MATRIX
+    assert peak.scratch_bytes((), {ops["while"]}) == peak.scratch_bytes(peak.path, range(99)) == 0
 
 
 def test_carry_read_out_of_place_needs_a_second_buffer():

@@ -75,7 +75,7 @@ SAME_BITS = jax.__version_info__ < (0, 11)
 OTHER_BITS = {"kernel", "kernel_grad", "update", "slices", "solved", "solved_from_the_right"}
 """XLA:CPU multiplies a matrix with a vector eight rows at a time, what is left over in another order of summation; and
 it may contract a multiplication and an addition where it fuses them. See `test_matrix_times_vector`. LAPACK solves for
-the columns in blocks, by kernels of the machine's vector width: on one with AVX-512 not all columns are summed alike."""
+the columns in blocks, by kernels of the machine's vector width: with AVX-512 not all columns are summed alike."""
 
 PROGRAMS = {
     "attention": (attention, real(2, 11, 4), real(2, 13, 4), real(2, 13, 4)),

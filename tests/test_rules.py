@@ -19,6 +19,12 @@ def test_a_shared_factor_passes_through():
     assert place(MATMUL, 7, MATMUL.results[0], 1, 8) == Node(7, 2, 8, (None, 1), (1,), False)
 
 
+def test_ops_of_one_rule_are_split_alike():
+    assert [place(MATMUL, op, MATMUL.operands[0], 0, 4) for op in (7, 8)] == [
+        Node(op, 0, 4, (0, None), (0,), False) for op in (7, 8)
+    ]
+
+
 def test_a_reduction_factor_reduces():
     assert place(MATMUL, 7, MATMUL.operands[0], 1, 6) == Node(7, 1, 6, (1, 0), (None,), True)
 

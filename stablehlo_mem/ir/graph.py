@@ -82,6 +82,19 @@ class Op:
         return (*self.operands, *self.captures) if self.captures else self.operands
 
 
+@dataclasses.dataclass(frozen=True)
+class Met:
+    """What the graphs of a program and of what its steps make of it have met: most of it is the same in all of them.
+
+    Attributes:
+        types: shape, element type and bytes of each MLIR type.
+        alike: what is known of all ops with blocks that are alike, by what makes them so.
+    """
+
+    types: dict[Any, tuple[tuple[int, ...], str, int]] = dataclasses.field(default_factory=dict[Any, Any])
+    alike: dict[Any, dict[Any, Any]] = dataclasses.field(default_factory=dict[Any, Any])
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Graph:
     """One block: ops in program order (the last is the terminator), values, and who uses what.
@@ -93,6 +106,7 @@ class Graph:
         users: for each value, the indices of the ops that use it as operand or capture, ascending.
         handles: the MLIR operations, parallel to `ops`. Valid until the next C++ pass or edit.
         mlir_values: the MLIR values, parallel to `values`; likewise.
+        met: what it shares with the program's other graphs.
         memo: what `remembered` analyses found.
     """
 
@@ -104,6 +118,7 @@ class Graph:
     users: tuple[tuple[int, ...], ...]
     handles: tuple[Any, ...] = dataclasses.field(repr=False)
     mlir_values: tuple[Any, ...] = dataclasses.field(repr=False)
+    met: Met = dataclasses.field(repr=False)
     memo: dict[Any, Any] = dataclasses.field(init=False, repr=False, default_factory=dict[Any, Any])
 
     @property
@@ -147,6 +162,30 @@ def remembered(analysis: Callable[Concatenate[S, P], T]) -> Callable[Concatenate
         return known
 
     return found
+
+
+def known_of_alike(graph: Graph, op: int) -> dict[Any, Any]:
+    """What is known of an op and of all that are alike in the program's graphs, from the same source too.
+
+    To keep there what follows from its attributes, its blocks and the types of its inputs and results.
+    """
+    return graph.met.alike.setdefault(_form_of_op(graph, op), {})
+
+
+def _form_of_op(graph: Graph, op: int) -> tuple[Any, ...]:
+    """What ops that are alike have in common, wherever they are."""
+    one, handle = graph.ops[op], graph.handles[op]
+    values = [graph.values[v] for v in (*one.inputs, *one.results)]
+    types = tuple([(v.shape, v.dtype, v.parts) for v in values])
+    attributes = tuple([(name, handle.attributes[name]) for name in handle.attributes])
+    captures = tuple([tuple(map(one.captures.index, block.captured_from)) for block in one.blocks])
+    return one.name, handle.location.attr, types, attributes, captures, tuple(map(_form_of_block, one.blocks))
+
+
+@remembered
+def _form_of_block(graph: Graph) -> tuple[Any, ...]:
+    ops = [(op.operands, op.captures, op.results, _form_of_op(graph, op.index)) for op in graph.ops]
+    return graph.arguments, graph.captured, tuple(ops)
 
 
 @remembered
@@ -194,10 +233,11 @@ def main_function(module: ir.Module) -> Any:
     raise InputError(f"the module has no public function main ({found}): rename its entry function to main")
 
 
-def entry_graph(module: ir.Module) -> Graph:
-    """The graph of the function `main`."""
+def entry_graph(module: ir.Module, met: Met | None = None) -> Graph:
+    """The graph of the function `main`; `met` is that of the graph it came of."""
     main = main_function(module)
-    return build_graph(main.regions[0].blocks[0], marked_parts(main.operation) if is_distributed(module) else None)
+    parts = marked_parts(main.operation) if is_distributed(module) else None
+    return build_graph(main.regions[0].blocks[0], parts, met)
 
 
 def graph_of_copy(graph: Graph, copy: ir.Module) -> Graph:
@@ -254,14 +294,15 @@ def len_ops(graph: Graph) -> int:
     return _starts(graph)[-1]
 
 
-def build_graph(block: ir.Block, parts: Sequence[Parts] | None = None) -> Graph:
+def build_graph(block: ir.Block, parts: Sequence[Parts] | None = None, met: Met | None = None) -> Graph:
     """The graph of a block and, recursively, of the blocks in its ops' regions. Linear in their size.
 
     Args:
         block: a function's.
         parts: those of its arguments in a distributed program, () where none is; None in any other program.
+        met: by the graphs before.
     """
-    graph, _ = _build(block, {}, parts)
+    graph, _ = _build(block, met or Met(), parts)
     return graph
 
 
@@ -293,10 +334,10 @@ def tensor_type(mlir_type: Any) -> tuple[tuple[int, ...], str, int]:
 
 
 class _Builder:
-    """The graph of one block in the making; `types` are those met so far, of other blocks too."""
+    """The graph of one block in the making."""
 
-    def __init__(self, types: dict[Any, tuple[tuple[int, ...], str, int]]) -> None:
-        self.types = types
+    def __init__(self, met: Met) -> None:
+        self.types = met.types
         self.values: list[Value] = []
         self.mlir_values: list[Any] = []
         self.ids: dict[Any, int] = {}
@@ -331,10 +372,8 @@ class _Builder:
         return index
 
 
-def _build(
-    block: ir.Block, types: dict[Any, tuple[tuple[int, ...], str, int]], given: Sequence[Parts] | None
-) -> tuple[Graph, list[Any]]:
-    builder = _Builder(types)
+def _build(block: ir.Block, met: Met, given: Sequence[Parts] | None) -> tuple[Graph, list[Any]]:
+    builder = _Builder(met)
     whole: list[Parts] = [()] * len(block.arguments)
     arguments = tuple(builder.define(a, -1, i, (given or whole)[i]) for i, a in enumerate(block.arguments))
     ops: list[Op] = []
@@ -348,7 +387,7 @@ def _build(
         captures: dict[int, None] = {}
         for region in op.regions:
             for inner in region.blocks:
-                nested, outer_values = _build(inner, types, () if parts and op.name != "stablehlo.while" else parts)
+                nested, outer_values = _build(inner, met, () if parts and op.name != "stablehlo.while" else parts)
                 indices = tuple(builder.use(v, index) for v in outer_values)
                 captures.update(dict.fromkeys(indices))
                 blocks.append(dataclasses.replace(nested, captured_from=indices))
@@ -364,5 +403,6 @@ def _build(
         users=tuple(tuple(u) for u in builder.users),
         handles=tuple(handles),
         mlir_values=tuple(builder.mlir_values),
+        met=met,
     )
     return graph, builder.captured_mlir

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from stablehlo_mem.ir.graph import Graph, Op, remembered
+from typing import Any
+
+from stablehlo_mem.ir.graph import Graph, Op, known_of_alike, remembered
 from stablehlo_mem.rules import control_flow, elementwise, gather_scatter, indexing, linalg, reductions, scans, windows
 from stablehlo_mem.rules.flow import Flow, Side, Table
 from stablehlo_mem.rules.row import Reduction, Row
@@ -55,7 +57,7 @@ class RuleBook:
         self._distributed = any(value.parts for value in graph.values)
         self._rules: dict[int, Rule | None] = {}
         self._flows: dict[int, Flow] = {}
-        self._along: dict[tuple[int, int, int, int], Rule] = {}
+        self._along: dict[int, dict[Any, Rule]] = {}
         self._placed: dict[tuple[int, Side, int, int, int], Node | Blocked] = {}
 
     def placed(self, op: int, side: Side, position: int, dimension: int, n: int) -> Node | Blocked:
@@ -90,13 +92,16 @@ class RuleBook:
     def _rule_of_flow(self, op: int, row: Row, side: Side, position: int, dimension: int, n: int) -> Rule | None:
         if op not in self._flows:
             self._flows[op] = Flow(self.graph, op, row, _TABLE)
-        slot = self._flows[op].slot_at(side, position)
+            self._along[op] = known_of_alike(self.graph, op)
+        slot, along = self._flows[op].slot_at(side, position), self._along[op]
         if slot is None:
             return None
-        key = (op, slot, dimension, n)
-        if key not in self._along:
-            self._along[key] = control_flow.rule_along(self._flows[op], slot, dimension, n)
-        return self._along[key]
+        key = (slot, dimension, n)
+        if key not in along:
+            rule, same = control_flow.rule_along(self._flows[op], *key)
+            along |= {(*place, n): rule for place in same.items()}
+            along[key] = rule
+        return along[key]
 
 
 @remembered

@@ -18,7 +18,7 @@ from stablehlo_mem.rules.on_chunk import OnChunk
 from stablehlo_mem.rules.passage import find_passage, finest_passage
 from stablehlo_mem.rules.reductions import is_float
 from stablehlo_mem.rules.row import Reduction, Row, Site, Slot
-from stablehlo_mem.rules.rule import Dims, Rule
+from stablehlo_mem.rules.rule import Blocked, Dims, Rule
 
 
 def _loop_slots(op: Op) -> tuple[Slot, ...]:
@@ -51,12 +51,18 @@ def _captures(op: Op) -> list[Slot]:
     return slots
 
 
-def rule_along(flow: Flow, slot: int, dimension: int, n: int) -> Rule:
+def rule_along(flow: Flow, slot: int, dimension: int, n: int) -> tuple[Rule, Mapping[int, int]]:
     """The factor rule of an op with blocks for an axis of `n` elements along a dimension of a slot.
 
     It says what moves with that dimension only. With another `n` other slots may.
+
+    Returns:
+        The rule, and the slots from whose dimension it would be the same one.
     """
-    return _RuleOfPassage(flow).run(slot, dimension, n)
+    passage = finest_passage(flow, slot, dimension, n)
+    if isinstance(passage, Passage):
+        return _RuleOfPassage(flow).of_passage(passage), passage.dims if passage.n == n else {}
+    return _RuleOfPassage(flow).of_none(slot, dimension, passage), {}
 
 
 class _RuleOfPassage:
@@ -68,13 +74,11 @@ class _RuleOfPassage:
         self.first = list(itertools.accumulate(ranks, initial=0))
         self.sizes = [1] * (2 * self.first[-1])
 
-    def run(self, slot: int, dimension: int, n: int) -> Rule:
-        passage = finest_passage(self.flow, slot, dimension, n)
-        if isinstance(passage, Passage):
-            return self.of_passage(passage)
+    def of_none(self, slot: int, dimension: int, blocked: Blocked) -> Rule:
+        """The dimension alone has a factor, for the reason why it cannot be split."""
         factor = self.first[slot] + dimension
         self.sizes[factor] = self.flow.shape(slot)[dimension]
-        return self.rule({(slot, dimension): (factor,)}).block({factor}, passage.message)
+        return self.rule({(slot, dimension): (factor,)}).block({factor}, blocked.message)
 
     def of_passage(self, passage: Passage) -> Rule:
         """All that moves together has the number of its first dimension, from wherever it was found."""

@@ -8,6 +8,7 @@ factor accumulates, any other factor needs the whole dimension.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from stablehlo_mem.ir.bindings import RULE, sdy
@@ -35,6 +36,7 @@ class Rule:
         slidings: factors of the results for which operands are read in windows.
         directions: (factor, direction) where chunks come in order: 1 from the first to the last, -1 back. What such a
             factor does not reduce goes on from the chunk before.
+        known: how ops with this rule are split, by factor and `n`.
     """
 
     sizes: tuple[int, ...]
@@ -46,6 +48,9 @@ class Rule:
     addends: tuple[tuple[int, int], ...] = ()
     slidings: tuple[Sliding, ...] = ()
     directions: tuple[tuple[int, int], ...] = ()
+    known: dict[tuple[int, int], Node | Blocked] = dataclasses.field(
+        init=False, repr=False, compare=False, default_factory=dict[Any, Any]
+    )
 
     def reason(self, factor: int) -> str | None:
         """Why a factor cannot be split, None if it can."""
@@ -53,7 +58,8 @@ class Rule:
 
     def block(self, factors: set[int], reason: str) -> Rule:
         """This rule with more factors blocked."""
-        return dataclasses.replace(self, blocked=self.blocked + tuple((f, reason) for f in sorted(factors)))
+        more = tuple((f, reason) for f in sorted(factors))
+        return dataclasses.replace(self, blocked=self.blocked + more) if more else self
 
     def with_captures(self, ranks: tuple[int, ...]) -> Rule:
         """This rule with operands of these ranks after its own, needed whole: what the op's reducer captures."""
@@ -113,6 +119,11 @@ class Node:
         """Whether a chunk of the results needs nothing but that chunk of the operands."""
         return not self.windows and not self.cumulative
 
+    def of(self, op: int) -> Node:
+        """The same split of another op with the same rule."""
+        given = self.operand_dims, self.result_dims, self.reducing, self.apart, self.addends, self.windows
+        return Node(op, self.factor, self.n, *given, self.direction, self.window)
+
     def at(self, window: Window) -> Node:
         """The same op in a window."""
         return dataclasses.replace(self, window=window)
@@ -135,6 +146,7 @@ class Blocked:
     coarser_n: int = 0
 
 
+@functools.lru_cache(maxsize=_MOST_READ)
 def elementwise_rule(rank: int, sizes: tuple[int, ...], operand_ranks: tuple[int, ...], results: int) -> Rule:
     """Every dimension passes through; operands of another rank (scalars) take part whole."""
     dims = tuple((d,) for d in range(rank))
@@ -193,7 +205,10 @@ def place(rule: Rule, op: int, dims: Dims, dimension: int, n: int) -> Node | Blo
         return Blocked("needs-whole-dimension", reason)
     if rule.sizes[factor] % n:
         return Blocked("finer-than-factor", "the op splits the dimension more coarsely", rule.sizes[factor])
-    return _spread(rule, op, factor, n)
+    if (factor, n) not in rule.known:
+        rule.known[factor, n] = _spread(rule, op, factor, n)
+    node = rule.known[factor, n]
+    return node.of(op) if isinstance(node, Node) else node
 
 
 def _spread(rule: Rule, op: int, factor: int, n: int) -> Node | Blocked:
