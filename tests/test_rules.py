@@ -5,11 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from stablehlo_mem.ir.graph import entry_graph, known_of_alike
 from stablehlo_mem.rules import ROWS, RuleBook, rule_of
 from stablehlo_mem.rules.halo import Window
 from stablehlo_mem.rules.linear import linear_groups
 from stablehlo_mem.rules.rule import Blocked, Node, Rule, elementwise_rule, place
-from tests.support import graph_of, program_of
+from tests.support import graph_of, normal, program_of
 
 MATMUL = Rule((4, 6, 8), (((0,), (1,)), ((1,), (2,))), (((0,), (2,)),), frozenset({1}), ())
 
@@ -218,6 +219,28 @@ def test_a_loop_moves_the_rows_of_its_states_and_sums_over_them():
     blocked = book.placed(op.index, "operands", 1, 1, 6)
     assert isinstance(blocked, Blocked)
     assert "in it stablehlo.dot_general" in blocked.message
+
+
+def test_what_is_known_of_a_loop_is_known_of_those_alike():
+    """In the graph of another state of the program too; of other shapes, numbers or sources of the same nothing is."""
+
+    def repeated(x, y, z):
+        def times(c, factor):
+            return jax.lax.fori_loop(0, 3, lambda _, c: jnp.tanh(c) * factor, c)
+
+        alike = [times(one, 2.0) for one in (x, y)]
+        return [*alike, times(z, 2.0), times(x, 3.0), times(jnp.sin(x), 2.0)]
+
+    matrix = np.ones((4, 6), np.float32)
+    module = normal(program_of(repeated, matrix, matrix, np.ones((4, 7), np.float32)))
+    graph = entry_graph(module)
+    loops = [op.index for op in graph.ops if op.name == "stablehlo.while"]
+    known = [id(known_of_alike(graph, op)) for op in loops]
+    assert len(loops) == 5
+    assert known[0] == known[1]
+    assert len(set(known)) == 4
+    again = entry_graph(module, graph.met)
+    assert [id(known_of_alike(again, op)) for op in loops] == known
 
 
 def test_what_adds_up_in_parts():

@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 
 from stablehlo_mem.errors import PassError
+from stablehlo_mem.ingest import ingest
 from stablehlo_mem.ir.bindings import clone_module, fingerprint
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.plan import Goal, Numerics, Options, Refusal, Step
 from stablehlo_mem.search import cheapen, descend, propose
-from stablehlo_mem.states import apply, start, take
+from stablehlo_mem.states import apply, start, start_of, take
 from stablehlo_mem.targets.chips import CHIPS
-from stablehlo_mem.ways import search
+from stablehlo_mem.ways import _Ways, search
+from tests.programs.general import DEVELOPMENT as GENERAL
 from tests.support import normal, program_of, text
 
 
@@ -325,3 +327,50 @@ def test_of_values_alike_one_that_cannot_be_split_leaves_the_others():
     }
     assert {live.value for live in state.peak.live} >= {first, second}
     assert seeds == {second}
+
+
+def test_ways_that_come_out_alike_are_varied_once(monkeypatch):
+    """A split along the batch is as good as one along as many heads: steps into the cache are looked for after one."""
+
+    def attention(q, k, v):
+        return jax.nn.softmax(q @ k.swapaxes(-1, -2), -1) @ v
+
+    def outcome(state):
+        return state.peak.temp_bytes, f"{state.seconds:.9e}"
+
+    shape = (8, 8, 512, 64)
+    first = start(normal(program_of(attention, *(np.ones(shape, np.float32),) * 3)), goal_of(0))
+    goal = goal_of(first.peak.temp_bytes // 4)
+    found, _ = descend(first, goal, frozenset())
+    ends, varied = [(outcome(found), found.steps)], []
+    reaching, into_cache = _Ways.reaching, _Ways.into_cache
+
+    def noted_end(self, aim):
+        state = reaching(self, aim)
+        ends.extend([(outcome(state), state.steps)] if state else [])
+        return state
+
+    def noted_variant(self, state, aim):
+        varied.append((outcome(state), aim))
+        return into_cache(self, state, aim)
+
+    monkeypatch.setattr(_Ways, "reaching", noted_end)
+    monkeypatch.setattr(_Ways, "into_cache", noted_variant)
+    state, refusals = search(first, goal)
+    assert not refusals
+    assert state.peak.temp_bytes <= goal.temp_bytes < first.peak.temp_bytes
+    assert any(one == other and steps != others for one, steps in ends for other, others in ends)
+    assert len(set(varied)) == len(varied) > 0
+
+
+def test_no_loop_is_thought_to_spare_what_an_op_outside_it_needs():
+    """Linear attention's dots have their operands copied before the loops run: estimates were far below zero."""
+    fun, specs = GENERAL["linear_attention"]
+    program = ingest(jax.export.export(jax.jit(fun), platforms=["cpu"])(*specs))
+    first = start_of(program, goal_of(0))
+    for share in (2, 4):
+        goal = goal_of(first.peak.temp_bytes // share)
+        state, refusals = search(cheapen(first, goal_of(0), any_peak=False), goal)
+        assert not refusals
+        assert state.steps
+        assert state.seconds > state.flops / goal.chip.flops_per_second
