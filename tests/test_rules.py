@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stablehlo_mem.ir.graph import entry_graph, known_of_alike
+from stablehlo_mem.ir.alike import known_of_alike
+from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.rules import ROWS, RuleBook, rule_of
 from stablehlo_mem.rules.halo import Window
 from stablehlo_mem.rules.linear import linear_groups

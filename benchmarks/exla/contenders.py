@@ -87,7 +87,7 @@ def compare(contenders: Sequence[Contender], *, rounds: int, timeout: float = 60
     """Each alone in a process of its own for memory and results; those that ran, in turn in one process for times.
 
     Args:
-        rounds: timed executions of each, after one that is not timed.
+        rounds: timed executions of each, each after one that is not timed.
         timeout: seconds for each process alone, and for each contender in the common one.
         how: see `run`.
     """

@@ -164,30 +164,6 @@ def remembered(analysis: Callable[Concatenate[S, P], T]) -> Callable[Concatenate
     return found
 
 
-def known_of_alike(graph: Graph, op: int) -> dict[Any, Any]:
-    """What is known of an op and of all that are alike in the program's graphs, from the same source too.
-
-    To keep there what follows from its attributes, its blocks and the types of its inputs and results.
-    """
-    return graph.met.alike.setdefault(_form_of_op(graph, op), {})
-
-
-def _form_of_op(graph: Graph, op: int) -> tuple[Any, ...]:
-    """What ops that are alike have in common, wherever they are."""
-    one, handle = graph.ops[op], graph.handles[op]
-    values = [graph.values[v] for v in (*one.inputs, *one.results)]
-    types = tuple([(v.shape, v.dtype, v.parts) for v in values])
-    attributes = tuple([(name, handle.attributes[name]) for name in handle.attributes])
-    captures = tuple([tuple(map(one.captures.index, block.captured_from)) for block in one.blocks])
-    return one.name, handle.location.attr, types, attributes, captures, tuple(map(_form_of_block, one.blocks))
-
-
-@remembered
-def _form_of_block(graph: Graph) -> tuple[Any, ...]:
-    ops = [(op.operands, op.captures, op.results, _form_of_op(graph, op.index)) for op in graph.ops]
-    return graph.arguments, graph.captured, tuple(ops)
-
-
 @remembered
 def producers_of(graph: Graph) -> tuple[tuple[int, ...], ...]:
     """For each op of a block the ops that compute its inputs; numbers below zero stand for arguments and captures."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stablehlo_mem.ir.graph import Graph, Op, known_of_alike, remembered
+from stablehlo_mem.ir.alike import known_of_alike
+from stablehlo_mem.ir.graph import Graph, Op, remembered
 from stablehlo_mem.rules import control_flow, elementwise, gather_scatter, indexing, linalg, reductions, scans, windows
 from stablehlo_mem.rules.flow import Flow, Side, Table
 from stablehlo_mem.rules.row import Reduction, Row
