@@ -20,7 +20,7 @@ class Chip:
         bytes_per_second: memory bandwidth.
         step_seconds: overhead of one loop iteration.
         cache_bytes: intermediates of one step up to which a loop is as fast as it gets, 0 where size does not matter.
-            On CPU half the shared cache.
+            On CPU three eighths of the shared cache: what else a step reads and writes needs the rest.
         cores: that rows of a kernel are dealt out to, as far as it matters.
         packed_rows: a matmul of so many rows takes twice the time for each FLOP: an operand is packed for all of its
             rows and columns, however few. 0 where only memory tells.
@@ -64,7 +64,7 @@ CHIPS: dict[str, Chip] = {
             flops_per_second=1e11,
             bytes_per_second=2e10,
             step_seconds=2e-5,
-            cache_bytes=16 * _MIB,
+            cache_bytes=12 * _MIB,
             packed_rows=24,
             turned_rows=75,
             cores=2,
