@@ -179,13 +179,13 @@ class _Ways:
         aim = dataclasses.replace(goal, temp_bytes=min(cached, goal.temp_bytes))
         while cached and state.peak.temp_bytes > aim.temp_bytes:
             following = faster_step(state, aim)
-            further = following and taken(state, following)
-            if further and further.regroups and not state.regroups and self.worth(further) > self.worth(state):
-                aim = _exact(aim)
-                continue
-            if further is None:
+            if following is None:
                 break
-            state = further
+            following = taken(state, following)
+            if following.regroups and not state.regroups and self.worth(following) > self.worth(state):
+                aim = _exact(aim)
+            else:
+                state = following
         return state
 
 

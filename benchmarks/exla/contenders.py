@@ -198,7 +198,8 @@ def run(
     memory_bytes: int = MEMORY_BYTES,
     x64: bool = False,
 ) -> list[Outcome]:
-    """Contenders in one fresh process with `THREADS` threads, executed in turn: once, then `rounds` times for time.
+    """Contenders in one fresh process with `THREADS` threads, executed in turn: once, then `rounds` times twice,
+    the second for time.
 
     Args:
         timeout: seconds after which the process is ended.

@@ -11,6 +11,7 @@ from typing import Any
 from stablehlo_mem.ir.graph import Graph, remembered
 
 
+@remembered
 def known_of_alike(graph: Graph, op: int) -> dict[Any, Any]:
     """What is known of an op and of all that are alike in the program's graphs, from the same source too.
 

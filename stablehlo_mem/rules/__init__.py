@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from stablehlo_mem.ir.alike import known_of_alike
 from stablehlo_mem.ir.graph import Graph, Op, remembered
 from stablehlo_mem.rules import control_flow, elementwise, gather_scatter, indexing, linalg, reductions, scans, windows
@@ -58,7 +56,6 @@ class RuleBook:
         self._distributed = any(value.parts for value in graph.values)
         self._rules: dict[int, Rule | None] = {}
         self._flows: dict[int, Flow] = {}
-        self._along: dict[int, dict[Any, Rule]] = {}
         self._placed: dict[tuple[int, Side, int, int, int], Node | Blocked] = {}
 
     def placed(self, op: int, side: Side, position: int, dimension: int, n: int) -> Node | Blocked:
@@ -93,10 +90,10 @@ class RuleBook:
     def _rule_of_flow(self, op: int, row: Row, side: Side, position: int, dimension: int, n: int) -> Rule | None:
         if op not in self._flows:
             self._flows[op] = Flow(self.graph, op, row, _TABLE)
-            self._along[op] = known_of_alike(self.graph, op)
-        slot, along = self._flows[op].slot_at(side, position), self._along[op]
+        slot = self._flows[op].slot_at(side, position)
         if slot is None:
             return None
+        along: dict[tuple[int, int, int], Rule] = known_of_alike(self.graph, op)
         key = (slot, dimension, n)
         if key not in along:
             rule, same = control_flow.rule_along(self._flows[op], *key)

@@ -142,7 +142,7 @@ def _cores() -> int:
 
 
 def _cpu_facts() -> dict[str, float]:
-    """Cores, and half of the largest cache if the system tells."""
+    """Cores, and three eighths of the largest cache if the system tells."""
     sizes = [int(text[:-1]) << 10 for text in _cache_sizes() if text.endswith("K") and text[:-1].isdecimal()]
     return {"cores": _cores(), **({"cache_bytes": max(sizes) * 3 // 8} if sizes else {})}
 
