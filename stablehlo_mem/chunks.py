@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVarTuple
 
 from stablehlo_mem.cost import Matmul, dealing_factor, matmul_of, op_seconds, overhead_seconds, unpacked_seconds
-from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.op_classes import CLASSES, Class
+from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.op_classes import CLASSES, SLICES, Class
 from stablehlo_mem.regions import Region, operand_uses
 from stablehlo_mem.rules.halo import Use, Window
 from stablehlo_mem.rules.rule import Node
@@ -245,14 +245,21 @@ def _whole_bytes(graph: Graph, region: Region) -> int:
     """Bytes of operands that every step reads whole, each loop once."""
     whole: dict[int, int] = {}
     for node, loops in region.loops_of.items():
-        for value, dimension in zip(graph.ops[node.op].inputs, node.operand_dims, strict=True):
-            if dimension is None:
+        op = graph.ops[node.op]
+        for position, (value, dimension) in enumerate(zip(op.inputs, node.operand_dims, strict=True)):
+            if dimension is None and not (position == 0 and _touches_a_part(op)):
                 whole[value] = whole.get(value, 0) | loops
     return sum(loops.bit_count() * graph.values[value].nbytes for value, loops in whole.items())
 
 
 def _accumulated_bytes(graph: Graph, region: Region) -> int:
-    return sum(graph.values[item.value].nbytes for item in region.leaving if item.accumulated)
+    sums = (item for item in region.leaving if item.accumulated and not _touches_a_part(graph.ops[item.node.op]))
+    return sum(graph.values[item.value].nbytes for item in sums)
+
+
+def _touches_a_part(op: Op) -> bool:
+    """Whether an op moves of its first operand only as much as it takes or writes."""
+    return op.name in SLICES or CLASSES.get(op.name) is Class.UPDATE
 
 
 def _rescaled_bytes(graph: Graph, region: Region) -> int:

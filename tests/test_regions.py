@@ -8,15 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stablehlo_mem.axes import RuleBook, grow_axis
-from stablehlo_mem.chunks import chunk_sizes, round_chunk
+from stablehlo_mem.chunks import chunk_sizes, loop_cost, round_chunk
 from stablehlo_mem.forming import form_region
 from stablehlo_mem.regions import operand_uses
+from stablehlo_mem.targets.chips import CHIPS
 from tests import support
 from tests.support import program_of
 
 
 def region_of(fun, seed, dimension, *shapes, big_bytes=1):
-    graph = support.graph_of(program_of(fun, *(np.zeros(s, np.float32) for s in shapes)))
+    return region_along(fun, seed, dimension, [np.zeros(s, np.float32) for s in shapes], big_bytes)
+
+
+def region_along(fun, seed, dimension, arguments, big_bytes=1):
+    graph = support.graph_of(program_of(fun, *arguments))
     value = next(v.index for v in graph.values if v.producer >= 0 and graph.ops[v.producer].name == f"stablehlo.{seed}")
     axis = grow_axis(graph, RuleBook(graph), (value, dimension), big_bytes)
     region = form_region(graph, axis)
@@ -164,3 +169,23 @@ def test_chunk_sizes(n):
     assert list(sizes) == sorted(set(sizes), reverse=True)
     assert sizes[-1] == 1
     assert sizes[0] <= (n + 1) // 2
+
+
+def gathered_and_summed(nodes, senders, receivers):
+    return jnp.zeros_like(nodes).at[receivers].add(jnp.sin(nodes[senders]))
+
+
+def multiplied_and_summed(nodes, senders, receivers):
+    """The same, by one-hot matrices."""
+    there, back = (ends[:, None] == jnp.arange(len(nodes)) for ends in (senders, receivers))
+    return back.T.astype(nodes.dtype) @ jnp.sin(there.astype(nodes.dtype) @ nodes)
+
+
+@pytest.mark.parametrize(("fun", "touched"), [(gathered_and_summed, True), (multiplied_and_summed, False)])
+def test_a_step_is_charged_what_it_touches(fun, touched):
+    edges = [np.zeros(1_000, np.int32)] * 2
+    steps = []
+    for count in (1_000, 1_000_000):
+        graph, region = region_along(fun, "sine", 0, [np.zeros((count, 8), np.float32), *edges])
+        steps.append(loop_cost(graph, region, CHIPS["cpu"], 10**6).step_seconds)
+    assert (steps[0] == steps[1]) is touched
