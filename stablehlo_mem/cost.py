@@ -9,6 +9,7 @@ import math
 
 from stablehlo_mem.counters import find_counter
 from stablehlo_mem.fusion import Buffers, plan_buffers
+from stablehlo_mem.hoisting import invariant_ops
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
 from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, SLICES, Class, buffer_bytes, dot_sizes, dot_turned
@@ -243,7 +244,9 @@ def _rate(op: Op, chip: Chip) -> float:
 
 def _control_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     if op.name == "stablehlo.while":
-        return trip_count(graph, op) * (chip.step_seconds + graph_seconds(op.blocks[1], chip))
+        body = op.blocks[1]
+        once = sum(seconds for i, seconds in enumerate(fused_seconds(body, chip)) if i in invariant_ops(body))
+        return trip_count(graph, op) * (chip.step_seconds + graph_seconds(body, chip) - once) + once
     return max(graph_seconds(block, chip) for block in op.blocks)
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from stablehlo_mem.fusion import plan_buffers
 from stablehlo_mem.history import History, LiveValue
+from stablehlo_mem.hoisting import copied_bytes, hoisted
 from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
 from stablehlo_mem.op_classes import ELEMENTWISE, Class, buffer_bytes, classify, donated_types, owner
 from stablehlo_mem.schedule import order_kernels
-from stablehlo_mem.scratch import hoisted_bytes, is_reduction, transposed_operands
+from stablehlo_mem.scratch import is_reduction, transposed_operands
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.timeline import Peak, Slot, Timeline
 
@@ -136,6 +137,7 @@ class _Walk:
         path: of the block.
         carried: in a loop's body, the carries its returned values are written to.
         reductions: the reductions that read each value.
+        hoisted: values of a loop's body that are made before it and stay.
         homed: values that live in the buffer of an output or of a carry, charged outside this block.
         began: the tick of the first kernel.
         slot: the slot of each value that has one.
@@ -155,6 +157,7 @@ class _Walk:
         self.waves = order_kernels(graph, self.buffers, chip)
         self.rank = {op: i for i, op in enumerate(op for wave in self.waves for op in wave)}
         self.reductions = self._find_reductions()
+        self.hoisted = hoisted(graph, chip)
         self.last = self._find_last()
         self.homed = self._find_homed()
         self.began = timeline.now + 1
@@ -171,6 +174,8 @@ class _Walk:
             for index in wave:
                 for value in self.ending[index]:
                     self._release(value)
+        for value in self.hoisted:
+            self._release(value)
 
     def outputs(self) -> list[tuple[int, int]]:
         """Bytes of each output, and the tick its buffer is in use from: 0 where an argument may be donated to it."""
@@ -202,7 +207,7 @@ class _Walk:
         """Bytes of scratch of an op, each with the tick from which it is needed."""
         yield self.buffers.scratch[op.index], self.timeline.now
         if op.name == "stablehlo.while":
-            yield from ((nbytes, self.timeline.now) for nbytes in hoisted_bytes(self.graph, self.chip, op))
+            yield from ((nbytes, self.timeline.now) for nbytes in copied_bytes(self.graph, self.chip, op))
         if classify(self.graph, op) is Class.DOT and self.chip.kind == "cpu":
             for value in transposed_operands(self.graph, op):
                 # XLA:CPU goes breadth-first: an operand is copied as soon as it is there.
@@ -217,10 +222,11 @@ class _Walk:
             _Walk(block, self.chip, self.timeline, (*self.path, (op.index, i)), carried).run()
 
     def _allocate(self, op: Op, value: int) -> None:
-        donor = self._donor(op, value)
+        kept = value in self.hoisted
+        donor = None if kept else self._donor(op, value)
         if donor is None:
             nbytes = buffer_bytes(self.graph.values[value], self.chip)
-            since = self.began if self._starts_early(value) else None
+            since = self.began if kept or self._starts_early(value) else None
             self.slot[value] = self.timeline.open(nbytes, self.path, value, since)
         else:
             self.slot[value] = self.slot.pop(donor)
@@ -240,7 +246,7 @@ class _Walk:
 
     def _donor(self, op: Op, value: int) -> int | None:
         """A value whose buffer ends at `op` and can be written over with `value`."""
-        return next((d for d in self._donors(op, value) if d in self.slot and self.last[d] == op.index), None)
+        return next((d for d in self._donors(op, value) if d in self.slot and self.last.get(d) == op.index), None)
 
     def _donors(self, op: Op, value: int) -> tuple[int, ...]:
         kind = classify(self.graph, op)
@@ -269,11 +275,14 @@ class _Walk:
         return found
 
     def _find_last(self) -> dict[int, int]:
-        """For each value read from memory, the last op to read it; for others with a buffer, the op that makes it."""
+        """For each value read from memory, the last op to read it; for others with a buffer, the op that makes it.
+
+        None for what is there for all iterations of a loop.
+        """
         last = {v: self.graph.values[v].producer for v, kept in enumerate(self.buffers.materialised) if kept}
         for op in self.rank:
             last.update(dict.fromkeys(self.buffers.reads[op], op))
-        return last
+        return {value: op for value, op in last.items() if value not in self.hoisted}
 
     def _find_ending(self) -> list[list[int]]:
         ending: list[list[int]] = [[] for _ in self.graph.ops]
@@ -287,7 +296,7 @@ class _Walk:
             chain = self._in_place_chain(owner(self.graph, value))
             if not self.carried or self._fits_carry(chain[-1], self.carried[i]):
                 homed.update(chain)
-        return frozenset(homed)
+        return frozenset(homed - self.hoisted)
 
     def _in_place_chain(self, value: int) -> list[int]:
         """A value, the value it was written over, and so on."""

@@ -91,6 +91,11 @@ def buffer_bytes(value: Value, chip: Chip) -> int:
     return value.nbytes * padded // (rows * columns)
 
 
+def is_nested(graph: Graph) -> bool:
+    """Whether a block is one of an op's, not a function's."""
+    return graph.ops[-1].name == "stablehlo.return"
+
+
 def invariant_carries(op: Op) -> tuple[bool, ...]:
     """For each carry of a while, whether its body hands it on unchanged."""
     body = op.blocks[1]

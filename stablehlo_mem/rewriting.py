@@ -22,6 +22,7 @@ from stablehlo_mem.cost import (
     trip_count,
     vector_seconds,
 )
+from stablehlo_mem.hoisting import invariant_ops
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.build import building
 from stablehlo_mem.ir.graph import (
@@ -36,7 +37,7 @@ from stablehlo_mem.ir.graph import (
     remembered,
 )
 from stablehlo_mem.memory import Peak
-from stablehlo_mem.op_classes import CLASSES, Class, invariant_carries
+from stablehlo_mem.op_classes import CLASSES, Class
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Refusal, Step, allows, weakest
 from stablehlo_mem.rules.rule import Blocked
 from stablehlo_mem.targets.chips import Chip
@@ -275,15 +276,8 @@ class _Block:
         loop = parent.ops[self.path[-1][0]]
         if loop.name != "stablehlo.while":
             return 1, frozenset()
-        carried = zip(self.graph.arguments, invariant_carries(loop), strict=True)
-        same = {*self.graph.captured, *(v for v, unchanged in carried if unchanged)}
-        ops: set[int] = set()
-        for op in self.graph.ops[:-1]:
-            if same.issuperset((*op.operands, *op.captures)):
-                ops.add(op.index)
-                same.update(op.results)
         known = trip_count(parent, loop)
-        return (known if known > 1 else _LIKELY_TRIPS), frozenset(ops)
+        return (known if known > 1 else _LIKELY_TRIPS), invariant_ops(self.graph)
 
     def added_seconds(self, matches: Sequence[Match]) -> float:
         """What matches add, or save, in all runs of the block."""

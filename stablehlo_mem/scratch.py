@@ -8,14 +8,13 @@ from typing import Any
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import NARROW_FLOATS, Graph, Op, dtype_bytes
 from stablehlo_mem.op_classes import (
-    FUSIBLE,
     Class,
     buffer_bytes,
     classify,
     dot_numbers,
     dot_sizes,
     integers,
-    invariant_carries,
+    is_nested,
     origin,
 )
 from stablehlo_mem.targets.chips import Chip
@@ -87,7 +86,7 @@ def dot_bytes(graph: Graph, chip: Chip, op: Op, split: int) -> int:
     nbytes = _split_bytes(graph, op, split) if split > 1 else 0
     if chip.kind == "cpu":
         nbytes += _upcast_bytes(graph, op)
-    if chip.kind == "cuda" and not _is_nested(graph):
+    if chip.kind == "cuda" and not is_nested(graph):
         # Values are computed in the order the dot wants; arguments are copied, those of a loop before it.
         given = (v for v in transposed_operands(graph, op) if graph.values[origin(graph, v)].producer < 0)
         nbytes += sum(graph.values[v].nbytes for v in given)
@@ -176,72 +175,3 @@ def _is_padded_first(graph: Graph, op: Op) -> bool:
     padding = ir.DenseIntElementsAttr(attributes["padding"])
     pairs = [padding[i] for i in range(len(padding))]
     return any(low != high or low < 0 for low, high in zip(pairs[::2], pairs[1::2], strict=True))
-
-
-def hoisted_bytes(graph: Graph, chip: Chip, op: Op) -> list[int]:
-    """Bytes of each copy made, before a loop, of the loop's constants that its dots read.
-
-    A TPU copies float32 to bfloat16. XLA:GPU brings batch dimensions to the front; what is not an argument is computed
-    that way. What an outer loop does not change either is copied before that one.
-    """
-    values = [graph.values[v] for v in copied_before(graph, chip, op)]
-    return [v.nbytes // 2 if chip.kind == "tpu" else v.nbytes for v in values]
-
-
-def copied_before(graph: Graph, chip: Chip, op: Op) -> list[int]:
-    """The values of which a target makes a copy before a loop: see `hoisted_bytes`."""
-    if chip.kind == "cpu" or op.name != "stablehlo.while":
-        return []
-    read = sorted(_before(graph, op, _read_by_dots(op.blocks[1], chip)) - _constants(graph))
-    if chip.kind == "cuda":
-        return [v for v in read if graph.values[v].producer < 0]
-    return [v for v in read if graph.values[v].dtype == "f32"]
-
-
-def _read_by_dots(block: Graph, chip: Chip) -> set[int]:
-    """What the dots of a block and of the blocks in it read and a target copies, traced back to where it comes from."""
-    found: set[int] = set()
-    for op in block.ops:
-        if classify(block, op) is Class.DOT and chip.kind == "tpu":
-            found.update(origin(block, v) for v in op.operands)
-        elif classify(block, op) is Class.DOT:
-            found.update(*(_sources(block, v) for v in transposed_operands(block, op)))
-        elif op.name == "stablehlo.while":
-            found |= _before(block, op, _read_by_dots(op.blocks[1], chip))
-    return found
-
-
-def _sources(graph: Graph, value: int) -> set[int]:
-    """The values that a chain of fusible ops starts from."""
-    found, stack = {value}, [value]
-    while stack:
-        producer = graph.producer(stack.pop())
-        if producer is not None and classify(graph, producer) in FUSIBLE | {Class.VIEW}:
-            stack.extend(v for v in producer.operands if v not in found)
-            found.update(producer.operands)
-    return found
-
-
-def _before(graph: Graph, op: Op, values: set[int]) -> set[int]:
-    """The values outside a loop that these values of its body are, as far as the body does not change them."""
-    outer = unchanged(op)
-    return {origin(graph, outer[v]) for v in values & outer.keys()}
-
-
-def unchanged(loop: Op) -> dict[int, int]:
-    """The values of a loop's body that it does not change, each with the value outside that it is."""
-    body = loop.blocks[1]
-    outer = dict(zip(body.captured, body.captured_from, strict=True))
-    same = zip(body.arguments, loop.operands, invariant_carries(loop), strict=True)
-    return outer | {argument: operand for argument, operand, kept in same if kept}
-
-
-def _constants(graph: Graph) -> set[int]:
-    """What a loop's body does not change; nothing in a function's block."""
-    if not _is_nested(graph):
-        return set()
-    return set(graph.captured) | {a for a, r in zip(graph.arguments, graph.returned, strict=False) if a == r}
-
-
-def _is_nested(graph: Graph) -> bool:
-    return graph.ops[-1].name == "stablehlo.return"

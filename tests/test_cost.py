@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from stablehlo_mem.counters import Counter, find_counter
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.targets.chips import CHIPS
+from tests import support
 from tests.support import program_of
 
 CPU = CHIPS["cpu"]
@@ -248,6 +250,20 @@ def test_what_is_no_counter(compared: str, added: str, start: int, stride: int, 
 def test_loop_costs_its_body_times_its_trips():
     slow, fast = loop("LT, %i, %ten", stride=1), loop("LT, %i, %ten", stride=10)
     assert graph_seconds(slow, CPU) == pytest.approx(10 * graph_seconds(fast, CPU), rel=0.01)
+
+
+def test_what_no_iteration_changes_is_computed_once():
+    def looped(changed: bool) -> Graph:
+        def over(x: jax.Array) -> jax.Array:
+            def step(carry: jax.Array, _: None) -> Any:
+                product = (x * carry if changed else x) @ x
+                return carry + product[0, 0], None
+
+            return jax.lax.scan(step, x[0, 0], length=100)[0]
+
+        return support.graph_of(program_of(over, np.zeros((1024, 1024), np.float32)))
+
+    assert graph_seconds(looped(True), CPU) > 50 * graph_seconds(looped(False), CPU)
 
 
 @pytest.mark.parametrize(("dimension", "length"), [(0, 1024), (1, 4)])

@@ -376,3 +376,33 @@ def test_static_temporaries_of_planned_loops_agree_with_the_compiler(name: str, 
     newer = jax.__version_info__ >= (0, 11)
     holds = comparison.holds(upper=upper and upper * 1.5, lower=0.75) if newer else comparison.holds(upper=upper)
     assert holds, f"static / measured = {comparison.ratio}"
+
+
+MADE_BEFORE = {
+    "dot": lambda x: x[:, :16] @ x[:, :16].T,
+    "elementwise of it": lambda x: jnp.tanh(x[:, :16] @ x[:, :16].T),
+    "cheap": lambda x: x + 1.0,
+    "outer product": lambda x: x[:, :1] * x[:1],
+    "mask": lambda x: jnp.where(jnp.arange(len(x))[:, None] >= jnp.arange(len(x)), 1.0, -1.0),
+    "sort": jnp.sort,
+    "running sum": lambda x: jnp.cumsum(x, 0),
+}
+MADE_INSIDE = {"transpose": jnp.transpose, "broadcast": lambda x: jnp.broadcast_to(x[:, :1], x.shape)}
+
+
+@pytest.mark.parametrize("kind", [*MADE_BEFORE, *MADE_INSIDE])
+def test_cpu_makes_before_a_loop_what_no_iteration_changes(kind: str):
+    """It stays for the whole loop beside what is made of it in an iteration, which would take its place otherwise."""
+    make = (MADE_BEFORE | MADE_INSIDE)[kind]
+
+    def looped(x: jax.Array, rows: jax.Array) -> Any:
+        def step(carry: jax.Array, row: jax.Array) -> Any:
+            same = make(x)
+            mixed = jnp.sin(same * carry[:1]) @ row
+            return jnp.tanh(carry + mixed), (same * mixed).sum(1)
+
+        return jax.lax.scan(step, x[0], rows)
+
+    found = compare((looped, (spec(512, 512), spec(10, 512))), "cpu")
+    assert found.measured_bytes == pytest.approx(MATRIX / 4 * (2 if kind in MADE_BEFORE else 1), rel=0.1)
+    assert found.static_bytes == pytest.approx(found.measured_bytes, rel=0.05)
