@@ -10,7 +10,7 @@ from typing import TypeVarTuple
 
 from stablehlo_mem.cost import Matmul, dealing_factor, matmul_of, op_seconds, overhead_seconds, unpacked_seconds
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.op_classes import CLASSES, SLICES, Class
+from stablehlo_mem.op_classes import CLASSES, ELEMENTWISE, SLICES, Class
 from stablehlo_mem.regions import Region, operand_uses
 from stablehlo_mem.rules.halo import Use, Window
 from stablehlo_mem.rules.rule import Node
@@ -50,6 +50,7 @@ class LoopCost:
         packed: of each matmul in the loops of which a step takes some rows or columns: the seconds of its arithmetic
             packing left aside, what it is, and whether it is columns that are taken.
         dealt: of each kernel that a step does some outermost rows of: the seconds of all, rows for an element.
+        laned: of each kernel that a step does some of the innermost elements of: likewise.
         strided: of each value that is sliced or written back: the seconds one pass over it takes, and the bytes that
             lie side by side for each element of the axis.
     """
@@ -64,6 +65,7 @@ class LoopCost:
     masked: bool
     packed: tuple[tuple[float, Matmul, bool], ...]
     dealt: tuple[tuple[float, float], ...]
+    laned: tuple[tuple[float, float], ...]
     strided: tuple[tuple[float, int], ...]
 
     def loop_seconds(self, chunk: int) -> float:
@@ -71,7 +73,7 @@ class LoopCost:
         steps = -(-self.n // chunk)
         repeated = (steps * chunk / self.n - 1) * self.work_seconds
         arithmetic = self.fixed_seconds + repeated + self.packing_seconds(chunk)
-        return arithmetic + self.dealing_seconds(chunk) + steps * self.step_seconds
+        return arithmetic + self.dealing_seconds(chunk) + self.lane_seconds(chunk) + steps * self.step_seconds
 
     def packing_seconds(self, chunk: int) -> float:
         """What matmuls of few rows take more than those of all."""
@@ -85,6 +87,11 @@ class LoopCost:
     def dealing_seconds(self, chunk: int) -> float:
         """What is lost where few rows are dealt out to the cores."""
         return sum(seconds * (dealing_factor(chunk * rows, self.chip) - 1) for seconds, rows in self.dealt)
+
+    def lane_seconds(self, chunk: int) -> float:
+        """What is lost where the innermost dimension has fewer elements than a kernel works on at a time."""
+        lanes = ((seconds, max(1.0, self.chip.lanes / (chunk * elements))) for seconds, elements in self.laned)
+        return sum(seconds * (factor - max(1.0, self.chip.lanes / self.n)) for seconds, factor in lanes)
 
     def moved_seconds(self, chunk: int) -> float:
         """What `cost.graph_seconds` does not see of it: what caches spare, and what short runs of bytes add."""
@@ -174,6 +181,7 @@ def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> Lo
         masked=any(item.accumulated for item in region.leaving),
         packed=_added_up(_packed(graph, runs, chip)),
         dealt=_added_up(_dealt(graph, runs, seconds)),
+        laned=_added_up(_laned(graph, runs, seconds)),
         strided=_added_up(_strided(graph, region, chip)),
     )
 
@@ -214,6 +222,21 @@ def _dealt(graph: Graph, runs: Mapping[Node, int], seconds: Mapping[int, float])
         op, dimension = graph.ops[node.op], node.result_dims[0]
         shape = graph.values[op.results[0]].shape
         if dimension is not None and CLASSES.get(op.name) is not Class.DOT and math.prod(shape[:dimension]) == 1:
+            yield count * seconds[node.op], shape[dimension] / node.n
+
+
+def _laned(graph: Graph, runs: Mapping[Node, int], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:
+    """The kernels of which a step does some innermost elements: seconds of all, elements for one of the axis."""
+    for node, count in runs.items():
+        op, kind = graph.ops[node.op], CLASSES.get(graph.ops[node.op].name)
+        if kind is Class.REDUCE:
+            value, dimension = op.operands[0], node.operand_dims[0]
+        elif kind in ELEMENTWISE:
+            value, dimension = op.results[0], node.result_dims[0]
+        else:
+            continue
+        shape = graph.values[value].shape
+        if dimension is not None and math.prod(shape[dimension + 1 :]) == 1:
             yield count * seconds[node.op], shape[dimension] / node.n
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from stablehlo_mem import scratch
+from stablehlo_mem import scratch, ynnpack
 from stablehlo_mem.hoisting import hoisted
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, remembered
+from stablehlo_mem.ir.graph import Graph, Op, remembered
 from stablehlo_mem.op_classes import (
     ELEMENTWISE,
     FUSIBLE,
@@ -44,8 +44,6 @@ _FROM_MEMORY: dict[str, frozenset[str]] = {
 """Ops that a kind of target does not fuse with what computes their operands, though others do."""
 _KEPT_RESULTS = frozenset({"stablehlo.concatenate", "stablehlo.gather", "stablehlo.reduce_window"})
 """Moves that the TPU does not fuse into their users either."""
-_YNNPACK = frozenset({"stablehlo.add", "stablehlo.maximum", "stablehlo.minimum"})
-"""What YNNPACK reduces floats by."""
 _CUDA_NESTED = 16
 """XLA:GPU computes a reduction inside the next one if that is one step, this many times longer ..."""
 _CUDA_CACHE = 50 * 2**20
@@ -262,18 +260,14 @@ class _Sweep:
             return True
         user = self.graph.ops[next(iter(self.soft[value]))]
         if self.chip.kind == "cpu":
-            return len(user.results) == 1 or not self._is_ynnpack(op)
+            # An argmin, a kernel of XLA's own, does not take in what YNNPACK makes.
+            return len(user.results) == 1 or not ynnpack.reduces(self.graph, op)
         if len(self.soft[value]) > 1 or classify(self.graph, user) is not Class.REDUCE or len(user.results) == 1:
             return False  # an argmin takes in the sums it compares, a minimum does not
         if not _CUDA_NESTED * length <= scratch.reduced_length(self.graph, user) <= scratch.CUDA_ROW:
             return False
         rows = math.prod(self.graph.values[user.results[0]].shape)
         return rows >= _CUDA_ROWS and self._source_bytes(op.operands[0]) <= _CUDA_CACHE
-
-    def _is_ynnpack(self, op: Op) -> bool:
-        """Whether XLA:CPU calls YNNPACK for a reduction, which an argmin, a kernel of XLA's own, does not take in."""
-        made_by = {inner.name for block in op.blocks for inner in block.ops[:-1]}
-        return made_by <= _YNNPACK and all(self.graph.values[v].dtype in FLOATS for v in op.results)
 
     def _source_bytes(self, value: int) -> int:
         """Bytes of the largest value read by the fused expression of `value`; a slice counts as what it takes."""

@@ -189,3 +189,11 @@ def test_a_step_is_charged_what_it_touches(fun, touched):
         graph, region = region_along(fun, "sine", 0, [np.zeros((count, 8), np.float32), *edges])
         steps.append(loop_cost(graph, region, CHIPS["cpu"], 10**6).step_seconds)
     assert (steps[0] == steps[1]) is touched
+
+
+@pytest.mark.parametrize(("dimension", "lost"), [(0, False), (1, True)])
+def test_few_innermost_elements_leave_lanes_empty(dimension, lost):
+    graph, region = region_of(lambda x: jnp.exp(x).sum(1 - dimension), "exponential", dimension, (4096, 4096))
+    cost = loop_cost(graph, region, CHIPS["cpu"], 10**6)
+    assert cost.lane_seconds(64) == 0
+    assert (cost.lane_seconds(8) > cost.lane_seconds(16) > 0) is lost

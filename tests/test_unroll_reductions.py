@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import stablehlo_mem as shm
 from stablehlo_mem.passes.unroll_reductions import UnrollReductions
+from stablehlo_mem.rewriting import Match
 from tests.support import exported, normals, refusals, rewritten, spec
 
 PASS = UnrollReductions()
@@ -90,7 +91,7 @@ def test_at_any_size_and_order(sizes, order, dtype):
 
 
 def many_times(x):
-    for _ in range(40):
+    for _ in range(90):
         x = jnp.sqrt(x)
     return x
 
@@ -104,12 +105,36 @@ def many_times(x):
         (lambda x: jnp.sort(x[:, None] - x[None], -1).sum(-1), None),
         (lambda x: jnp.abs(x[:, None, :, None] - x[None, :, None]).sum((2, 3)), None),
         (lambda x: jnp.abs(x.T[:, None] - x.T[None]).sum(-1), None),  # of 200 elements
-        (lambda x: many_times(jnp.abs(x.T[:, None, :100] - x.T[None, :, :100])).sum(-1), "too-many"),
-        (lambda x: jnp.abs(x.T[:, None, :40] - x.T[None, :, :40]).sum(-1).sum(-1), "reduced-again"),
+        (lambda x: many_times(jnp.abs(x.T[:, None, :48] - x.T[None, :, :48])).sum(-1), "too-many"),
+        (lambda x: jnp.argmin(jnp.abs(x.T[:, None, :40] - x.T[None, :, :40]).sum(-1), -1), "reduced-again"),
     ],
 )
 def test_refuses(f, code):
     assert refusals(PASS, f, normals(200, 12))[0] == code
+
+
+def softmax_rows(d):
+    return jax.nn.softmax(d, -1).sum(0)
+
+
+@pytest.mark.parametrize(
+    ("after", "depth", "code"),
+    [
+        (lambda d: d.min(-1), 12, None),
+        (lambda d: d.min(-1), 16, "reduced-again"),
+        (lambda d: jnp.exp(-d).sum(), 16, "reduced-again"),
+        (softmax_rows, 16, "reduced-again"),
+        (lambda d: (d.min(-1), d.min(0)), 16, None),  # two fusions read it
+        (lambda d: jnp.where(d > 1, d, 0.0).sum(-1), 16, None),  # YNNPACK has no select
+        (lambda d: jnp.argmin(d, -1), 16, None),  # nor this
+        (lambda d: d @ d, 16, None),
+        (lambda d: d, 16, None),
+    ],
+)
+def test_refuses_more_than_ynnpack_takes_into_one_fusion(after, depth, code):
+    """XLA:CPU gives a reduction and all it is made of to YNNPACK, up to 100 ops; what is left over goes to memory."""
+    found = refusals(PASS, lambda x, y: after(((x[:, None] - y[None]) ** 2).sum(-1)), *[normals(50, depth)] * 2)
+    assert found[0] == code if code else isinstance(found[0], Match)
 
 
 def l1_neighbours(x, q):
@@ -118,16 +143,16 @@ def l1_neighbours(x, q):
 
 def test_saves_memory_and_leaves_loops_to_save_more():
     """Without YNN fusions XLA:CPU writes out what it reduces over more than 32 elements."""
-    program = exported(l1_neighbours, spec(4000, 100), spec(500, 100))
-    budget = 4 * 4500 * 100 + 80 * 500 + 4 * 10**6
+    program = exported(l1_neighbours, spec(4000, 48), spec(500, 48))
+    budget = 4 * 4500 * 48 + 80 * 500 + 4 * 10**6
     plan = shm.plan(program, budget, target="cpu")
     assert plan.before.peak_bytes > budget >= plan.after.peak_bytes
     assert [s.pass_name for s in plan.steps] == ["unroll-reductions", "split-into-loops"]
 
 
 def test_reads_operands_as_they_lie_where_there_is_no_room_for_their_transposes():
-    specs = spec(100_000, 64), spec(100, 64)
-    budget = 4 * 100_100 * 64 + 80 * 100 + 10**7
+    specs = spec(100_000, 48), spec(100, 48)
+    budget = 4 * 100_100 * 48 + 80 * 100 + 10**7
     # Blocks of a top-k are maxima, and so many elements are not unrolled into those.
     options = shm.Options(passes=("unroll-reductions", "split-into-loops"))
     plan = shm.plan(exported(l1_neighbours, *specs), budget, target="cpu", options=options)

@@ -39,7 +39,7 @@ _MOST_ROWS = 32
 """Elements of a column: the maxima of longer ones XLA:CPU finds in two steps, and writes out what they are of."""
 _GAIN = 4
 """The maxima and the candidates together are at most one part in so many of the elements."""
-_LONGEST = 40
+_LONGEST = 100
 """Elementwise ops that maxima are fused with: sums unrolled over more than 32 elements are slower so (seen on CPU)."""
 _TYPES = frozenset({"f16", "bf16", "f32", "f64", *(f"{sign}i{2**e}" for sign in ("", "u") for e in (3, 4, 5, 6))})
 

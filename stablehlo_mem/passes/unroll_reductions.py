@@ -26,19 +26,20 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from stablehlo_mem import ynnpack
 from stablehlo_mem.cost import op_flops
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.narrowing import GIVEN, Emission, Narrowed, Window, cut, leaves, narrowed
-from stablehlo_mem.op_classes import FUSIBLE, Class, classify, integers
+from stablehlo_mem.op_classes import ELEMENTWISE, FUSIBLE, Class, classify, integers
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 from stablehlo_mem.rules import ROWS, rule_of
 from stablehlo_mem.rules.row import Reduction
 from stablehlo_mem.rules.rule import Blocked, Node, place
 
-_LONGEST = 128
-"""A longer dimension would make too many ops."""
+_LONGEST = 48
+"""Of a longer dimension YNNPACK sums one result faster than a kernel reads all its rows (seen on CPU)."""
 _LONGEST_NESTED = 32
 """A longer dimension is no faster one by one if its results are reduced on the fly: such a kernel is a scalar loop."""
 _MOST_OPS = 4096
@@ -88,6 +89,12 @@ class UnrollReductions(RewritingPass):
             return Blocked("too-many", f"{node.n} elements of {operand} are {len(ops)} ops each one by one")
         if node.n > _LONGEST_NESTED and _is_reduced_again(graph, op):
             return Blocked("reduced-again", f"the {node.n} elements of {operand} are reduced in a kernel that reduces")
+        after, each = ynnpack.fused_after(graph, op), _fused_ops(graph, ops)
+        if after and after + node.n * each > ynnpack.MOST_OPS:
+            return Blocked(
+                "reduced-again",
+                f"{node.n} elements of {operand}, {each} ops each, are no one fusion with {after} after",
+            )
         turned = frozenset(() if bytes_first else _strided(graph, ops))
         turned_bytes = sum(graph.values[v].nbytes for v in turned)
         results = sum(graph.values[v].nbytes for v in op.results)
@@ -142,6 +149,12 @@ def _is_reduced_again(graph: Graph, op: Op) -> bool:
     return False
 
 
+def _fused_ops(graph: Graph, ops: Sequence[Narrowed]) -> int:
+    """The ops and operands that an element brings into a fusion, and the one that adds it to the others."""
+    kinds = [classify(graph, graph.ops[n.op]) for n in ops]
+    return len(leaves(graph, ops)) + sum(kind not in (Class.VIEW, Class.GENERATE) for kind in kinds) + 1
+
+
 def _strided(graph: Graph, ops: Sequence[Narrowed]) -> set[int]:
     """The values that are cut along their last dimension: an element of it is spread all over the value."""
     made = {n.op for n in ops}
@@ -175,21 +188,77 @@ class _Emission:
         body = _Element(self.graph, self.found.narrowed, k, self.turned)
         pairs = zip(self.root.operands[: self.count], self.found.windows, strict=False)
         shape = self.graph.values[self.root.results[0]].shape
-        return [build.reshaped(body.chunk(v, w), shape) for v, w in pairs]
+        return [build.reshaped(body.without(v, w), shape) for v, w in pairs]
 
 
 class _Element(Emission):
-    """What one element of the reduced dimension takes; transposed values are cut where they are transposed."""
+    """What one element of the reduced dimension takes; transposed values are cut where they are transposed.
+
+    Elementwise ops and broadcasts work without the dimension of one element that is left: YNNPACK, which is given them
+    together with a reduction of what they make, is fifty times slower with it (seen on CPU).
+
+    Attributes:
+        squeezed: values made without it, each with where it was.
+    """
 
     def __init__(self, graph: Graph, ops: Sequence[Narrowed], k: int, turned: dict[int, Any]):
         self.turned = turned
+        self.squeezed: dict[int, tuple[Any, int]] = {}
         super().__init__(graph, ops, k)
+
+    def emit(self, one: Narrowed) -> None:
+        op, dimension = self.graph.ops[one.op], one.window.dimension
+        if any(self.graph.values[v].shape[dimension] != one.window.n for v in op.results):
+            super().emit(one)
+        elif classify(self.graph, op) in ELEMENTWISE:
+            operands = [self.without(v, w) for v, w in zip(op.inputs, one.windows, strict=True)]
+            shapes = [_without(self.graph.values[v].shape, dimension) for v in op.results]
+            made = build.clone_with(self.graph.handles[one.op], operands, shapes)
+            self.squeezed.update((v, (value, dimension)) for v, value in zip(op.results, made, strict=True))
+        elif op.name == "stablehlo.broadcast_in_dim":
+            self.squeezed[op.results[0]] = self.broadcast(op, one.windows[0], dimension), dimension
+        else:
+            super().emit(one)
+
+    def broadcast(self, op: Op, window: Window | None, dimension: int) -> Any:
+        """A broadcast without a dimension of its result."""
+        source, dims = op.operands[0], integers(self.graph, op, "broadcast_dimensions")
+        value = self.without(source, window)
+        if window is None and dimension in dims:
+            value = build.reshaped(value, _without(value.type.shape, dims.index(dimension)))
+        result = op.results[0]
+        shape = _without(self.graph.values[result].shape, dimension)
+        kept = [d - (d > dimension) for d in dims if d != dimension]
+        return build.broadcast(value, build.retype(self.graph.mlir_values[result].type, shape), kept)
+
+    def without(self, value: int, window: Window | None) -> Any:
+        """A value in a window of one element, without that dimension."""
+        if value in self.squeezed:
+            return self.squeezed[value][0]
+        if window is None:
+            return self.chunk(value, window)
+        if value in self.turned:
+            row = cut(self.turned[value], dataclasses.replace(window, dimension=0), self.start)
+            return build.reshaped(row, row.type.shape[1:])
+        part = self.chunk(value, window)
+        return build.reshaped(part, _without(part.type.shape, window.dimension))
+
+    def chunk(self, value: int, window: Window | None) -> Any:
+        if value in self.squeezed:
+            made, dimension = self.squeezed[value]
+            return build.reshaped(made, [*made.type.shape[:dimension], 1, *made.type.shape[dimension:]])
+        return super().chunk(value, window)
 
     def cut(self, value: int, window: Window) -> Any:
         if value not in self.turned:
             return super().cut(value, window)
-        row = cut(self.turned[value], dataclasses.replace(window, dimension=0), self.start)
-        return build.reshaped(row, [*row.type.shape[1:], 1])
+        row = self.without(value, window)
+        return build.reshaped(row, [*row.type.shape, 1])
+
+
+def _without(shape: Sequence[int], dimension: int) -> list[int]:
+    """A shape without one of its dimensions."""
+    return [*shape[:dimension], *shape[dimension + 1 :]]
 
 
 def _first(value: Any) -> Any:

@@ -22,6 +22,7 @@ class Chip:
         cache_bytes: intermediates of one step up to which a loop is as fast as it gets, 0 where size does not matter.
             On CPU three eighths of the shared cache: what else a step reads and writes needs the rest.
         cores: that rows of a kernel are dealt out to, as far as it matters.
+        lanes: elements of the innermost dimension that a kernel works on at a time; with fewer it takes as long.
         packed_rows: a matmul of so many rows takes twice the time for each FLOP: an operand is packed for all of its
             rows and columns, however few. 0 where only memory tells.
         turned_rows: so many more if the left operand lies transposed, [contracted, rows], or the right one does too.
@@ -40,6 +41,7 @@ class Chip:
     step_seconds: float
     cache_bytes: int
     cores: int = 1
+    lanes: int = 1
     packed_rows: int = 0
     turned_rows: int = 0
     reduced_seconds: float = 0.0
@@ -68,6 +70,7 @@ CHIPS: dict[str, Chip] = {
             packed_rows=24,
             turned_rows=75,
             cores=2,
+            lanes=32,
             reduced_seconds=4e-9,
             unit_sum_seconds=1.5e-8,
             unseen_bytes=_MIB,
