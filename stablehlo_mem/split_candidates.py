@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from stablehlo_mem import ynnpack
 from stablehlo_mem.axes import Axis, Obstacle, grow_axis
 from stablehlo_mem.axis_names import origin_of
 from stablehlo_mem.chunks import loop_cost
@@ -195,6 +196,15 @@ class _Proposals:
         spared += self.peak.scratch_bytes(self.path, region.owned)
         return spared
 
+    def written_bytes(self, region: Region) -> int:
+        """What of them goes through memory: of what a CPU reduces as it makes it only the compiler's report knows."""
+        if self.goal.chip.kind != "cpu":
+            return self.spared_bytes(region)
+        into = {v: ynnpack.streamed_into(self.graph, v) for v in self.live if region.spares(v)}
+        streamed = {v: reduction for v, reduction in into.items() if reduction is not None}
+        scratch = self.peak.scratch_bytes(self.path, region.owned.intersection(streamed.values()))
+        return self.spared_bytes(region) - sum(self.live[v] for v in streamed) - scratch
+
     def candidates(self, axis: Axis, region: Region) -> Iterator[tuple[_Sized, ...]]:
         """One loop a phase, or fewer that stream."""
         forms = [region]
@@ -220,8 +230,9 @@ class _Proposals:
     def sizes(self, region: Region, kept: tuple[int, ...]) -> tuple[Size, ...]:
         """Loops in all their chunks, which do not depend on the goal."""
         spared, left, chip = self.spared_bytes(region), self.left_bytes(region), self.goal.chip
+        written = self.written_bytes(region)
         known: dict[Any, tuple[Size, ...]] = self.graph.memo.setdefault(_Proposals.sizes, {})
-        key = _number(self.graph, region), spared, left, chip, self.runs
+        key = _number(self.graph, region), spared, written, left, chip, self.runs
         if key not in known:
             n, saved = region.axis.n, saved_bytes(region)
             known[key] = tuple(
@@ -231,7 +242,7 @@ class _Proposals:
                     self.runs * seconds,
                     self.runs * moved,
                 )
-                for chunk, seconds, moved in loop_cost(self.graph, region, chip, spared).chunks()
+                for chunk, seconds, moved in loop_cost(self.graph, region, chip, written).chunks()
             )
         return known[key]
 

@@ -5,10 +5,15 @@ A fusion grows from a reduction up, to ops that nobody else needs: `ynn_support.
 
 from __future__ import annotations
 
+import math
+
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, remembered
+from stablehlo_mem.op_classes import integers
 
 MOST_OPS = 100
 """A fusion has no more, its operands included: what is left over of a long chain is written to memory (seen on CPU)."""
+_SHORT = 256
+"""Elements that are reduced as they are made: more of them do better in loops that stay in the cache (seen on CPU)."""
 _REDUCERS = frozenset({"stablehlo.add", "stablehlo.maximum", "stablehlo.minimum"})
 _UNARY = (
     "abs ceil convert exponential exponential_minus_one floor log log_plus_one logistic negate round_nearest_even rsqrt"
@@ -30,6 +35,22 @@ def fused_after(graph: Graph, op: Op) -> int:
     after = _following(graph, op)
     ends = (i for i in reversed(after) if graph.ops[i].name == "stablehlo.reduce")
     return next((count for end in ends if (count := _taken_in(graph, op.index, end, after))), 0)
+
+
+def streamed_into(graph: Graph, value: int) -> int | None:
+    """The reduction along a short dimension in which YNNPACK reduces a value as it makes it, if that is all it is for.
+
+    What the reduction needs beside its operand it does not need then either.
+    """
+    op = graph.producer(value)
+    while op is not None and op.name in _FUSED and _is_float(graph, op):
+        users = {u for v in op.results for u in graph.users[v]}
+        op = graph.ops[users.pop()] if len(users) == 1 else None
+        if op is not None and reduces(graph, op):
+            shape = graph.values[op.operands[0]].shape
+            reduced = math.prod(shape[d] for d in integers(graph, op, "dimensions"))
+            return op.index if reduced <= _SHORT else None
+    return None
 
 
 def _is_float(graph: Graph, op: Op) -> bool:

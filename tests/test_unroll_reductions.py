@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import stablehlo_mem as shm
 from stablehlo_mem.passes.unroll_reductions import UnrollReductions
 from stablehlo_mem.rewriting import Match
+from stablehlo_mem.targets.chips import CHIPS
 from tests.support import exported, normals, refusals, rewritten, spec
 
 PASS = UnrollReductions()
@@ -166,3 +167,15 @@ def test_is_not_for_numerics_exact():
     options = shm.Options(numerics="exact", passes=("unroll-reductions",))
     assert shm.plan(program, None, target="cpu", options=options).steps == ()
     assert shm.plan(program, None, target="cpu", options=ONLY).steps != ()
+
+
+@pytest.mark.parametrize("depth", [64, 300])
+def test_chunks_are_not_made_for_what_ynnpack_reduces_as_it_makes_it(depth):
+    """Only the compiler's report has those 64 elements a result; rows of 300 are more than it holds at a time."""
+    program = exported(lambda x, y: ((x[:, None] - y[None]) ** 2).sum(-1).min(1), spec(1000, depth), spec(1000, depth))
+    before = shm.profile(program, target="cpu")
+    budget = before.peak_bytes - before.measured.temp_bytes * 3 // 4
+    plan = shm.plan(program, budget, target="cpu", options=shm.Options(passes=("split-into-loops",)))
+    assert before.peak_bytes > budget >= plan.after.peak_bytes
+    chunk_bytes = plan.steps[0].params["chunk"] * 1000 * depth * 4
+    assert (chunk_bytes > CHIPS["cpu"].cache_bytes) is (depth == 64)
