@@ -326,7 +326,8 @@ class _Sweep:
             fused = kind is Class.UPDATE and i > 0 and op.name not in _FROM_MEMORY[self.chip.kind]
             _add(self.soft if fused else self.hard, operand, (op.index,))
         for value in op.captures:
-            if not self.generated[value]:
+            # What is made from nothing too, where it is no scalar, is made before the loop.
+            if self.graph.values[value].shape or not self.generated[value]:
                 _add(self.hard, value, (op.index,))
         self.scratch[op.index] += scratch.opaque_bytes(self.graph, self.chip, op)
 

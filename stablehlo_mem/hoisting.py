@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stablehlo_mem.ir.graph import Graph, Op, remembered
+from stablehlo_mem.ir.graph import Graph, Op, effects, remembered
 from stablehlo_mem.op_classes import CLASSES, FUSIBLE, Class, classify, invariant_carries, is_nested, origin
 from stablehlo_mem.scratch import transposed_operands
 from stablehlo_mem.targets.chips import Chip
@@ -21,7 +21,7 @@ def invariant_ops(body: Graph) -> frozenset[int]:
         return frozenset()
     found: set[int] = set()
     for op in body.ops[:-1]:
-        if same.issuperset((*op.operands, *op.captures)):
+        if op.index not in effects(body) and same.issuperset((*op.operands, *op.captures)):
             found.add(op.index)
             same.update(op.results)
     return frozenset(found)

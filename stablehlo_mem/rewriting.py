@@ -265,10 +265,11 @@ class _Block:
     def seconds(self) -> tuple[float, ...]:
         """What each op costs in one run. Compilers take what no iteration changes out of a loop: it is run once."""
         seconds = fused_seconds(self.graph, self.chip)
-        trips, once = self._invariant()
+        trips, once = self.invariant
         return tuple(s / trips if i in once else s for i, s in enumerate(seconds))
 
-    def _invariant(self) -> tuple[int, frozenset[int]]:
+    @functools.cached_property
+    def invariant(self) -> tuple[int, frozenset[int]]:
         """How often a loop's body runs, and the ops in it that compute the same every time."""
         if not self.path or self.path[-1][1] != 1:
             return 1, frozenset()
@@ -286,7 +287,10 @@ class _Block:
         return block_runs(self.main, self.path) * once
 
     def new_seconds(self, match: Match) -> float:
-        return sum(self._as_laid_out(kernel).seconds(self.chip) for kernel in match.kernels)
+        """What a match costs in one run: what takes the place of what is run once is run once too."""
+        trips, once = self.invariant
+        seconds = sum(self._as_laid_out(kernel).seconds(self.chip) for kernel in match.kernels)
+        return seconds / trips if match.root in once else seconds
 
     def _as_laid_out(self, kernel: Kernel) -> Kernel:
         if kernel.moves is None:

@@ -406,3 +406,27 @@ def test_cpu_makes_before_a_loop_what_no_iteration_changes(kind: str):
     found = compare((looped, (spec(512, 512), spec(10, 512))), "cpu")
     assert found.measured_bytes == pytest.approx(MATRIX / 4 * (2 if kind in MADE_BEFORE else 1), rel=0.1)
     assert found.static_bytes == pytest.approx(found.measured_bytes, rel=0.05)
+
+
+def test_what_a_loop_reads_of_what_is_made_from_nothing_is_made_before_it():
+    """XLA sinks constants into loops, and no mask: it is a while's operand."""
+    text = """
+    %i = stablehlo.iota dim = 0 : tensor<512x512xf32>
+    %j = stablehlo.iota dim = 1 : tensor<512x512xf32>
+    %c = stablehlo.compare GE, %i, %j : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xi1>
+    %m = stablehlo.convert %c : (tensor<512x512xi1>) -> tensor<512x512xf32>
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %ten = stablehlo.constant dense<10> : tensor<i32>
+    %w:2 = stablehlo.while(%n = %zero, %v = %x) : tensor<i32>, tensor<512x4xf32> cond {
+      %l = stablehlo.compare LT, %n, %ten : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %l : tensor<i1>
+    } do {
+      %d = stablehlo.dot_general %m, %v, contracting_dims = [1] x [0]
+        : (tensor<512x512xf32>, tensor<512x4xf32>) -> tensor<512x4xf32>
+      %k = stablehlo.add %n, %one : tensor<i32>
+      stablehlo.return %k, %d : tensor<i32>, tensor<512x4xf32>
+    }
+    return %w#1 : tensor<512x4xf32>"""
+    graph = graph_of(text, "%x: tensor<512x4xf32>", "tensor<512x4xf32>")
+    assert temp_bytes(graph, "cpu") == pytest.approx(MATRIX / 4, rel=0.05)

@@ -179,3 +179,17 @@ def test_chunks_are_not_made_for_what_ynnpack_reduces_as_it_makes_it(depth):
     assert before.peak_bytes > budget >= plan.after.peak_bytes
     chunk_bytes = plan.steps[0].params["chunk"] * 1000 * depth * 4
     assert (chunk_bytes > CHIPS["cpu"].cache_bytes) is (depth == 64)
+
+
+@pytest.mark.parametrize("trips", [2, 50])
+def test_in_a_loop_that_does_not_change_it_too(trips):
+    """XLA takes the old form out of the loop, and the new one as well."""
+
+    def f(x, v):
+        def step(_, carry):
+            return jnp.tanh(jnp.exp(-jnp.abs(x[:, None] - x[None]).sum(-1)) @ carry)
+
+        return jax.lax.fori_loop(0, trips, step, v)
+
+    plan = shm.plan(exported(f, spec(1000, 4), spec(1000, 3)), None, target="cpu", options=ONLY)
+    assert [s.pass_name for s in plan.steps] == ["unroll-reductions"]

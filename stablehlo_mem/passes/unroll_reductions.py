@@ -85,16 +85,9 @@ class UnrollReductions(RewritingPass):
         operand = graph.values[op.operands[0]]
         if not ops or read > _SHARE * math.prod(operand.shape):
             return None
-        if node.n * len(ops) > _MOST_OPS:
-            return Blocked("too-many", f"{node.n} elements of {operand} are {len(ops)} ops each one by one")
-        if node.n > _LONGEST_NESTED and _is_reduced_again(graph, op):
-            return Blocked("reduced-again", f"the {node.n} elements of {operand} are reduced in a kernel that reduces")
-        after, each = ynnpack.fused_after(graph, op), _fused_ops(graph, ops)
-        if after and after + node.n * each > ynnpack.MOST_OPS:
-            return Blocked(
-                "reduced-again",
-                f"{node.n} elements of {operand}, {each} ops each, are no one fusion with {after} after",
-            )
+        blocked = _too_many(graph, op, node.n, ops)
+        if blocked is not None:
+            return blocked
         turned = frozenset(() if bytes_first else _strided(graph, ops))
         turned_bytes = sum(graph.values[v].nbytes for v in turned)
         results = sum(graph.values[v].nbytes for v in op.results)
@@ -135,6 +128,20 @@ def _node(graph: Graph, op: Op) -> Node | None:
         return None
     node = place(rule, op.index, rule.operands[0], reduced[0], shape[reduced[0]])
     return node if isinstance(node, Node) and node.reducing else None
+
+
+def _too_many(graph: Graph, op: Op, n: int, ops: Sequence[Narrowed]) -> Blocked | None:
+    """Why so many elements, of these ops each, are not taken apart."""
+    operand = graph.values[op.operands[0]]
+    if n * len(ops) > _MOST_OPS:
+        return Blocked("too-many", f"{n} elements of {operand} are {len(ops)} ops each one by one")
+    if n > _LONGEST_NESTED and _is_reduced_again(graph, op):
+        return Blocked("reduced-again", f"the {n} elements of {operand} are reduced in a kernel that reduces")
+    after, each = ynnpack.fused_after(graph, op), _fused_ops(graph, ops)
+    if after and after + n * each > ynnpack.MOST_OPS:
+        found = f"the {n} elements of {operand} are {each} ops each one by one"
+        return Blocked("reduced-again", f"{found}, too many for a kernel that reduces them again")
+    return None
 
 
 def _is_reduced_again(graph: Graph, op: Op) -> bool:
