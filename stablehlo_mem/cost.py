@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 
 from stablehlo_mem.counters import find_counter
 from stablehlo_mem.fusion import Buffers, plan_buffers
@@ -142,7 +143,7 @@ def graph_seconds(graph: Graph, chip: Chip) -> float:
 
 
 def graph_flops(graph: Graph) -> float:
-    """Floating-point operations of a block, loops' bodies times their trip counts."""
+    """Floating-point operations of a block, loops' bodies times their trip counts but for what they do not change."""
     return sum(_total_flops(graph, op) for op in graph.ops)
 
 
@@ -150,8 +151,15 @@ def _total_flops(graph: Graph, op: Op) -> float:
     if CLASSES.get(op.name) is not Class.CONTROL or not op.blocks:
         return op_flops(graph, op)
     if op.name == "stablehlo.while":
-        return trip_count(graph, op) * graph_flops(op.blocks[1])
+        body = op.blocks[1]
+        return _in_loop([_total_flops(body, inner) for inner in body.ops], body, trip_count(graph, op))
     return max(graph_flops(block) for block in op.blocks)
+
+
+def _in_loop(costs: Sequence[float], body: Graph, trips: int) -> float:
+    """What the ops of a loop's body cost in all iterations: compilers do once what no iteration changes."""
+    once = sum(cost for i, cost in enumerate(costs) if i in invariant_ops(body))
+    return trips * (sum(costs) - once) + once
 
 
 @remembered
@@ -244,9 +252,8 @@ def _rate(op: Op, chip: Chip) -> float:
 
 def _control_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     if op.name == "stablehlo.while":
-        body = op.blocks[1]
-        once = sum(seconds for i, seconds in enumerate(fused_seconds(body, chip)) if i in invariant_ops(body))
-        return trip_count(graph, op) * (chip.step_seconds + graph_seconds(body, chip) - once) + once
+        trips = trip_count(graph, op)
+        return trips * chip.step_seconds + _in_loop(fused_seconds(op.blocks[1], chip), op.blocks[1], trips)
     return max(graph_seconds(block, chip) for block in op.blocks)
 
 

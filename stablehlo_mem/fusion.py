@@ -97,6 +97,7 @@ class _Sweep:
         reused: per value, whether some kernel would compute its elements more than once (a broadcast follows).
         gemm: per value, whether a kernel takes it only as a chain of unary ops.
         chain: per value, whether only unary ops lie between it and the end of its one kernel.
+        ynnpack: per value, whether YNNPACK reduces what is made of it: other kernels' ops it reads from memory.
         with_dot: kernels that compute a dot before their own op; there is room for one.
         hoisted: values that kernels in a loop's body read from memory, as they are made before it.
         generated: per value, whether it is made from constants, iotas and scalars alone.
@@ -115,6 +116,7 @@ class _Sweep:
         self.chain = [False] * count
         self.materialised = [False] * count
         self.scratch = [0] * len(graph.ops)
+        self.ynnpack = [False] * count
         self.with_dot: set[int] = set()
         self.hoisted = hoisted(graph, chip)
         self.generated, self.drawn = _find_generated(graph)
@@ -151,6 +153,7 @@ class _Sweep:
                 _add(kernels, operand, kernels[result])
             self.reused[operand] |= self.reused[result]
             self.gemm[operand] |= self.gemm[result]
+            self.ynnpack[operand] |= self.ynnpack[result]
             self.chain[operand] = self.chain[result] and len(self.graph.users[operand]) == 1
 
     def _visit_fusible(self, op: Op, kind: Class) -> None:
@@ -158,6 +161,9 @@ class _Sweep:
         if op.name == "stablehlo.divide" and self._is_broadcast(op.operands[1]):
             kind = Class.CHEAP  # the reciprocal is taken first, of the small operand
         tensors = self._tensors(op)
+        if self.ynnpack[value] and not self._is_taken_in(op):
+            self.hard[value] = {*self.hard[value], *self.soft[value]}
+            self.soft[value] = _NONE
         kept = self._is_kept(value, kind, len(tensors)) or (op.name in _KEPT_RESULTS and self.chip.kind == "tpu")
         self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[value]
@@ -169,7 +175,7 @@ class _Sweep:
             # Kept for some kernels; as it reads no more than its result the others compute it again.
             kernels = kernels | self.soft[value]
             self.soft[value] = _NONE
-        in_memory = op.name in _FROM_MEMORY[self.chip.kind]
+        in_memory = op.name in _FROM_MEMORY[self.chip.kind] and not self.ynnpack[value]
         if op.name == "stablehlo.reduce_window" and self.chip.kind != "tpu":
             for kernel in kernels:
                 self.scratch[kernel] += self.graph.values[value].nbytes // 16  # the upper levels of a scan's tree
@@ -178,12 +184,19 @@ class _Sweep:
             _add(self.moved, operand, kernels if kind is Class.MOVE else self.moved[value] - {op.index})
             self.reused[operand] |= self._enlarges(op, operand) or (not kept and self.reused[value])
             self.gemm[operand] |= not kept and self.gemm[value]
+            self.ynnpack[operand] |= not kept and self.ynnpack[value]
             self.chain[operand] = (
                 len(self.graph.users[operand]) == 1
                 and len(tensors) == 1
                 and kind in ELEMENTWISE
                 and (kept or self.chain[value])
             )
+
+    def _is_taken_in(self, op: Op) -> bool:
+        """Whether YNNPACK makes what it reduces, as it knows the op and nobody else reads it."""
+        if not ynnpack.is_fused(self.graph, op):
+            return False
+        return len(self.graph.users[op.results[0]]) == 1 or bool(ynnpack.fused_after(self.graph, op))
 
     def _is_kept(self, value: int, kind: Class, tensors: int) -> bool:
         copies = len(self.soft[value])
@@ -248,6 +261,7 @@ class _Sweep:
         kernels = {op.index} if kept else self.soft[op.results[0]]
         for operand in (below_sign(self.graph, v) for v in op.operands) if _is_sum(op) else op.operands:
             _add(self.hard if tree else self.soft, operand, kernels)
+            self.ynnpack[operand] |= self.chip.kind == "cpu" and not tree and ynnpack.reduces(self.graph, op)
             self.reused[operand] |= not kept and self.reused[op.results[0]]
         self.scratch[op.index] += scratch.reduce_bytes(self.graph, self.chip, op, tree)
 

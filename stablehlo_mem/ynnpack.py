@@ -20,7 +20,7 @@ _UNARY = (
     " sign sqrt tanh"
 )
 _BINARY = "add divide maximum minimum multiply power subtract"
-_MOVES = "broadcast_in_dim concatenate pad reshape slice transpose"
+_MOVES = "broadcast_in_dim concatenate pad reshape transpose"
 _FUSED = frozenset({"chlo.erf", *(f"stablehlo.{name}" for name in f"{_UNARY} {_BINARY} {_MOVES}".split())})
 
 
@@ -57,7 +57,8 @@ def _is_float(graph: Graph, op: Op) -> bool:
     return all(graph.values[v].dtype in FLOATS for v in op.results)
 
 
-def _is_fused(graph: Graph, op: Op) -> bool:
+def is_fused(graph: Graph, op: Op) -> bool:
+    """Whether YNNPACK knows an op that a reduction is made of."""
     return (op.name in _FUSED and _is_float(graph, op)) or reduces(graph, op)
 
 
@@ -68,7 +69,7 @@ def _following(graph: Graph, op: Op) -> tuple[int, ...]:
     pending = [op]
     while pending and len(found) <= MOST_OPS:
         users = {u for v in pending.pop().results for u in graph.users[v]} - found
-        known = {u for u in users if _is_fused(graph, graph.ops[u])}
+        known = {u for u in users if is_fused(graph, graph.ops[u])}
         found |= known
         pending += [graph.ops[u] for u in known]
     return tuple(sorted(found))

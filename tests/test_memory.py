@@ -430,3 +430,29 @@ def test_what_a_loop_reads_of_what_is_made_from_nothing_is_made_before_it():
     return %w#1 : tensor<512x4xf32>"""
     graph = graph_of(text, "%x: tensor<512x4xf32>", "tensor<512x4xf32>")
     assert temp_bytes(graph, "cpu") == pytest.approx(MATRIX / 4, rel=0.05)
+
+
+def apart(x: jax.Array, y: jax.Array) -> jax.Array:
+    return x[:, None] - y[None]
+
+
+SHORT = {
+    "all that is made of it": (lambda d: jnp.exp(-abs(d)).sum(-1), False),
+    "an op YNNPACK has not": (lambda d: jnp.cos(d).sum(-1), True),
+    "select": (lambda d: jnp.where(d > 0, d, 0.0).sum(-1), True),
+    "slice": (lambda d: abs(d)[:, :, 1:7].sum(-1), True),
+    "reverse": (lambda d: abs(d)[:, :, ::-1].sum(-1), True),
+    "concatenation": (lambda d: jnp.concatenate([d, abs(d)], -1).sum(-1), False),
+    "two fusions": (lambda d: (d.sum(-1), d.max(-1)), True),
+    "two reductions of one fusion": (lambda d: (d / jnp.sqrt((d * d).mean(-1, keepdims=True) + 1)).max(-1), False),
+}
+
+
+@pytest.mark.parametrize("kind", SHORT)
+def test_cpu_writes_out_what_ynnpack_does_not_take_into_a_short_reduction(kind: str):
+    after, written = SHORT[kind]
+    shapes = (spec(500, 8), spec(600, 8))
+    profile = shm.profile(export(jax.jit(lambda x, y: after(apart(x, y))), platforms=["cpu"])(*shapes), target="cpu")
+    assert isinstance(profile.measured, Measured)
+    assert (profile.measured.temp_bytes > 6 * 500 * 600 * 4 - 1) is written
+    assert profile.temp_bytes == pytest.approx(profile.measured.temp_bytes, rel=0.05, abs=1000)
