@@ -31,7 +31,7 @@ def reduces(graph: Graph, op: Op) -> bool:
 
 
 def fused_after(graph: Graph, op: Op) -> int:
-    """The number of ops between an op's result and the end of the fusion that takes it in; 0 if none does."""
+    """The number of ops after an op in the fusion that takes it in, its last reduction included; 0 if none does."""
     after = _following(graph, op)
     ends = (i for i in reversed(after) if graph.ops[i].name == "stablehlo.reduce")
     return next((count for end in ends if (count := _taken_in(graph, op.index, end, after))), 0)

@@ -15,8 +15,8 @@ elementwise: XLA:CPU vectorises it along the long dimension that remains, where 
 for every result, and reduces more than 32 elements from memory. Operands that have the short dimension last are
 transposed, so that what the kernel reads lies side by side, unless memory comes first.
 
-Refuses those that would make too many ops, and half long ones whose results are reduced again. Leaves alone long ones,
-and what reads operands as large as what is reduced.
+Refuses those that would make too many ops: of the module, of a fusion in which YNNPACK reduces the results again, or of
+another kernel that does. Leaves alone long ones, and what reads operands as large as what is reduced.
 """
 
 from __future__ import annotations
