@@ -158,7 +158,8 @@ def _total_flops(graph: Graph, op: Op) -> float:
 
 def _in_loop(costs: Sequence[float], body: Graph, trips: int) -> float:
     """What the ops of a loop's body cost in all iterations: compilers do once what no iteration changes."""
-    once = sum(cost for i, cost in enumerate(costs) if i in invariant_ops(body))
+    invariant = invariant_ops(body)
+    once = sum(cost for i, cost in enumerate(costs) if i in invariant)
     return trips * (sum(costs) - once) + once
 
 

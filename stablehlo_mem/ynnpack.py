@@ -37,6 +37,7 @@ def fused_after(graph: Graph, op: Op) -> int:
     return next((count for end in ends if (count := _taken_in(graph, op.index, end, after))), 0)
 
 
+@remembered
 def streamed_into(graph: Graph, value: int) -> int | None:
     """The reduction along a short dimension in which YNNPACK reduces a value as it makes it, if that is all it is for.
 
