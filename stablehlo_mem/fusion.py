@@ -124,8 +124,7 @@ class _Sweep:
     def visit(self, op: Op) -> None:
         kind = classify(self.graph, op)
         for value in self.hoisted.intersection(op.results):
-            self.hard[value] = {*self.hard[value], *self.soft[value]}
-            self.soft[value] = _NONE
+            self._read_from_memory(value)
         for value in op.operands:
             if self.drawn[value] and not (op.results and self.generated[op.results[0]]):
                 _add(self.hard, value, (op.index,))
@@ -147,6 +146,11 @@ class _Sweep:
         else:
             self._visit_kernel(op, kind)
 
+    def _read_from_memory(self, value: int) -> None:
+        """All kernels that need a value read it, none makes it again."""
+        self.hard[value] = {*self.hard[value], *self.soft[value]}
+        self.soft[value] = _NONE
+
     def _pass_through(self, pairs: Any) -> None:
         for operand, result in pairs:
             for kernels in (self.hard, self.soft, self.moved):
@@ -161,9 +165,9 @@ class _Sweep:
         if op.name == "stablehlo.divide" and self._is_broadcast(op.operands[1]):
             kind = Class.CHEAP  # the reciprocal is taken first, of the small operand
         tensors = self._tensors(op)
-        if self.ynnpack[value] and not self._is_taken_in(op):
-            self.hard[value] = {*self.hard[value], *self.soft[value]}
-            self.soft[value] = _NONE
+        taken_in = self.ynnpack[value] and self._is_taken_in(op)
+        if self.ynnpack[value] and not taken_in:
+            self._read_from_memory(value)
         kept = self._is_kept(value, kind, len(tensors)) or (op.name in _KEPT_RESULTS and self.chip.kind == "tpu")
         self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[value]
@@ -175,7 +179,7 @@ class _Sweep:
             # Kept for some kernels; as it reads no more than its result the others compute it again.
             kernels = kernels | self.soft[value]
             self.soft[value] = _NONE
-        in_memory = op.name in _FROM_MEMORY[self.chip.kind] and not self.ynnpack[value]
+        in_memory = op.name in _FROM_MEMORY[self.chip.kind] and not taken_in
         if op.name == "stablehlo.reduce_window" and self.chip.kind != "tpu":
             for kernel in kernels:
                 self.scratch[kernel] += self.graph.values[value].nbytes // 16  # the upper levels of a scan's tree

@@ -196,14 +196,14 @@ class _Proposals:
         spared += self.peak.scratch_bytes(self.path, region.owned)
         return spared
 
-    def written_bytes(self, region: Region) -> int:
-        """What of them goes through memory: of what a CPU reduces as it makes it only the compiler's report knows."""
+    def streamed_bytes(self, region: Region) -> int:
+        """What of them never goes through memory: what a CPU reduces as it makes it, which only its report has."""
         if self.goal.chip.kind != "cpu":
-            return self.spared_bytes(region)
+            return 0
         into = {v: ynnpack.streamed_into(self.graph, v) for v in self.live if region.spares(v)}
         streamed = {v: reduction for v, reduction in into.items() if reduction is not None}
         scratch = self.peak.scratch_bytes(self.path, region.owned.intersection(streamed.values()))
-        return self.spared_bytes(region) - sum(self.live[v] for v in streamed) - scratch
+        return sum(self.live[v] for v in streamed) + scratch
 
     def candidates(self, axis: Axis, region: Region) -> Iterator[tuple[_Sized, ...]]:
         """One loop a phase, or fewer that stream."""
@@ -230,7 +230,7 @@ class _Proposals:
     def sizes(self, region: Region, kept: tuple[int, ...]) -> tuple[Size, ...]:
         """Loops in all their chunks, which do not depend on the goal."""
         spared, left, chip = self.spared_bytes(region), self.left_bytes(region), self.goal.chip
-        written = self.written_bytes(region)
+        written = spared - self.streamed_bytes(region)
         known: dict[Any, tuple[Size, ...]] = self.graph.memo.setdefault(_Proposals.sizes, {})
         key = _number(self.graph, region), spared, written, left, chip, self.runs
         if key not in known:
