@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import math
@@ -102,6 +103,19 @@ def _grown(graph: Graph, big_bytes: int) -> _Grown:
     return _Grown()
 
 
+@remembered
+def _value_sizes(graph: Graph) -> list[int]:
+    """The bytes of the values of a block, in order."""
+    return sorted({value.nbytes for value in graph.values})
+
+
+def _next_size(graph: Graph, least: int) -> int:
+    """The bytes of the smallest value that has at least so many: what is as large, for whichever goal, grows alike."""
+    sizes = _value_sizes(graph)
+    index = bisect.bisect_left(sizes, least)
+    return sizes[index] if index < len(sizes) else least
+
+
 class _Proposals:
     """The splits of one block."""
 
@@ -111,7 +125,7 @@ class _Proposals:
         self.rules = rule_book(self.graph)
         self.live = {live.value: live.nbytes for live in peak.live if live.path == path}
         big_bytes = min(goal.temp_bytes // 8, max(self.live.values(), default=0) // 4)
-        self.big_bytes = max(_SMALLEST, big_bytes // (_FAR if goal.far else 1))
+        self.big_bytes = _next_size(self.graph, max(_SMALLEST, big_bytes // (_FAR if goal.far else 1)))
         self.seen: set[Any] = set()
         self.reached: set[_Seed] = set()
         self.grown = _grown(self.graph, self.big_bytes) if _is_small(self.graph) else _Grown()
