@@ -113,6 +113,7 @@ class Candidate:
             other, by its pass. It stays in this process.
         effect: hashable; candidates for one module that have it and their size in common lead to the same module. None
             where nothing is known.
+        opens: lowers nothing by itself, but what follows may: it is judged by the best step after it.
     """
 
     step: Step
@@ -125,6 +126,7 @@ class Candidate:
     moved_seconds: float = 0.0
     edit: Callable[[ir.Module, Step], None] | None = dataclasses.field(default=None, repr=False, compare=False)
     effect: Any = dataclasses.field(default=None, repr=False, compare=False)
+    opens: bool = False
 
     def resized(self, size: Size) -> Candidate:
         """The candidate in another size."""

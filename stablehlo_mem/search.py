@@ -125,7 +125,31 @@ def faster_step(state: State, goal: Goal) -> State | None:
 
 
 def _find_best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[State | None, tuple[Refusal, ...]]:
-    candidates, refusals = _proposed(state, goal, excluded)
+    following, openings, refusals = _find_lower(state, goal, excluded)
+    if not _reaches(following, goal):
+        following = _opened(state, openings, goal, following)
+    return following, refusals
+
+
+def _opened(state: State, openings: list[Candidate], goal: Goal, otherwise: State | None) -> State | None:
+    """The state after the step of which the best one that follows comes lowest, if that is lower than otherwise."""
+    lowest, found = otherwise.peak.temp_bytes if otherwise else state.peak.temp_bytes, otherwise
+    for candidate in openings:
+        new = _applied(state, candidate, goal)
+        after = _find_lower(taken(state, new), goal, frozenset())[0] if new else None
+        if after is not None and after.peak.temp_bytes < lowest:
+            lowest, found = after.peak.temp_bytes, new
+        if lowest <= goal.temp_bytes:
+            break
+    return found
+
+
+def _find_lower(
+    state: State, goal: Goal, excluded: frozenset[Refusal]
+) -> tuple[State | None, list[Candidate], tuple[Refusal, ...]]:
+    """The state after the best step that lowers the peak, the candidates that only make room for one, the refusals."""
+    proposed, refusals = _proposed(state, goal, excluded)
+    candidates = [c for c in proposed if not c.opens]
     following: State | None = None
     # Where those near are not thought to do they are tried last: what reaches further may do.
     promising = any(c.saved_bytes >= state.peak.temp_bytes - goal.temp_bytes for c in candidates)
@@ -137,7 +161,8 @@ def _find_best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> t
         if not promising and not _reaches(further, goal):
             following = _follow(state, candidates[:_TRIED], goal)
         following = _lower(following, further)
-    return following, _largest_first([*refusals, *(c.otherwise for c in candidates)])
+    openings = [c for c in proposed if c.opens]
+    return following, openings, _largest_first([*refusals, *(c.otherwise for c in proposed)])
 
 
 def unproven(state: State, goal: Goal) -> Iterator[State]:

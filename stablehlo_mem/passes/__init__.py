@@ -17,6 +17,7 @@ from stablehlo_mem.passes.narrow import Narrow
 from stablehlo_mem.passes.one_hot_scatter import OneHotScatter
 from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
 from stablehlo_mem.passes.reblock_scans import ReblockScans
+from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
@@ -64,6 +65,7 @@ PASSES: tuple[Pass, ...] = (
     OneHotScatter(),
     SinkConverts(),
     Rematerialise(),
+    RecomputeInLoops(),
     ReblockScans(),
     SplitIntoLoops(),
 )
