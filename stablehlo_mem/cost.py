@@ -29,6 +29,8 @@ VECTOR_SHARE = 0.125
 
 _UNMOVED = (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL)
 
+_LIKELY_TRIPS = 100
+"""Iterations of a loop whose number depends on data: few would not be worth a loop. The report's FLOPs have it once."""
 _MOST_PACKING = 2.0
 """Packing takes at most so many times the FLOPs: a matrix times a vector runs at a third of the rate (seen on CPU)."""
 
@@ -229,11 +231,18 @@ def trip_count(graph: Graph, op: Op) -> int:
     return 1 if counter is None else counter.steps
 
 
+@remembered
+def likely_trips(graph: Graph, op: Op) -> int:
+    """How often a while is thought to run: where its counter does not say, not just once, or why have a loop."""
+    counter = find_counter(graph, op)
+    return _LIKELY_TRIPS if counter is None else counter.steps
+
+
 def block_runs(main: Graph, path: Path) -> int:
     """How often the block that a path from `main` leads to runs: once for each step of the loops around it."""
     runs, graph = 1, main
     for op, block in path:
-        runs *= trip_count(graph, graph.ops[op]) if graph.ops[op].name == "stablehlo.while" else 1
+        runs *= likely_trips(graph, graph.ops[op]) if graph.ops[op].name == "stablehlo.while" else 1
         graph = graph.ops[op].blocks[block]
     return runs
 
@@ -243,7 +252,7 @@ def overhead_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     if CLASSES.get(op.name) is not Class.CONTROL:
         return 0.0
     inner = max(sum(overhead_seconds(block, o, chip) for o in block.ops) for block in op.blocks)
-    return trip_count(graph, op) * (chip.step_seconds + inner) if op.name == "stablehlo.while" else inner
+    return likely_trips(graph, op) * (chip.step_seconds + inner) if op.name == "stablehlo.while" else inner
 
 
 def _rate(op: Op, chip: Chip) -> float:
@@ -253,7 +262,7 @@ def _rate(op: Op, chip: Chip) -> float:
 
 def _control_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     if op.name == "stablehlo.while":
-        trips = trip_count(graph, op)
+        trips = likely_trips(graph, op)
         return trips * chip.step_seconds + _in_loop(fused_seconds(op.blocks[1], chip), op.blocks[1], trips)
     return max(graph_seconds(block, chip) for block in op.blocks)
 

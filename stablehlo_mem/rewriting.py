@@ -17,9 +17,9 @@ from stablehlo_mem.cost import (
     Matmul,
     block_runs,
     fused_seconds,
+    likely_trips,
     matmul_seconds,
     op_bytes,
-    trip_count,
     vector_seconds,
 )
 from stablehlo_mem.hoisting import invariant_ops
@@ -44,9 +44,6 @@ from stablehlo_mem.targets.chips import Chip
 
 _WORTH = 0.95
 """A form that is to save time takes at most this share of it: nearer than that the estimates tell nothing apart."""
-
-_LIKELY_TRIPS = 100
-"""How often a loop is taken to run where that is not known."""
 _MAX_ALONE = 8
 """Places that are tried one by one where all at once will not do."""
 
@@ -277,8 +274,7 @@ class _Block:
         loop = parent.ops[self.path[-1][0]]
         if loop.name != "stablehlo.while":
             return 1, frozenset()
-        known = trip_count(parent, loop)
-        return (known if known > 1 else _LIKELY_TRIPS), invariant_ops(self.graph)
+        return max(1, likely_trips(parent, loop)), invariant_ops(self.graph)
 
     def added_seconds(self, matches: Sequence[Match]) -> float:
         """What matches add, or save, in all runs of the block."""

@@ -33,8 +33,11 @@ _CREEP = 32
 """A step that brings less than one part in so many of what is missing creeps ..."""
 _MAX_CREEPS = 6
 """... and after so many of them the search gives up: what is left is made of many small parts."""
+_AHEAD = 4
+"""Steps by which one is judged that only makes room for them."""
 _RISE = 1.1
 """What saves time may raise the static peak to so many times what it was."""
+_Lower = tuple[State | None, list[Candidate], tuple[Refusal, ...]]
 
 
 def cheapen(state: State, goal: Goal, *, any_peak: bool) -> State:
@@ -125,28 +128,45 @@ def faster_step(state: State, goal: Goal) -> State | None:
 
 
 def _find_best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[State | None, tuple[Refusal, ...]]:
-    following, openings, refusals = _find_lower(state, goal, excluded)
+    following, openings, refusals = _lower_step(state, goal, excluded)
     if not _reaches(following, goal):
         following = _opened(state, openings, goal, following)
     return following, refusals
 
 
 def _opened(state: State, openings: list[Candidate], goal: Goal, otherwise: State | None) -> State | None:
-    """The state after the step of which the best one that follows comes lowest, if that is lower than otherwise."""
-    lowest, found = otherwise.peak.temp_bytes if otherwise else state.peak.temp_bytes, otherwise
+    """The state after the step from which the next few come lowest, if that is lower than otherwise."""
+    lowest, found = otherwise, otherwise
     for candidate in openings:
         new = _applied(state, candidate, goal)
-        after = _find_lower(taken(state, new), goal, frozenset())[0] if new else None
-        if after is not None and after.peak.temp_bytes < lowest:
-            lowest, found = after.peak.temp_bytes, new
-        if lowest <= goal.temp_bytes:
+        after = _further(taken(state, new), goal) if new else None
+        if after is not None and _helps(after, state) and _lower(lowest, after) is after:
+            lowest, found = after, new
+        if _reaches(lowest, goal):
             break
     return found
 
 
-def _find_lower(
-    state: State, goal: Goal, excluded: frozenset[Refusal]
-) -> tuple[State | None, list[Candidate], tuple[Refusal, ...]]:
+def _further(state: State, goal: Goal) -> State:
+    """The state after the next few steps."""
+    for _ in range(_AHEAD):
+        following = None if _reaches(state, goal) else _lower_step(state, goal, frozenset())[0]
+        if following is None:
+            break
+        state = taken(state, following)
+    return state
+
+
+def _lower_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> _Lower:
+    """What `_find_lower` does, kept with the graph: the way goes on where it was looked ahead."""
+    known: dict[Any, _Lower] = state.graph.memo.setdefault(_lower_step, {})
+    key = goal, excluded
+    if key not in known:
+        known[key] = _find_lower(state, goal, excluded)
+    return known[key]
+
+
+def _find_lower(state: State, goal: Goal, excluded: frozenset[Refusal]) -> _Lower:
     """The state after the best step that lowers the peak, the candidates that only make room for one, the refusals."""
     proposed, refusals = _proposed(state, goal, excluded)
     candidates = [c for c in proposed if not c.opens]
