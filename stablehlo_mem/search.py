@@ -129,7 +129,8 @@ def faster_step(state: State, goal: Goal) -> State | None:
 
 def _find_best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[State | None, tuple[Refusal, ...]]:
     following, openings, refusals = _lower_step(state, goal, excluded)
-    if not _reaches(following, goal):
+    # A way that begins otherwise would begin with room for what is excluded.
+    if not excluded and not _reaches(following, goal):
         following = _opened(state, openings, goal, following)
     return following, refusals
 

@@ -116,7 +116,7 @@ class _Ways:
 
     def is_promising(self, aim: Goal) -> bool:
         """Whether the first step to a goal, if one is enough, is not thought to make the way a poor one."""
-        first = next(iter(propose(self.begun, aim)[0]), None)
+        first = next((c for c in propose(self.begun, aim)[0] if not c.opens), None)
         if first is None or self.begun.peak.temp_bytes - first.saved_bytes > aim.temp_bytes:
             return first is not None
         return self.begun.seconds + first.added_seconds <= self.best + _POOR * abs(self.best)

@@ -18,6 +18,7 @@ from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.keeping import worth_keeping
 from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.normalise import attach_rules, normalise, remove_rules
+from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.plan import Candidate, Goal, Options, Step
@@ -337,6 +338,13 @@ def in_segments(module: ir.Module, size: int) -> int:
                 assert module.operation.verify()
                 return len(inputs)
     return 0
+
+
+def repeated(graph: Graph, chip: str = "cpu") -> list[Candidate]:
+    """What may be computed again in the loops that read it, whatever its size."""
+    goal = Goal(CHIPS[chip], Options(), 0)
+    found = RecomputeInLoops().propose(graph, find_peak(graph, goal.chip), goal)
+    return [one for one in found if isinstance(one, Candidate)]
 
 
 def offered(graph: Graph, chip: str = "tpu:v5e") -> list[Candidate]:

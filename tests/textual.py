@@ -1,8 +1,8 @@
 """Textual cases: tests/ir/<name>.mlir holds a program, `// -----`, and all of what a rewrite makes of it.
 
 The first line says what is done: `// normalise`; `// rematerialise`, all stacks of the first scan that has any to
-drop; `// sink-converts`, the first for a TPU; `// reblock-scans by CHUNK`, the first;
-`// rewrite PASS [bytes first]`, everywhere the pass matches; or
+drop; `// recompute-in-loops`, all it can; `// sink-converts`, the first for a TPU; `// reblock-scans by CHUNK`, the
+first; `// rewrite PASS [bytes first]`, everywhere the pass matches; or
 `// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names the first op whose result is the seed,
 in normal form, nested blocks included, and BYTES is the least size of the values that are split, 1 if not given.
 """
@@ -18,11 +18,12 @@ from stablehlo_mem.ir.graph import Path, entry_graph, nested_graph
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.normalise import normalise
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
+from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.plan import Step
 from stablehlo_mem.rewriting import RewritingPass
 from stablehlo_mem.splits import Split, split
-from tests.support import blocks, offered, rewrite, text, without_stacks
+from tests.support import blocks, offered, repeated, rewrite, text, without_stacks
 
 DIRECTORY = pathlib.Path(__file__).with_name("ir")
 CASES = sorted(path.stem for path in DIRECTORY.glob("*.mlir"))
@@ -65,6 +66,8 @@ def rewritten(source: str) -> str:
         split(module, dataclasses.replace(seed, streaming=bool(match[5])))
     elif source.startswith("// rematerialise\n"):
         assert without_stacks(module)
+    elif source.startswith("// recompute-in-loops\n"):
+        RecomputeInLoops().apply(module, repeated(entry_graph(module))[-1].step)
     elif source.startswith("// sink-converts\n"):
         SinkConverts().apply(module, offered(entry_graph(module))[0].step)
     elif match := _REBLOCK.match(source):

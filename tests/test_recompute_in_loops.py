@@ -1,0 +1,165 @@
+"""recompute-in-loops: what a loop reads whole in every iteration is made in it, and split there."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import stablehlo_mem as shm
+from stablehlo_mem.ingest import Program
+from stablehlo_mem.ir.bindings import clone_module
+from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.memory import find_peak
+from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
+from stablehlo_mem.plan import Candidate, Goal, Options, Refusal
+from stablehlo_mem.targets.chips import CHIPS
+from tests.support import exported, graph_of, normal, normals, program_of, repeated, run, same_bits
+
+N, STEPS = 512, 6
+X, Y = normals(N, 3), normals(N, 3, seed=1)
+
+
+def kernel(x: Any, y: Any) -> Any:
+    return jnp.exp(-jnp.sum((x[:, None] - y[None]) ** 2, -1))
+
+
+def power(x: Any, y: Any) -> Any:
+    k = kernel(x, y)
+    return jax.lax.fori_loop(0, STEPS, lambda _, v: k @ v / jnp.linalg.norm(v), jnp.ones(N))
+
+
+def sinkhorn(x: Any, y: Any) -> Any:
+    k = kernel(x, y)
+
+    def step(_: Any, scalings: Any) -> Any:
+        u = 1 / (k @ scalings[1])
+        return u, 1 / (k.T @ u)
+
+    return jax.lax.fori_loop(0, STEPS, step, (jnp.ones(N), jnp.ones(N)))
+
+
+def conjugate_gradients(x: Any, y: Any) -> Any:
+    """The matrix is used before the loop, too; the loop ends where it may."""
+    k = kernel(x, x) + N * jnp.eye(N)
+    return jax.scipy.sparse.linalg.cg(lambda v: k @ v, y[:, 0], maxiter=STEPS, tol=0.0)[0]
+
+
+def fixed_point(x: Any, y: Any) -> Any:
+    """A normalised matrix: its row sums are small, and stay outside."""
+    k = kernel(x, y)
+    k = k / k.sum(1, keepdims=True)
+
+    def step(state: Any) -> Any:
+        v, _, i = state
+        new = k @ v
+        return new, jnp.abs(new - v).max(), i + 1
+
+    return jax.lax.while_loop(lambda s: (s[1] > 0) & (s[2] < STEPS), step, (y[:, 0], jnp.ones((), y.dtype), 0))[0]
+
+
+def nested(x: Any, y: Any) -> Any:
+    """The inner loop reads it, for the outer one."""
+    k = kernel(x, y)
+
+    def inner(_: Any, v: Any) -> Any:
+        return jnp.tanh(k @ v)
+
+    return jax.lax.scan(lambda v, _: (jax.lax.fori_loop(0, 2, inner, v), None), jnp.ones(N), None, length=3)[0]
+
+
+DRAWN = """
+func.func public @main(%v: tensor<8xf32>) -> tensor<8xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %six = stablehlo.constant dense<6> : tensor<i32>
+  %k = stablehlo.custom_call @draw(%v) {has_side_effect = true} : (tensor<8xf32>) -> tensor<8x8xf32>
+  %0:3 = stablehlo.while(%i = %zero, %m = %k, %y = %v) : tensor<i32>, tensor<8x8xf32>, tensor<8xf32>
+  cond {
+    %c = stablehlo.compare LT, %i, %six : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  } do {
+    %1 = stablehlo.dot_general %m, %y, contracting_dims = [1] x [0] : (tensor<8x8xf32>, tensor<8xf32>) -> tensor<8xf32>
+    %2 = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %2, %m, %1 : tensor<i32>, tensor<8x8xf32>, tensor<8xf32>
+  }
+  return %0#2 : tensor<8xf32>
+}
+"""
+PROGRAMS = {f.__name__: f for f in (power, sinkhorn, conjugate_gradients, fixed_point, nested)}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gives_the_same_bits(name: str):
+    program = program_of(PROGRAMS[name], X, Y)
+    before = normal(program)
+    after = clone_module(before)
+    RecomputeInLoops().apply(after, repeated(entry_graph(before))[-1].step)
+    assert after.operation.verify()
+    assert all(one.saved_bytes < 4 * N * N for one in repeated(entry_graph(after)))
+    results = zip(run(program, after, X, Y), run(program, before, X, Y), strict=True)
+    assert all(same_bits(a, b) for a, b in results)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_iterations_keep_a_budget_below_the_matrix(name: str, share: float):
+    f = PROGRAMS[name]
+    original = exported(f, X, Y)
+    before = shm.profile(original, target="cpu")
+    budget = budget_of(before, share)
+    assert before.measured.temp_bytes >= 4 * N * N
+    plan = shm.plan(original, budget, target="cpu")
+    assert plan.fits
+    assert "recompute-in-loops" in [d.pass_name for d in plan.decisions]
+    new = shm.optimize(original, budget, target="cpu")
+    for a, b in zip(jax.tree.leaves(new.call(X, Y)), reference(f), strict=True):
+        np.testing.assert_allclose(np.asarray(a, np.float64), b, rtol=2e-4, atol=1e-6)
+
+
+def budget_of(profile: Any, share: float) -> int:
+    """Arguments, outputs and a share of the temporaries."""
+    measured = profile.measured
+    return measured.argument_bytes + measured.output_bytes + round(share * measured.temp_bytes)
+
+
+def reference(f: Callable[..., Any]) -> list[Any]:
+    with jax.enable_x64(True):
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(jax.jit(f)(X.astype(np.float64), Y.astype(np.float64)))]
+
+
+def test_it_is_no_step_where_a_split_is_enough():
+    """Rows that do not know of each other are split with their iterations."""
+
+    def rows(x: Any, y: Any) -> Any:
+        k = kernel(x, y)
+        return jax.lax.fori_loop(0, STEPS, lambda _, m: jnp.tanh(m * k), k)[:, 0]
+
+    original = exported(rows, X, Y)
+    before = shm.profile(original, target="cpu")
+    plan = shm.plan(original, budget_of(before, 0.25), target="cpu")
+    assert plan.fits
+    assert [d.pass_name for d in plan.decisions if d.pass_name != "unroll-reductions"] == ["split-into-loops"]
+
+
+def test_what_the_condition_reads_stays():
+    def until(x: Any, y: Any) -> Any:
+        k = kernel(x, y)
+        return jax.lax.while_loop(lambda v: (k @ v).max() < 9, lambda v: k @ v + 1, jnp.ones(N))
+
+    assert "not-repeated" in refused(program_of(until, X, Y))
+
+
+def test_what_is_made_with_effects_stays():
+    assert "not-repeated" in refused(DRAWN)
+
+
+def refused(program: Program | str) -> set[str]:
+    """Why the values of a program that are its largest are not made in its loops."""
+    graph = graph_of(program)
+    peak = find_peak(graph, CHIPS["cpu"])
+    found = list(RecomputeInLoops().propose(graph, peak, Goal(CHIPS["cpu"], Options(), peak.temp_bytes)))
+    assert not any(isinstance(one, Candidate) and one.saved_bytes > peak.temp_bytes // 2 for one in found)
+    return {one.code for one in found if isinstance(one, Refusal)}
