@@ -12,7 +12,7 @@ on the operands' chunks. Through a concatenation and a padding it goes into the 
 long as nobody else needs the values, or they are made from nothing. One dimension at a time.
 
 Refuses dimensions that an op needs whole and values that others need, too. Where there are elementwise ops and moves
-alone nothing is to be done: the compilers fuse them with the slice.
+alone nothing is to be done: the compilers fuse them with the slice, but for what no iteration of a loop changes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.cost import matmul_of, op_flops
+from stablehlo_mem.hoisting import invariant_ops
 from stablehlo_mem.ir import build
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.narrowing import GIVEN, Emission, Narrowed, Window, leaves, narrowed, window_bytes
-from stablehlo_mem.op_classes import FUSIBLE, Class, classify, integers
+from stablehlo_mem.op_classes import ELEMENTWISE, FUSIBLE, Class, classify, integers
 from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
 from stablehlo_mem.rules import rule_of
 from stablehlo_mem.rules.rule import Blocked, Node, place
@@ -117,7 +118,10 @@ def _is_kernel(graph: Graph, one: Narrowed) -> bool:
 
 def _makes_whole(graph: Graph, op: Op) -> bool:
     fused = FUSIBLE | {Class.VIEW, Class.GENERATE}
-    return op.name == "stablehlo.reduce_window" or classify(graph, op) not in fused
+    kind = classify(graph, op)
+    # What no iteration changes is computed before the loop, and all of it.
+    before = kind in ELEMENTWISE and op.index in invariant_ops(graph)
+    return op.name == "stablehlo.reduce_window" or kind not in fused or before
 
 
 def _kernel(graph: Graph, one: Narrowed) -> Kernel:

@@ -11,7 +11,8 @@ is used, and can be split with its users as anything else. By itself the step lo
 one after it (`Candidate.opens`). What large values are made of is repeated as far as small ones, and arguments. Power
 and fixed-point iterations, conjugate gradients, Sinkhorn: the kernel matrix of each is needed in every iteration.
 
-Refuses what is made with side effects or by many ops, and what a loop's condition reads.
+Where only loops or branches in the loop read it, it is made there. Refuses what is made with side effects or by many
+ops, and what a loop's condition reads.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.carries import drop_dead_carries
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects, entry_graph, nested_graph, op_id
 from stablehlo_mem.memory import Peak
-from stablehlo_mem.op_classes import invariant_carries
+from stablehlo_mem.op_classes import CLASSES, Class, invariant_carries
 from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
 
 _SHARE = 8
@@ -39,7 +40,7 @@ _MOST_OPS = 200
 
 @dataclasses.dataclass(frozen=True)
 class _Site:
-    """A loop's body, by its path, and the value of it that is made there again."""
+    """A loop's body or a branch, by its path, and the value of it that is made there again."""
 
     path: Path
     value: int
@@ -86,7 +87,7 @@ class RecomputeInLoops:
         """How much is computed how often."""
         values, sites = step.params["values"], step.params["sites"]
         count = "1 value" if len(values) == 1 else f"{len(values)} values"
-        return f"{count} in {'1 loop' if sites == 1 else f'{sites} loops'}"
+        return f"{count} in {'1 place' if sites == 1 else f'{sites} places'}"
 
     def apply(self, module: ir.Module, step: Step) -> None:
         """Makes the values of a step in the loops that read them, in place."""
@@ -102,43 +103,63 @@ class RecomputeInLoops:
 
 
 def _find(graph: Graph, least_bytes: int) -> list[_Repeated]:
-    """The values of a block that its loops read whole and do not change; without ops where those cannot be repeated."""
-    inside: dict[int, list[tuple[Op, int]]] = {}
+    """The values of a block that its loops and branches read; without ops where those cannot be repeated."""
+    inside: dict[int, list[tuple[Op, int, int]]] = {}
     for op in graph.ops:
-        if op.name == "stablehlo.while":
-            for inner, outer in unchanged(op).items():
-                if graph.values[outer].producer >= 0 and graph.values[outer].nbytes >= max(1, least_bytes):
-                    inside.setdefault(outer, []).append((op, inner))
+        for block, inner, outer in _read_in(op):
+            value = graph.values[outer]
+            if value.producer >= 0 and graph.ops[value.producer].inputs and value.nbytes >= max(1, least_bytes):
+                inside.setdefault(outer, []).append((op, block, inner))
     found: list[_Repeated] = []
-    for value, loops in sorted(inside.items()):
-        sites = [_sites(op, ((op.index, 1),), inner) for op, inner in loops]
+    for value, readers in sorted(inside.items()):
+        sites = [_sites(op, block, ((op.index, block),), inner) for op, block, inner in readers]
         ops = _made_by(graph, value) if None not in sites else ()
         together = tuple(itertools.chain.from_iterable(s or () for s in sites))
-        if len(graph.ops[graph.values[value].producer].inputs) and (together or None in sites):
+        if together or None in sites:
             found.append(_Repeated(value, graph.values[value].nbytes, ops, together))
     return found
 
 
-def _sites(loop: Op, path: Path, value: int) -> list[_Site] | None:
-    """Where a value that a loop does not change is read: in its body, or in loops there; None: in a condition."""
-    condition, body = loop.blocks
-    same = dict(zip(condition.captured, condition.captured_from, strict=True))
-    asked = [condition.arguments[body.arguments.index(value)]] if value in body.arguments else []
-    outer = unchanged(loop)[value]
-    asked += [inner for inner, source in same.items() if source == outer]
-    if any(condition.users[v] for v in asked):
+def _read_in(op: Op) -> Iterator[tuple[int, int, int]]:
+    """What an op's blocks read and do not change: the block, the value there and that around it."""
+    if op.name == "stablehlo.while":
+        yield from ((1, inner, outer) for inner, outer in unchanged(op).items())
+    elif CLASSES.get(op.name) is Class.CONTROL:
+        for i, block in enumerate(op.blocks):
+            yield from ((i, inner, outer) for inner, outer in zip(block.captured, block.captured_from, strict=True))
+
+
+def _sites(op: Op, block: int, path: Path, value: int) -> list[_Site] | None:
+    """Where a value that an op's block does not change is read: in blocks in it, in it; None: in a loop's condition."""
+    if op.name == "stablehlo.while" and _is_asked(op, value):
         return None
-    users = [body.ops[user] for user in body.users[value] if user != len(body.ops) - 1]
-    deeper = [(op, inner) for op in users if op.name == "stablehlo.while" for inner in _same(op, value)]
-    if not users or len(deeper) < len(users):
-        return [_Site(path, value)] if users else []
-    found = [_sites(op, (*path, (op.index, 1)), inner) for op, inner in deeper]
-    return None if None in found else list(itertools.chain.from_iterable(s or () for s in found))
+    body = op.blocks[block]
+    found: list[_Site] = []
+    here = False
+    for user in _readers(body, value):
+        inside = [(i, inner) for i, inner, outer in _read_in(body.ops[user]) if outer == value]
+        here |= not inside
+        for i, inner in inside:
+            deeper = _sites(body.ops[user], i, (*path, (user, i)), inner)
+            if deeper is None:
+                return None
+            found += deeper
+    return [*found, _Site(path, value)] if here else found
 
 
-def _same(loop: Op, value: int) -> list[int]:
-    """What a value around a loop is in its body, if that does not change it."""
-    return [inner for inner, outer in unchanged(loop).items() if outer == value]
+def _is_asked(loop: Op, value: int) -> bool:
+    """Whether a loop's condition reads what a value of its body is."""
+    condition, body = loop.blocks
+    same = zip(condition.captured, condition.captured_from, strict=True)
+    asked = [inner for inner, source in same if source == unchanged(loop)[value]]
+    asked += [condition.arguments[body.arguments.index(value)]] if value in body.arguments else []
+    return any(condition.users[v] for v in asked)
+
+
+def _readers(body: Graph, value: int) -> list[int]:
+    """The ops of a block that read a value, but for the end of a loop's body, which hands it on."""
+    end = len(body.ops) - 1 if value in body.arguments else -1
+    return [user for user in body.users[value] if user != end]
 
 
 def _made_by(graph: Graph, value: int) -> tuple[int, ...]:
@@ -176,9 +197,9 @@ def _candidate(main: Graph, path: Path, found: Sequence[_Repeated]) -> Candidate
         saved_bytes=sum(one.nbytes for one in found),
         added_seconds=sum(one.seconds for one in found),
         numerics="exact",
-        summary=f"compute {refusal.value}{more} again in the loop that reads it",
+        summary=f"compute {refusal.value}{more} again where loops read it",
         otherwise=dataclasses.replace(
-            refusal, code="no-gain", message="computing it again in the loop that reads it frees nothing"
+            refusal, code="no-gain", message="computing it again where loops read it frees nothing"
         ),
         opens=True,
     )
@@ -193,8 +214,8 @@ def _refusal(main: Graph, path: Path, one: _Repeated) -> Refusal:
         nbytes=one.nbytes,
         dimension=-1,
         code="not-repeated",
-        message="a loop reads it in every iteration, and it cannot be computed there again: "
-        f"the condition reads it, or what makes it has effects or more than {_MOST_OPS} ops",
+        message="a loop or a branch reads it, and it cannot be computed there again: "
+        f"a loop's condition reads it, or what makes it has effects or more than {_MOST_OPS} ops",
         location=graph.source(producer),
     )
 
@@ -209,9 +230,8 @@ def _repeat(graph: Graph, one: _Repeated, site: _Site) -> None:
             build.rebind(clone, values)
             values.update(zip((graph.mlir_values[v] for v in graph.ops[op].results), clone.results, strict=True))
     old, new = body.mlir_values[site.value], values[graph.mlir_values[one.value]]
-    for user in body.users[site.value]:
-        if user != len(body.ops) - 1:
-            build.rebind(body.handles[user], {old: new})
+    for user in _readers(body, site.value):
+        build.rebind(body.handles[user], {old: new})
 
 
 def _free_results(graph: Graph) -> None:
@@ -221,4 +241,5 @@ def _free_results(graph: Graph) -> None:
             handle = graph.handles[op.index]
             for i in (i for i, same in enumerate(invariant_carries(op)) if same):
                 handle.results[i].replace_all_uses_with(handle.operands[i])
-            _free_results(op.blocks[1])
+        for block in op.blocks:
+            _free_results(block)
