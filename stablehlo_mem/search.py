@@ -137,14 +137,15 @@ def _find_best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> t
 
 def _opened(state: State, openings: list[Candidate], goal: Goal, otherwise: State | None) -> State | None:
     """The state after the step from which the next few come lowest, if that is lower than otherwise."""
-    lowest, found = otherwise, otherwise
+    found = otherwise
+    lowest = _further(taken(state, otherwise), goal) if openings and otherwise else None
     for candidate in openings:
+        if _reaches(lowest, goal):
+            break
         new = _applied(state, candidate, goal)
         after = _further(taken(state, new), goal) if new else None
         if after is not None and _helps(after, state) and _lower(lowest, after) is after:
             lowest, found = after, new
-        if _reaches(lowest, goal):
-            break
     return found
 
 

@@ -11,8 +11,10 @@ is used, and can be split with its users as anything else. By itself the step lo
 one after it (`Candidate.opens`). What large values are made of is repeated as far as small ones, and arguments. Power
 and fixed-point iterations, conjugate gradients, Sinkhorn: the kernel matrix of each is needed in every iteration.
 
-Where only loops or branches in the loop read it, it is made there. Refuses what is made with side effects or by many
-ops, and what a loop's condition reads.
+Where only loops or branches in the loop read it, it is made there.
+
+Refuses what is made with side effects, by many ops or by a loop (what a scan stacks is for `rematerialise`), and what a
+loop's condition reads.
 """
 
 from __future__ import annotations
@@ -163,14 +165,14 @@ def _readers(body: Graph, value: int) -> list[int]:
 
 
 def _made_by(graph: Graph, value: int) -> tuple[int, ...]:
-    """The ops that make a value of small ones and arguments; () if they have effects or are too many."""
+    """The ops that make a value of small ones and arguments; () if they have effects, are too many, or a loop is one."""
     large = max(1, graph.values[value].nbytes // _SHARE)
     pending, found = [graph.values[value].producer], set[int]()
     while pending:
         op = pending.pop()
         if op in found:
             continue
-        if op in effects(graph) or len(found) == _MOST_OPS:
+        if op in effects(graph) or len(found) == _MOST_OPS or graph.ops[op].name == "stablehlo.while":
             return ()
         found.add(op)
         inputs = (graph.values[v] for v in graph.ops[op].inputs)
@@ -215,7 +217,7 @@ def _refusal(main: Graph, path: Path, one: _Repeated) -> Refusal:
         dimension=-1,
         code="not-repeated",
         message="a loop or a branch reads it, and it cannot be computed there again: "
-        f"a loop's condition reads it, or what makes it has effects or more than {_MOST_OPS} ops",
+        f"a loop's condition reads it, or what makes it is a loop, has effects or more than {_MOST_OPS} ops",
         location=graph.source(producer),
     )
 
