@@ -88,6 +88,16 @@ func.func public @main(%v: tensor<8xf32>) -> tensor<8xf32> {
   return %0#2 : tensor<8xf32>
 }
 """
+UNIFORM = DRAWN.replace(
+    "stablehlo.custom_call @draw(%v) {has_side_effect = true} : (tensor<8xf32>)",
+    "stablehlo.rng %low, %high, %shape, distribution = UNIFORM : (tensor<f32>, tensor<f32>, tensor<2xi64>)",
+).replace(
+    "  %k =",
+    """  %low = stablehlo.constant dense<0.0> : tensor<f32>
+  %high = stablehlo.constant dense<1.0> : tensor<f32>
+  %shape = stablehlo.constant dense<8> : tensor<2xi64>
+  %k =""",
+)
 PROGRAMS = {f.__name__: f for f in (power, sinkhorn, conjugate_gradients, fixed_point, nested)}
 
 
@@ -152,8 +162,38 @@ def test_what_the_condition_reads_stays():
     assert "not-repeated" in refused(program_of(until, X, Y))
 
 
-def test_what_is_made_with_effects_stays():
-    assert "not-repeated" in refused(DRAWN)
+@pytest.mark.parametrize("drawn", [DRAWN, UNIFORM])
+def test_what_is_made_with_effects_stays(drawn: str):
+    assert "not-repeated" in refused(drawn)
+
+
+def test_rows_that_a_loop_takes_are_made_in_it():
+    """A row a step: nothing is computed twice."""
+
+    def rows(x: Any, y: Any) -> Any:
+        return jax.lax.scan(lambda v, row: (v + jnp.tanh(row), row @ v), y[:, 0], jnp.sin(x[:, :1] * y[:, 1]))
+
+    original = exported(rows, X, Y)
+    plan = shm.plan(original, budget_of(shm.profile(original, target="cpu"), 0.1), target="cpu")
+    assert plan.fits
+    assert [d.pass_name for d in plan.decisions] == ["recompute-in-loops", "narrow"]
+    assert sum(d.added_flops for d in plan.decisions) <= 4 * N * N
+
+
+def test_in_branches_and_in_loops_in_loops_it_is_made_in_each_place():
+    def branches(x: Any, y: Any) -> Any:
+        k = kernel(x, y)
+
+        def step(i: Any, v: Any) -> Any:
+            v = jax.lax.fori_loop(0, 2, lambda _, u: jnp.tanh(k @ u), v)
+            return jax.lax.cond(i % 2 == 0, lambda: jnp.tanh(k @ v), lambda: jnp.tanh(k.T @ v))
+
+        return jax.lax.fori_loop(0, STEPS, step, jnp.ones(N))
+
+    original = exported(branches, X, Y)
+    plan = shm.plan(original, budget_of(shm.profile(original, target="cpu"), 0.5), target="cpu")
+    assert plan.fits
+    assert [d.how for d in plan.decisions if d.pass_name == "recompute-in-loops"] == ["1 value in 3 places"]
 
 
 def refused(program: Program | str) -> set[str]:

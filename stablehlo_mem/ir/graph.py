@@ -173,7 +173,7 @@ def producers_of(graph: Graph) -> tuple[tuple[int, ...], ...]:
 
 @remembered
 def effects(graph: Graph) -> frozenset[int]:
-    """The ops that may do more than compute their results: custom calls that say so, and ops nobody here knows.
+    """The ops that may do more than compute their results: custom calls that say so, `rng`, ops without results.
 
     Those with such an op in their blocks too.
     """
@@ -184,7 +184,9 @@ def _does_more(op: Op, handle: Any) -> bool:
     if op.name == "stablehlo.custom_call":
         attributes = handle.attributes
         return "has_side_effect" in attributes and ir.BoolAttr(attributes["has_side_effect"]).value
-    return not op.results or any(effects(block) - {len(block.ops) - 1} for block in op.blocks)
+    if not op.results or op.name == "stablehlo.rng":
+        return True
+    return any(effects(block) - {len(block.ops) - 1} for block in op.blocks)
 
 
 Path = tuple[tuple[int, int], ...]

@@ -165,7 +165,7 @@ def _readers(body: Graph, value: int) -> list[int]:
 
 
 def _made_by(graph: Graph, value: int) -> tuple[int, ...]:
-    """The ops that make a value of small ones and arguments; () if they have effects, are too many, or a loop is one."""
+    """The ops that make a value of small ones and arguments; () if they have effects, loop, or are too many."""
     large = max(1, graph.values[value].nbytes // _SHARE)
     pending, found = [graph.values[value].producer], set[int]()
     while pending:
