@@ -225,17 +225,15 @@ def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:
 
 
 @remembered
-def trip_count(graph: Graph, op: Op) -> int:
-    """How often a while runs, as far as its counter says, else 1."""
+def trip_count(graph: Graph, op: Op, unknown: int = 1) -> int:
+    """How often a while runs, as far as its counter says."""
     counter = find_counter(graph, op)
-    return 1 if counter is None else counter.steps
+    return unknown if counter is None else counter.steps
 
 
-@remembered
 def likely_trips(graph: Graph, op: Op) -> int:
     """How often a while is thought to run: where its counter does not say, not just once, or why have a loop."""
-    counter = find_counter(graph, op)
-    return _LIKELY_TRIPS if counter is None else counter.steps
+    return trip_count(graph, op, _LIKELY_TRIPS)
 
 
 def block_runs(main: Graph, path: Path) -> int:

@@ -38,6 +38,7 @@ _AHEAD = 4
 _RISE = 1.1
 """What saves time may raise the static peak to so many times what it was."""
 _Lower = tuple[State | None, list[Candidate], tuple[Refusal, ...]]
+"""The state after the best step that lowers a peak, the candidates that only make room, and the refusals."""
 
 
 def cheapen(state: State, goal: Goal, *, any_peak: bool) -> State:
@@ -105,15 +106,12 @@ def descend(
 
 
 def best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[State | None, tuple[Refusal, ...]]:
-    """The state after the best step there is, none if there is none; and why the others were not taken.
-
-    Ways that share their first steps ask for the next ones again: what was found is kept with the graph.
-    """
-    known = state.graph.memo.setdefault(best_step, {})
-    key = goal, excluded
-    if key not in known:
-        known[key] = _find_best_step(state, goal, excluded)
-    return known[key]
+    """The state after the best step there is, none if there is none; and why the others were not taken."""
+    following, openings, refusals = _lower_step(state, goal, excluded)
+    # A way that begins otherwise would begin with room for what is excluded.
+    if not excluded and not _reaches(following, goal):
+        following = _opened(state, openings, goal, following)
+    return following, refusals
 
 
 def faster_step(state: State, goal: Goal) -> State | None:
@@ -125,14 +123,6 @@ def faster_step(state: State, goal: Goal) -> State | None:
         known[goal] = _applied(state, saving, goal) if saving else None
     new = known[goal]
     return new if new and new.seconds < state.seconds and _helps(new, state) else None
-
-
-def _find_best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[State | None, tuple[Refusal, ...]]:
-    following, openings, refusals = _lower_step(state, goal, excluded)
-    # A way that begins otherwise would begin with room for what is excluded.
-    if not excluded and not _reaches(following, goal):
-        following = _opened(state, openings, goal, following)
-    return following, refusals
 
 
 def _opened(state: State, openings: list[Candidate], goal: Goal, otherwise: State | None) -> State | None:
@@ -160,7 +150,10 @@ def _further(state: State, goal: Goal) -> State:
 
 
 def _lower_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> _Lower:
-    """What `_find_lower` does, kept with the graph: the way goes on where it was looked ahead."""
+    """What `_find_lower` finds, kept with the graph.
+
+    Ways that share their first steps ask for the next ones again, and a way goes on where it was looked ahead.
+    """
     known: dict[Any, _Lower] = state.graph.memo.setdefault(_lower_step, {})
     key = goal, excluded
     if key not in known:
@@ -169,7 +162,7 @@ def _lower_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> _Lowe
 
 
 def _find_lower(state: State, goal: Goal, excluded: frozenset[Refusal]) -> _Lower:
-    """The state after the best step that lowers the peak, the candidates that only make room for one, the refusals."""
+    """The best step that lowers the peak, where there is one, and what else was proposed."""
     proposed, refusals = _proposed(state, goal, excluded)
     candidates = [c for c in proposed if not c.opens]
     following: State | None = None

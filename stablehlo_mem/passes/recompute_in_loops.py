@@ -8,10 +8,10 @@ After:
 
 An iteration needs all of it at once, and so do all the iterations of it together; but in the loop it is made where it
 is used, and can be split with its users as anything else. By itself the step lowers nothing: it is judged by the best
-one after it (`Candidate.opens`). What large values are made of is repeated as far as small ones, and arguments. Power
+few after it (`Candidate.opens`). What large values are made of is repeated as far as small ones, and arguments. Power
 and fixed-point iterations, conjugate gradients, Sinkhorn: the kernel matrix of each is needed in every iteration.
 
-Where only loops or branches in the loop read it, it is made there.
+It is made in each place that reads it: loops in the loop, and branches, too.
 
 Refuses what is made with side effects, by many ops or by a loop (what a scan stacks is for `rematerialise`), and what a
 loop's condition reads.
@@ -69,7 +69,7 @@ class RecomputeInLoops:
         yield from ()
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
-        """For each block around the peak: what is cheapest for its bytes, as much as is missing, then all there is."""
+        """For each block around the peak: of what is cheapest for its bytes as much as is missing, and all there is."""
         if goal.far:
             return
         missing = peak.temp_bytes - goal.temp_bytes
