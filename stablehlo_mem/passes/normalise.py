@@ -1,4 +1,7 @@
-"""normalise: the form every analysis starts from. Calls inlined, composites opened, dead code gone, rules attached."""
+"""normalise: the form every analysis starts from.
+
+Calls inlined, composites opened, dead code gone, starts of slices in bounds, rules attached.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,17 @@ from stablehlo_mem.ir.bindings import (
     walk_operations,
 )
 from stablehlo_mem.ir.equal import is_same_block
+from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.ir.shards import mark_shards, remove_marks
+from stablehlo_mem.starts import SLICING, clamp_starts
 
 
 def normalise(module: ir.Module) -> None:
     """Brings a module into the normal form, in place.
 
     Before: `%1 = call @f(%0)`, `%2:2 = stablehlo.composite "chlo.top_k" %1`, barriers of several operands.
-    After: f's body in place of the call, `%2:2 = chlo.top_k(%1)`, one barrier an operand, `sdy.sharding_rule`s.
+    After: f's body in place of the call, `%2:2 = chlo.top_k(%1)`, one barrier an operand, starts of slices that cannot
+    be out of bounds, `sdy.sharding_rule`s.
     """
     with module.context:
         open_functions(module)
@@ -30,6 +36,9 @@ def normalise(module: ir.Module) -> None:
         _merge_equal_branches(module)
         drop_identities(module)
     run_passes(module, "cse", "canonicalize", "symbol-dce")
+    if _collect(module, *SLICING):
+        clamp_starts(entry_graph(module))
+        run_passes(module, "cse", "canonicalize")
     attach_rules(module)
 
 

@@ -7,6 +7,7 @@ belongs there. Along its updates a scatter writes chunk after chunk into the sam
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -92,7 +93,9 @@ def _write_to_chunk(site: Site) -> list[Any]:
     """The scatter of all updates by shifted indices: those of other chunks are out of bounds, and dropped.
 
     Shifting keeps different indices different and sorted ones sorted. The very least are raised for that: they stay
-    out of bounds, and would otherwise come round to the greatest.
+    out of bounds, and would otherwise come round to the greatest. A single update is not left to the compiler to drop:
+    it makes slices at the index of it, and folds them with the chunk's (docs/xla_bugs.md). It is made within the chunk,
+    and chosen where it is meant.
     """
     inputs, dimension = len(site.op.results), site.node.operand_dims[0]
     assert dimension is not None
@@ -102,9 +105,28 @@ def _write_to_chunk(site: Site) -> list[Any]:
     extent = site.op.results[0].type.shape[dimension]
     least = build.splat(build.tensor((), indices.type.element_type), extent + _outside_index(indices.type.element_type))
     shifted = _shifted(site, stablehlo.maximum(indices, build.broadcast(least, indices.type)), extent)
-    moved = _replace_component(indices, shifted, numbers.index_vector_dim, component)
+    single = _is_single(indices, numbers.index_vector_dim)
+    place = _inside(site, shifted, dimension) if single else shifted
+    moved = _replace_component(indices, place, numbers.index_vector_dim, component)
     operands = [*site.operands[:inputs], moved, *site.operands[inputs + 1 :]]
-    return build.clone_with(site.op, operands, site.result_shapes)
+    results = build.clone_with(site.op, operands, site.result_shapes)
+    if not single:
+        return results
+    present = _component(_in_chunk(site, shifted, dimension), numbers.index_vector_dim, component)
+    pairs = zip(results, site.operands, strict=False)
+    return [stablehlo.select(build.reshaped(present, ()), new, old) for new, old in pairs]
+
+
+def _is_single(indices: Any, vector_dimension: int) -> bool:
+    """Whether there is one index vector only."""
+    return math.prod(size for d, size in enumerate(indices.type.shape) if d != vector_dimension) == 1
+
+
+def _inside(site: Site, shifted: Any, dimension: int) -> Any:
+    """Shifted indices, those of other chunks at its edges."""
+    scalar = build.tensor((), shifted.type.element_type)
+    last = build.splat(scalar, site.operands[0].type.shape[dimension] - 1)
+    return stablehlo.clamp(build.zeros(scalar), shifted, last)
 
 
 def _scatter_on(op: Any, carries: Sequence[Any], partials: Sequence[Any]) -> list[Any]:
@@ -164,7 +186,7 @@ def _take_from_chunk(site: Site) -> list[Any]:
     bounds = [build.splat(build.tensor((), indices.type.element_type), value) for value in (0, extent - 1)]
     shifted = _shifted(site, stablehlo.clamp(bounds[0], indices, bounds[1]), extent)
     present = _component(_in_chunk(site, shifted, dimension), numbers.index_vector_dim, component)
-    moved = _replace_component(indices, shifted, numbers.index_vector_dim, component)
+    moved = _replace_component(indices, _inside(site, shifted, dimension), numbers.index_vector_dim, component)
     (taken,) = build.clone_with(site.op, [site.operands[0], moved], site.result_shapes)
     batch = [d for d in range(len(taken.type.shape)) if d not in numbers.offset_dims]
     mask = build.broadcast(present, build.tensor(taken.type.shape, present.type.element_type), batch)
