@@ -53,7 +53,8 @@ def _clamp_each(block: _Ranges, op: Op) -> None:
         if not _within(block.range_of(start), (0, extent - size)):
             with handle.location, ir.InsertionPoint(handle):
                 given = handle.operands[position]
-                handle.operands[position] = _clamped(given, build.splat(given.type, _held(given, extent - size)))
+                largest = build.splat(given.type, _held(given, extent - size))
+                handle.operands[position] = _clamped(given, largest) if extent > size else largest
 
 
 def _clamp_window(block: _Ranges, op: Op) -> None:

@@ -1,5 +1,5 @@
 // rewrite narrow
-// The start is clamped as the slice would clamp it; the iota counts from it.
+// The start is in bounds in normal form; the iota counts from it.
 func.func public @main(%q: tensor<64x8xf32>, %k: tensor<8x32xf32>, %i: tensor<i32>) -> tensor<4xf32> {
   %zero = stablehlo.constant dense<0.0> : tensor<f32>
   %0 = stablehlo.dot_general %q, %k, contracting_dims = [1] x [0] : (tensor<64x8xf32>, tensor<8x32xf32>) -> tensor<64x32xf32>
