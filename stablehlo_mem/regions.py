@@ -114,14 +114,18 @@ class Region:
         return loops
 
     def keeping(self, values: Sequence[int]) -> Region:
-        """The same loops, where those that first compute some values keep them for later ones.
+        """The same loops, where the first of those that compute some values keeps them for later ones.
+
+        That may be a later loop than the first that could: what an earlier one would need for it need not be there yet.
 
         Raises:
             ValueError: the loops do not compute such a value, or leave it in any case.
         """
-        if len(self.may_keep.keys() & values) < len(values):
+        if not all(self.loops_of.get(self.may_keep[v]) if v in self.may_keep else False for v in values):
             raise ValueError(f"these loops cannot keep {values}")
-        kept = [Leaving(v, self.may_keep[v], self.phase_of[self.may_keep[v]], accumulated=False) for v in values]
+        loops = {v: self.loops_of[self.may_keep[v]] for v in values}
+        first = {v: (bits & -bits).bit_length() - 1 for v, bits in loops.items()}
+        kept = [Leaving(v, self.may_keep[v], first[v], accumulated=False) for v in values]
         leaving = sorted((*self.leaving, *kept), key=lambda item: (item.phase, item.value))
         return dataclasses.replace(self, leaving=tuple(leaving)) if kept else self
 

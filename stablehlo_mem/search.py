@@ -68,11 +68,11 @@ def _cheaper(state: State, one: Pass, goal: Goal, limit: float) -> State:
 
 
 def _applied(state: State, candidate: Candidate, goal: Goal) -> State | None:
-    """The state after a candidate; None where its pass fails: the log has what a bug report needs."""
+    """The state after a candidate; None where its pass fails, a bug that a line at debug level tells of."""
     try:
         return apply(state, candidate, goal)
-    except PassError:
-        _log.exception("left alone: %s", candidate.summary)
+    except PassError as error:
+        _log.debug("left alone: %s: %s", candidate.summary, " ".join(str(error).split()), extra={"failure": error})
         return None
 
 

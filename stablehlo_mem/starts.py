@@ -50,11 +50,14 @@ def _clamp_each(block: _Ranges, op: Op) -> None:
     sizes = zip(*(block.graph.values[v].shape for v in (whole, part)), strict=True)
     for position, (extent, size) in enumerate(sizes, 2 if is_update else 1):
         start = op.operands[position]
-        if not _within(block.range_of(start), (0, extent - size)):
+        least, greatest = block.range_of(start)
+        if not _within((least, greatest), (0, extent - size)):
             with handle.location, ir.InsertionPoint(handle):
                 given = handle.operands[position]
                 largest = build.splat(given.type, _held(given, extent - size))
-                handle.operands[position] = _clamped(given, largest) if extent > size else largest
+                known = build.zeros(given.type) if greatest <= 0 else largest
+                is_known = extent == size or greatest <= 0 or least >= extent - size
+                handle.operands[position] = known if is_known else _clamped(given, largest)
 
 
 def _clamp_window(block: _Ranges, op: Op) -> None:

@@ -143,7 +143,7 @@ def _check_result(
     needed = sum(memory_of(compiled)) - _unused_bytes(plan.result)
     assert needed <= plan.after.peak_bytes, f"{needed} bytes, the plan says {plan.after.peak_bytes}"
     old, new = ([np.asarray(leaf) for leaf in some(*arguments)] for some in (original, compiled))
-    if all(_same(*pair) for pair in zip(new, old, strict=True)):
+    if same_results(new, old):
         seen.counts["equal"] += 1
         return
     assert not program.whole, f"whole numbers differ: {_difference(new, old)}"
@@ -162,6 +162,11 @@ def _unused_bytes(exported: Exported) -> int:
     )
 
 
+def same_results(new: list[np.ndarray], old: list[np.ndarray]) -> bool:
+    """Whether all results are the same to the last bit, but for the signs of zeros."""
+    return all(_same(*pair) for pair in zip(new, old, strict=True))
+
+
 def _same(new: np.ndarray, old: np.ndarray) -> bool:
     assert (new.dtype, new.shape) == (old.dtype, old.shape)
     return np.array_equal(new, old, equal_nan=is_float(old))
@@ -174,20 +179,23 @@ def _difference(new: list[np.ndarray], old: list[np.ndarray]) -> str:
 
 @contextlib.contextmanager
 def no_failing_passes() -> Generator[None]:
-    """A pass that fails is left out and logged: here it is a failure."""
-    handler = _Raising()
-    logger = logging.getLogger("stablehlo_mem")
+    """A pass that fails is left out, and a line at debug level tells of it: here it is a failure."""
+    logger = logging.getLogger("stablehlo_mem.search")
+    handler, level = _Raising(), logger.level
     logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 class _Raising(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info:
-            raise AssertionError(record.getMessage()) from record.exc_info[1]
+        failure = getattr(record, "failure", None)
+        if failure is not None:
+            raise failure
 
 
 def _wide(program: RandomProgram, arguments: list[np.ndarray]) -> list[np.ndarray]:

@@ -1,0 +1,305 @@
+"""Steps of all passes, forced: drawn in any block and taken whatever their size or gain, one after the other.
+
+What comes out must compute the same: to the last bit where no sum moves and no product is made by another kernel, to
+the yardstick else. A pass that fails is a finding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import random
+import warnings
+from collections.abc import Callable, Generator
+from typing import Any
+from unittest import mock
+
+import jax
+import numpy as np
+from jax.export import export
+
+from stablehlo_mem import split_candidates, states
+from stablehlo_mem.axes import grow_axis
+from stablehlo_mem.forming import form_region
+from stablehlo_mem.ingest import emit, ingest
+from stablehlo_mem.ir.bindings import clone_module
+from stablehlo_mem.ir.graph import Graph, Path, nested_graph
+from stablehlo_mem.keeping import worth_keeping
+from stablehlo_mem.memory import Peak, find_peak
+from stablehlo_mem.passes import PASSES
+from stablehlo_mem.passes.normalise import remove_rules
+from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
+from stablehlo_mem.passes.rematerialise import Rematerialise
+from stablehlo_mem.passes.sink_converts import SinkConverts
+from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
+from stablehlo_mem.plan import Candidate, Goal, Numerics, Options, Step, allows, weakest
+from stablehlo_mem.rewriting import Match, RewritingPass
+from stablehlo_mem.rules import rule_book
+from stablehlo_mem.segments import find_backward, segment_length
+from stablehlo_mem.split_candidates import regroups
+from stablehlo_mem.splits import PASS_NAME, Split
+from stablehlo_mem.stacks import find_scan, stored
+from stablehlo_mem.states import State
+from stablehlo_mem.targets.chips import CHIPS
+from stablehlo_mem.timeline import Live
+from tests.properties import awkward, kinds
+from tests.properties.check import Seen, compare, same_results
+from tests.properties.drawing import Draw, RandomProgram
+from tests.properties.generate import draw_program
+from tests.support import HONEST, blocks, droppable
+
+LONGEST = 4
+"""Steps in a chain."""
+_TRIES = 8
+"""Draws of a step before a chain ends."""
+_REORDERING = frozenset({"matmul-chain", "contractions", "pairwise-distance", "one-hot-scatter"})
+"""Passes that take products in another order: infinities of both signs then meet elsewhere."""
+_CHIPS = ("cpu", "cpu", "cuda:h200", "tpu:v5e")
+
+
+@dataclasses.dataclass(frozen=True)
+class Forced:
+    """A step that was drawn; `candidate` where a pass proposed it."""
+
+    step: Step
+    numerics: Numerics
+    candidate: Candidate | None = None
+
+
+def program_of(seed: int) -> tuple[RandomProgram, Callable[[int, int], int]]:
+    """The program of a seed, and what draws its steps."""
+    draw = random.Random(f"forced {seed}").randint
+    some = (*kinds.KINDS, *awkward.KINDS * 2)
+    given = awkward.INDICES, awkward.JUMPING, (*kinds.NOT_DIFFERENTIABLE, *awkward.NOT_DIFFERENTIABLE)
+    return draw_program(draw, draw(2, 6), some, *given), draw
+
+
+def check(seed: int, seen: Seen) -> None:
+    """Draws a program and steps and compares; an AssertionError or any exception is a finding."""
+    program, draw = program_of(seed)
+    with jax.enable_x64(True), warnings.catch_warnings(), small_values_too():
+        warnings.simplefilter("ignore")
+        original = export(jax.jit(program), platforms=["cpu"])(*program.arguments)
+        given = ingest(original)
+        options = Options(numerics="relaxed" if program.whole else "reassociate")
+        seen.counts["programs"] += 1
+        state, taken = chain(states.start_of(given, _goal(draw, options)), draw, options)
+        for one in taken:
+            seen.counts[f"step {one.step.pass_name}"] += 1
+        seen.counts["changed" if taken else "unchanged"] += 1
+        if taken:
+            module = clone_module(state.module)
+            remove_rules(module)
+            reorders = any(one.step.pass_name in _REORDERING for one in taken)
+            arguments = awkward.data(program, seed, strange=seed % 3 == 0 and not reorders)
+            _compare(program, original, emit(given, module), arguments, weakest(t.numerics for t in taken), seen)
+
+
+def _goal(draw: Draw, options: Options) -> Goal:
+    return Goal(CHIPS[_CHIPS[draw(0, len(_CHIPS) - 1)]], options, 0)
+
+
+@contextlib.contextmanager
+def small_values_too() -> Generator[None]:
+    """No value is too small for a loop."""
+    with mock.patch.object(split_candidates, "_SMALLEST", 1):
+        yield
+
+
+def chain(state: State, draw: Draw, options: Options) -> tuple[State, list[Forced]]:
+    """As many steps as are drawn, one on what the other left."""
+    taken: list[Forced] = []
+    for _ in range(draw(1, LONGEST)):
+        one = next((f for f in (_drawn(state, draw, options) for _ in range(_TRIES)) if f is not None), None)
+        if one is None:
+            break
+        state = _taken(state, one, options)
+        taken.append(one)
+    return state, taken
+
+
+def _taken(state: State, one: Forced, options: Options) -> State:
+    """The state after a step; one that was proposed does the same when it is done from what it says alone."""
+    goal = Goal(state.chip, options, 0)
+    module = clone_module(state.module)
+    states.take(module, one.step, state.steps)
+    if one.candidate is None:
+        new = states.start(module, goal, state.graph.met)
+        return dataclasses.replace(new, steps=(*state.steps, one.step))
+    new = states.apply(state, one.candidate, goal)
+    assert str(new.module) == str(module), f"{one.step.pass_name}: another module when it is replayed"
+    return new
+
+
+def _drawn(state: State, draw: Draw, options: Options) -> Forced | None:
+    draws = (_any_split, _any_split, _proposed, _proposed, _proposed, _rewriting, _rewriting, _stacks, _through_scans)
+    found = draws[draw(0, len(draws) - 1)](state, draw)
+    return found if found is not None and allows(options, found.numerics) else None
+
+
+def _block(main: Graph, draw: Draw) -> Path:
+    paths = list(blocks(main))
+    return paths[draw(0, len(paths) - 1)]
+
+
+def _any_split(state: State, draw: Draw) -> Forced | None:
+    """A split from any value of any block along any dimension, by any chunk."""
+    path = _block(state.graph, draw)
+    return _split_in(nested_graph(state.graph, path), path, PASS_NAME, draw)
+
+
+def _split_in(graph: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
+    value = graph.values[draw(0, len(graph.values) - 1)]
+    dimensions = [d for d, size in enumerate(value.shape) if size > 1]
+    if not dimensions or value.producer < 0:
+        return None
+    least = (1, 1, 256, max(1, value.nbytes // 2))[draw(0, 3)]
+    axis = grow_axis(graph, rule_book(graph), (value.index, dimensions[draw(0, len(dimensions) - 1)]), least)
+    region = form_region(graph, axis, streaming=bool(draw(0, 1)))
+    if region is None or axis.n < 2:
+        return None
+    kept = worth_keeping(graph, region, CHIPS["cpu"], 1 << 62) if not draw(0, 3) else ()
+    split = Split(
+        path=path,
+        value=axis.seed[0],
+        dimension=axis.seed[1],
+        big_bytes=least,
+        chunk=draw(1, axis.n - 1),
+        streaming=bool(region.streams.terms),
+        kept=kept,
+    )
+    numerics: Numerics = "reassociate" if regroups(graph, region) else "exact"
+    return Forced(Step(name, "", dataclasses.asdict(split)), numerics)
+
+
+def _through_scans(state: State, draw: Draw) -> Forced | None:
+    """A split of a block in which associative scans are ops."""
+    module = clone_module(state.module)
+    outline(module)
+    main = states.entry_graph(module)
+    path = _block(main, draw)
+    graph = nested_graph(main, path)
+    if not any(op.name == "stablehlo.composite" for op in graph.ops):
+        return None
+    return _split_in(graph, path, ReblockScans.name, draw)
+
+
+def _proposed(state: State, draw: Draw) -> Forced | None:
+    """What a pass proposes for a peak in any block with few values alive, in any size."""
+    path = _block(state.graph, draw)
+    peak = _peak(state, path, draw)
+    ones = [p for p in PASSES if not isinstance(p, RewritingPass)]
+    one = ones[draw(0, len(ones) - 1)] if draw(0, 1) else SplitIntoLoops()
+    if isinstance(one, SinkConverts):
+        peak = find_peak(state.graph, state.chip)
+    goal = Goal(state.chip, Options(numerics="relaxed"), 0, far=not draw(0, 2))
+    found = [c for c in one.propose(state.graph, peak, goal) if isinstance(c, Candidate)]
+    if not found:
+        return None
+    candidate = found[draw(0, len(found) - 1)]
+    if candidate.sizes:
+        candidate = candidate.resized(candidate.sizes[draw(0, len(candidate.sizes) - 1)])
+    return Forced(candidate.step, candidate.numerics, candidate)
+
+
+def _peak(state: State, path: Path, draw: Draw) -> Peak:
+    graph = nested_graph(state.graph, path)
+    values = [v for v in graph.values if v.producer >= 0 and v.nbytes]
+    some = [values[draw(0, len(values) - 1)] for _ in range(draw(1, 3))] if values else []
+    live = [Live(path, v.index, v.nbytes) for v in {v.index: v for v in some}.values()]
+    peak = find_peak(state.graph, state.chip)
+    return dataclasses.replace(peak, path=path, op=len(graph.ops) - 1, live=tuple(live))
+
+
+def _rewriting(state: State, draw: Draw) -> Forced | None:
+    """A rewriting pass in some of the places where it matches."""
+    ones = [p for p in PASSES if isinstance(p, RewritingPass)]
+    bytes_first, first = bool(draw(0, 1)), draw(0, len(ones) - 1)
+    found = (_places(state, one, draw, bytes_first=bytes_first) for one in (*ones[first:], *ones[:first]))
+    return next((one for one in found if one is not None), None)
+
+
+def _places(state: State, one: RewritingPass, draw: Draw, *, bytes_first: bool) -> Forced | None:
+    sites: list[list[Any]] = []
+    numerics: list[Numerics] = ["exact"]
+    for path in blocks(state.graph):
+        graph = nested_graph(state.graph, path)
+        removed: set[int] = set()
+        for op in reversed(graph.ops):
+            match = one.match(graph, op.index, bytes_first=bytes_first) if op.name in one.roots else None
+            if isinstance(match, Match) and not removed.intersection(match.removed) and draw(0, 2):
+                sites.append([path, op.index])
+                numerics.append(match.numerics)
+                removed.update(match.removed)
+    step = Step(one.name, "", {"sites": sorted(sites), "bytes_first": bytes_first})
+    return Forced(step, weakest(numerics)) if sites else None
+
+
+def _stacks(state: State, draw: Draw) -> Forced | None:
+    """Some stacks of a scan are dropped, or taken in segments."""
+    path = _block(state.graph, draw)
+    graph = nested_graph(state.graph, path)
+    for op in graph.ops:
+        scan = find_scan(graph, op)
+        if scan is None:
+            continue
+        body = op.blocks[1]
+        inputs = [c for c, row in scan.rows.items() if stored(body, row) in body.arguments]
+        size = segment_length(scan.steps)
+        params: dict[str, Any] = {"path": path, "loop": op.index, "stacks": len(scan.rows), "steps": scan.steps}
+        if inputs and size > 1 and draw(0, 1) and not hasattr(find_backward(graph, scan, inputs), "message"):
+            return Forced(Step(Rematerialise.name, "", {**params, "dropped": inputs, "segment": size}), "exact")
+        dropped = [c for c in droppable(graph, scan) if draw(0, 2)]
+        if dropped:
+            return Forced(Step(Rematerialise.name, "", {**params, "dropped": dropped, "segment": 1}), "exact")
+    return None
+
+
+_KERNELS = ("stablehlo.dot", "stablehlo.convolution", "stablehlo.custom_call", "stablehlo.fft")
+"""Ops whose kernel a compiler picks by the shape: another may round otherwise."""
+
+
+def _compare(
+    program: RandomProgram, original: Any, new: Any, arguments: list[np.ndarray], numerics: Numerics, seen: Seen
+) -> None:
+    old, got = ([np.asarray(leaf) for leaf in _run(some, arguments)] for some in (original, new))
+    if same_results(got, old):
+        seen.counts["equal"] += 1
+        return
+    if same_results(got, op_by_op(program, arguments)):
+        seen.counts["the compiler gets the original wrong"] += 1
+        return
+    text = original.mlir_module()
+    exact = program.whole or (numerics == "exact" and not any(name in text for name in _KERNELS))
+    assert not exact, f"other bits ({numerics}): {difference(got, old)}"
+    seen.counts["rounded otherwise"] += 1
+    wide = [a.astype(np.float64) if a.dtype.kind == "f" or a.dtype.name == "bfloat16" else a for a in arguments]
+    true = [np.asarray(leaf) for leaf in jax.jit(program)(*wide)]
+    for three in zip(got, old, true, strict=True):
+        compare(*three, program.continuous)
+
+
+def op_by_op(program: RandomProgram, arguments: list[np.ndarray]) -> list[np.ndarray]:
+    """What a program computes where the compiler has nothing to fold: it gets some wrong (docs/xla_bugs.md)."""
+    with jax.disable_jit():
+        return [np.asarray(leaf) for leaf in program(*map(jax.numpy.asarray, arguments))]
+
+
+def difference(new: list[np.ndarray], old: list[np.ndarray]) -> str:
+    """How much of each result differs."""
+    shares = ((a != b) & ~((a != a) & (b != b)) for a, b in zip(new, old, strict=True))
+    return ", ".join(f"{float(np.mean(share)) if share.size else 0.0:.1%}" for share in shares)
+
+
+def _run(exported: Any, arguments: list[np.ndarray]) -> Any:
+    return jax.jit(exported.call).lower(*arguments).compile(compiler_options=HONEST)(*arguments)
+
+
+def text_of(seed: int) -> str:
+    """The program of a seed and the steps that are forced, for people."""
+    program, draw = program_of(seed)
+    with jax.enable_x64(True), small_values_too():
+        given = ingest(export(jax.jit(program), platforms=["cpu"])(*program.arguments))
+        options = Options(numerics="relaxed" if program.whole else "reassociate")
+        _, taken = chain(states.start_of(given, _goal(draw, options)), draw, options)
+    return "\n".join([str(program), *(f"{t.step.pass_name} ({t.numerics}): {dict(t.step.params)}" for t in taken)])

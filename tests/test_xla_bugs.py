@@ -1,0 +1,105 @@
+"""What XLA computes wrongly, and that no rewrite of ours meets it.
+
+The `xfail`s are strict: one that passes says that the installed XLA no longer has the bug. Then docs/xla_bugs.md gets
+the version, and what avoids the bug goes once no supported XLA has it.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import stablehlo_mem as shm
+from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.passes.narrow import Narrow
+from tests.support import exported, normal, normals, program_of, rewrite, run, same_bits, text
+from tests.xla_bugs import largest_of_rows, slice_of_a_slice, update_of_a_slice, update_of_one_row
+
+LINE = np.arange(16, dtype=np.float32)
+STARTS = [(14, 0), (4, 9), (4, -3), (12, 3)]
+
+
+def compiled(fun, *args):
+    return np.asarray(jax.jit(fun)(*args))
+
+
+def eager(fun, *args):
+    """One op at a time: there is nothing to fold."""
+    with jax.disable_jit():
+        return np.asarray(fun(*map(jnp.asarray, args)))
+
+
+def all_right(fun, starts, *more):
+    pairs = [tuple(map(np.int32, pair)) for pair in starts]
+    return all(same_bits(compiled(fun, LINE, *p, *more), eager(fun, LINE, *p, *more)) for p in pairs)
+
+
+@pytest.mark.xfail(strict=True, reason="jax-ml/jax#40849, openxla/xla#49121")
+def test_slices_of_slices_keep_their_clamps():
+    assert all_right(slice_of_a_slice, STARTS)
+
+
+@pytest.mark.xfail(strict=True, reason="openxla/xla#49121")
+def test_updates_of_slices_keep_their_clamps():
+    assert all_right(update_of_a_slice, STARTS, np.float32([-1]))
+
+
+@pytest.mark.xfail(strict=True, reason="openxla/xla#49121: a scatter of one update becomes slices")
+def test_an_update_out_of_bounds_is_dropped():
+    assert all_right(update_of_one_row, [(4, 9), (4, 5)])
+
+
+@pytest.mark.xfail(strict=True, reason="YNNPACK")
+def test_maxima_keep_nans():
+    rows = np.zeros((64, 256), np.float32)
+    rows[3, 5] = np.nan
+    assert np.isnan(compiled(largest_of_rows, rows)).any()
+
+
+IN_NORMAL_FORM = [
+    *((fun, start) for fun in (slice_of_a_slice, update_of_a_slice) for start in STARTS),
+    # An update that is dropped is the program's own: as it is given it is wrong, and left so.
+    *((update_of_one_row, start) for start in STARTS if start[1] in (0, 3)),
+]
+
+
+@pytest.mark.parametrize(("fun", "start"), IN_NORMAL_FORM)
+def test_in_normal_form_they_are_right(fun, start):
+    """Where the starts are in bounds there is no clamp to lose."""
+    args = LINE, *map(np.int32, start), *([np.float32([-1])] if fun is update_of_a_slice else [])
+    program = program_of(fun, *args)
+    assert same_bits(run(program, normal(program), *args)[0], eager(fun, *args))
+
+
+@pytest.mark.parametrize("start", [(14, 0), (6, 9), (-3, -3)])
+def test_slices_that_are_brought_together_are_right(start):
+    """A slice moves up through a product to another slice: the two are folded then."""
+
+    def fun(x, w, i, j):
+        rows = jax.lax.dynamic_slice_p.bind(x, i, jnp.int32(0), slice_sizes=(8, 8))
+        return jax.lax.dynamic_slice_p.bind(rows @ w, j, jnp.int32(0), slice_sizes=(2, 64))
+
+    args = normals(16, 8), normals(8, 64), *map(np.int32, start)
+    program = program_of(fun, *args)
+    module = normal(program)
+    assert rewrite(module, Narrow(), bytes_first=True) == 1
+    np.testing.assert_allclose(run(program, module, *args)[0], eager(fun, *args), rtol=1e-5)
+
+
+def test_starts_in_a_plan_are_in_bounds():
+    """Starts that a program leaves to be clamped are so explicitly in what comes out, on every target."""
+
+    def fun(x, w, u, i):
+        return jnp.tanh(jax.lax.dynamic_slice_p.bind(x, i, jnp.int32(0), slice_sizes=(448, 8)) @ w) @ u
+
+    args = normals(512, 8), normals(8, 256), normals(256), np.int32(500)
+    for target in ("cpu", "cuda:h200", "tpu:v5e"):
+        original = exported(fun, *args, platform=target.partition(":")[0])
+        plan = shm.plan(original, "min", target=target, options=shm.Options(cache=False))
+        if not plan.steps:
+            assert target == "tpu:v5e", "nothing was rewritten"
+            continue
+        graph = entry_graph(plan.module)
+        (given,) = (op for op in graph.ops if op.name == "stablehlo.clamp")
+        assert "stablehlo.while" in text(plan.module)
+        assert any(graph.producer(op.operands[1]) is given for op in graph.ops if op.name == "stablehlo.dynamic_slice")
