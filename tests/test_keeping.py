@@ -164,3 +164,24 @@ def test_a_value_that_the_loops_do_not_make_cannot_be_kept():
                 clone_module(module),
                 Step("", "", dataclasses.asdict(dataclasses.replace(possible.decision(64), kept=values))),
             )
+
+
+def waits(x, v, w):
+    """The sine could run in the first loop, and runs in two later ones; what it is made of comes after the first."""
+    tanh = jnp.tanh(x)
+    first = jnp.exp(tanh @ v).sum(0)
+    sine = jnp.sin(tanh @ jnp.exp(w))
+    second = (sine * first).sum(0)
+    return jnp.tanh(sine * second).sum(0)
+
+
+def test_the_first_loop_that_runs_it_keeps_a_value():
+    args = normals(64, 256), normals(256, 48), normals(256, 48, seed=1)
+    program = program_of(waits, *args)
+    module = normal(program)
+    keeping = [p for p in possible_splits(module, (64 * 48 * 4,), all_forms=True) if p.kept]
+    later = [p for p in keeping for item in p.region.leaving if item.value in p.kept and item.phase > 0]
+    assert later
+    for possible in later:
+        (new,) = run(program, apply_split(module, possible, 16), *args)
+        np.testing.assert_allclose(new, run(program, module, *args)[0], rtol=1e-4)

@@ -66,7 +66,7 @@ class Forced:
     candidate: Candidate | None = None
 
 
-def program_of(seed: int) -> tuple[RandomProgram, Callable[[int, int], int]]:
+def drawn_program(seed: int) -> tuple[RandomProgram, Callable[[int, int], int]]:
     """The program of a seed, and what draws its steps."""
     draw = random.Random(f"forced {seed}").randint
     some = (*kinds.KINDS, *awkward.KINDS * 2)
@@ -76,7 +76,7 @@ def program_of(seed: int) -> tuple[RandomProgram, Callable[[int, int], int]]:
 
 def check(seed: int, seen: Seen) -> None:
     """Draws a program and steps and compares; an AssertionError or any exception is a finding."""
-    program, draw = program_of(seed)
+    program, draw = drawn_program(seed)
     with jax.enable_x64(True), warnings.catch_warnings(), small_values_too():
         warnings.simplefilter("ignore")
         original = export(jax.jit(program), platforms=["cpu"])(*program.arguments)
@@ -297,7 +297,7 @@ def _run(exported: Any, arguments: list[np.ndarray]) -> Any:
 
 def text_of(seed: int) -> str:
     """The program of a seed and the steps that are forced, for people."""
-    program, draw = program_of(seed)
+    program, draw = drawn_program(seed)
     with jax.enable_x64(True), small_values_too():
         given = ingest(export(jax.jit(program), platforms=["cpu"])(*program.arguments))
         options = Options(numerics="relaxed" if program.whole else "reassociate")
