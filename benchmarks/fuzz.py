@@ -1,5 +1,8 @@
 """Differential fuzzing: `make fuzz N=1000` checks the next thousand random programs and writes results/fuzz.json.
 
+`python benchmarks/fuzz.py --forced 1000` draws the rewrites too: steps of all passes in all blocks, whatever they bring
+(tests/properties/forced.py), and writes results/fuzz_forced.json.
+
 Programs are numbered: a seed is a program, a budget and data. Each call goes on where the last one ended, so that a
 long run can be made in pieces; a piece is of one version of the package. Programs run in a process of their own, a
 hundred at a time: one that crashes it is a finding and costs only itself. LLVM does not optimise there, which takes a
@@ -24,7 +27,6 @@ import record
 from stablehlo_mem.cache import package_digest
 
 ROOT = pathlib.Path(__file__).parents[1]
-PATH = record.RESULTS / "fuzz.json"
 _AT_A_TIME = 100
 _FLAGS = "--xla_backend_optimization_level=0"
 
@@ -33,17 +35,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("count", type=int, help="how many programs")
     parser.add_argument("--first", type=int, help="seed of the first; by default the next that has not run")
+    parser.add_argument("--forced", action="store_true", help="with rewrites that are drawn")
     arguments = parser.parse_args()
-    data = record.earlier(PATH)
+    path = record.RESULTS / ("fuzz_forced.json" if arguments.forced else "fuzz.json")
+    data = record.earlier(path)
     pieces: list[dict[str, Any]] = data.get("pieces", [])
     first = arguments.first if arguments.first is not None else max((p["end"] for p in pieces), default=0)
     piece = _piece(pieces, first)
     before = len(piece["findings"])
     end = first + arguments.count
     while piece["end"] < end:
-        for row in checked(piece["end"], min(piece["end"] + _AT_A_TIME, end)):
+        for row in checked(piece["end"], min(piece["end"] + _AT_A_TIME, end), forced=arguments.forced):
             add(row, piece)
-            record.write({**summary(pieces), "pieces": pieces}, PATH)
+        record.write({**summary(pieces), "pieces": pieces}, path)
         print(f"{piece['end'] - first} programs, {len(piece['findings']) - before} findings", flush=True)
     return len(piece["findings"]) - before
 
@@ -57,9 +61,10 @@ def _piece(pieces: list[dict[str, Any]], first: int) -> dict[str, Any]:
     return pieces[-1]
 
 
-def checked(first: int, end: int) -> Iterator[dict[str, Any]]:
+def checked(first: int, end: int, *, forced: bool) -> Iterator[dict[str, Any]]:
     """The outcomes of some seeds in order, up to one that ends the process."""
-    command = [sys.executable, str(ROOT / "tests" / "properties" / "seeds.py"), str(first), str(end)]
+    how = ["--forced"] if forced else []
+    command = [sys.executable, str(ROOT / "tests" / "properties" / "seeds.py"), *how, str(first), str(end)]
     environment = {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}"}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, **pipes, env=environment, text=True) as worker:

@@ -1,7 +1,8 @@
 """Programs by their seeds, checked one after the other: what `benchmarks/fuzz.py` runs in a process of its own.
 
-`python tests/properties/seeds.py FIRST END` prints a line of JSON after each. `python
-tests/properties/seeds.py --smaller SEED` drops steps of a failing program as long as it fails in the same way.
+`python tests/properties/seeds.py FIRST END` prints a line of JSON after each, with `--forced` of programs whose
+rewrites are forced. `python tests/properties/seeds.py --smaller SEED` drops steps of a failing program as long as it
+fails in the same way.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import os
 import pathlib
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
+from tests.properties import forced
 from tests.properties.check import Seen, Trial, check, trial_of
 from tests.properties.drawing import RandomProgram, without_unused
 
@@ -32,10 +34,24 @@ def work(first: int, end: int) -> None:
         print(json.dumps(row), flush=True)
 
 
+def work_forced(first: int, end: int) -> None:
+    for seed in range(first, end):
+        seen = Seen()
+        finding = _wrong(lambda seed=seed, seen=seen: forced.check(seed, seen))
+        row = {"seed": seed, "counts": seen.counts}
+        if finding:
+            row |= {"finding": finding, "program": str(forced.drawn_program(seed)[0]).split("\n")}
+        print(json.dumps(row), flush=True)
+
+
 def failure(program: RandomProgram, trial: Trial, seed: int, seen: Seen) -> str | None:
     """What is wrong with a program, None if nothing is."""
+    return _wrong(lambda: check(program, trial, seed, seen))
+
+
+def _wrong(run: Callable[[], None]) -> str | None:
     try:
-        check(program, trial, seed, seen)
+        run()
     except Exception as error:  # noqa: BLE001 - every error is a finding
         frame = traceback.extract_tb(error.__traceback__)[-1]
         message = (str(error).splitlines() or [""])[0][:300]
@@ -84,5 +100,7 @@ def _less(program: RandomProgram) -> Iterator[RandomProgram]:
 if __name__ == "__main__":
     if sys.argv[1] == "--smaller":
         smaller(int(sys.argv[2]))
+    elif sys.argv[1] == "--forced":
+        work_forced(int(sys.argv[2]), int(sys.argv[3]))
     else:
         work(int(sys.argv[1]), int(sys.argv[2]))
