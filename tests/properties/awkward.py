@@ -247,13 +247,13 @@ JUMPING = (_switch, _single_update, _row, _window, _scatter, _kept, _layers, _di
 NOT_DIFFERENTIABLE = (_single_update, _scatter)
 
 
-def data(program: RandomProgram, seed: int, *, strange: bool) -> list[np.ndarray]:
-    """Arguments with ties, extreme and out-of-range indices; `strange`: with NaNs and infinities too."""
+def data(program: RandomProgram, seed: int, strange: tuple[float, ...] = ()) -> list[np.ndarray]:
+    """Arguments with ties, extreme and out-of-range indices; some floats are `strange` ones."""
     rng = np.random.default_rng([seed, 1])
-    return [_awkward(rng, a, with_strange=strange) for a in program.data(seed)]
+    return [_awkward(rng, a, strange) for a in program.data(seed)]
 
 
-def _awkward(rng: np.random.Generator, a: np.ndarray, *, with_strange: bool) -> np.ndarray:
+def _awkward(rng: np.random.Generator, a: np.ndarray, strange: tuple[float, ...]) -> np.ndarray:
     if a.dtype == np.int32:
         few = rng.integers(-3, 40, a.shape).astype(np.int32)
         extreme = rng.choice(np.array(_EXTREMES, np.int32), a.shape)
@@ -261,7 +261,6 @@ def _awkward(rng: np.random.Generator, a: np.ndarray, *, with_strange: bool) -> 
     if not is_float(a):
         return a
     tied = np.where(rng.random(a.shape) < 0.3, np.round(a.astype(np.float64) * 2) / 2, a).astype(a.dtype)
-    if not with_strange:
+    if not strange:
         return tied
-    strange = rng.choice([np.nan, np.inf, -np.inf], a.shape).astype(a.dtype)
-    return np.where(rng.random(a.shape) < 0.03, strange, tied)
+    return np.where(rng.random(a.shape) < 0.03, rng.choice(strange, a.shape).astype(a.dtype), tied)
