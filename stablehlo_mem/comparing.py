@@ -51,6 +51,11 @@ class CheckedResult:
         """Whether it is within the limit."""
         return not self.fault
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is of whole numbers or booleans, which must be equal."""
+        return not jnp.issubdtype(self.dtype, np.inexact)
+
 
 def compare(path: str, new: Array, old: Array, wide: Array | None, others: Sequence[Array] = ()) -> CheckedResult:
     """Compares one result.

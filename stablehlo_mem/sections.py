@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container, Iterator, Mapping, Sequence
 
+from stablehlo_mem.checking import Check
+from stablehlo_mem.comparing import CheckedResult
 from stablehlo_mem.explanation import Explanation
 from stablehlo_mem.memory import MemoryProfile
 from stablehlo_mem.plan import Candidate, Decision, Figures, Plan, Refusal, Timing
@@ -165,3 +167,37 @@ def outcome(plan: Plan) -> str:
     if plan.cost_before is None or plan.cost_after is None:
         return ""
     return f"Estimated {cost_text(plan.cost_before, plan.cost_after)}"
+
+
+def check_section(check: Check) -> Section:
+    """The results of a check, each with its errors, under a title that says whether they are right."""
+    wrong = sum(not result.ok for result in check.results)
+    count = len(check.results)
+    title = f"WRONG: {wrong} of {count} results" if wrong else f"Checked: {count} result{'s' * (count != 1)} right"
+    where = f"on {check.where}{f' ({check.why})' if check.why else ''}, arguments {check.arguments}"
+    heads = ("result", "type", "new − original", "original − f64", "new − f64", "limit", "")
+    return Section(title, heads, [_check_row(result) for result in check.results], (2, 3, 4, 5), where)
+
+
+def _check_row(result: CheckedResult) -> Sequence[str]:
+    shape = f"{result.dtype}[{','.join(map(str, result.shape))}]"
+    verdict = result.fault or "ok"
+    if result.is_exact:
+        undecided = f", {result.undecided:,} undecided" if result.undecided else ""
+        return (result.path, shape, f"{result.from_original:,.0f} differ", "", "", "", verdict + undecided)
+    figures = (result.from_original, result.original_from_f64, result.new_from_f64, result.limit)
+    return (result.path, shape, *("" if f is None else f"{f:.3g}" for f in figures), verdict)
+
+
+def check_notes(check: Check) -> Iterator[str]:
+    """What has to be said beside the figures of a check."""
+    if check.no_float64:
+        yield (
+            f"float64 cannot be had: {check.no_float64}. Floats are compared with the original: the limit is the root "
+            "of the dtype's epsilon times the largest magnitude"
+        )
+    for result in check.results:
+        if result.not_finite:
+            yield f"{result.not_finite:.1%} of {result.path} are infinite or not a number, in the original too"
+    if any(result.undecided for result in check.results):
+        yield "undecided: rounding alone decides there, as float64 or nudged arguments change the original there too"
