@@ -28,6 +28,8 @@ _NUDGES = 3
 """How often the original is run on nudged arguments where whole numbers or booleans came out otherwise."""
 _NUDGE = 2.0**-21
 """Share by which numbers are nudged: four roundings of float32; or one of their own dtype."""
+_SHOWN = 8
+"""Arguments that a message lists."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -253,11 +255,11 @@ def _given(program: Program, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         kept: Sequence[int] = range(len(avals))
     else:
         avals, kept = exported.in_avals, exported.module_kept_var_idx
+    if len(leaves) != len(avals):
+        raise InputError(f"{len(leaves)} arrays are given, the program takes {len(avals)}: {_listed(avals)}")
     flat = jax.tree.structure((tuple(range(len(avals))), {}))
     if exported is not None and exported.in_tree not in (tree, flat) and tree != flat:
         raise InputError(f"the arguments are {tree}, those of the program {exported.in_tree}")
-    if len(leaves) != len(avals):
-        raise InputError(f"{len(leaves)} arrays are given, the program takes {len(avals)}")
     return [_as_array(leaves[i], avals[i], i) for i in kept]
 
 
@@ -265,14 +267,21 @@ def _as_array(leaf: Any, aval: Any, index: int) -> Array:
     """An argument as main takes it: keys as their data, Python's numbers in the dtype that is wanted."""
     if jnp.issubdtype(aval.dtype, jax.dtypes.extended):
         if getattr(leaf, "dtype", None) != aval.dtype:
-            raise InputError(f"argument {index} is {aval.dtype}[{aval.shape}]: give a key of jax.random.key")
+            raise InputError(f"argument {index} is {_type_text(aval)}: give a key of jax.random.key")
         return np.asarray(jax.random.key_data(leaf))
     array = np.asarray(leaf)
     if array.shape != tuple(aval.shape) or not _becomes(array.dtype, aval.dtype):
-        raise InputError(
-            f"argument {index} is {array.dtype}{list(array.shape)}, the program takes {aval.dtype}{list(aval.shape)}"
-        )
+        raise InputError(f"argument {index} is {_type_text(array)}, the program takes {_type_text(aval)}")
     return array.astype(aval.dtype)
+
+
+def _listed(avals: Sequence[Any]) -> str:
+    shown = [_type_text(aval) for aval in avals[:_SHOWN]]
+    return ", ".join([*shown, "..."] if len(avals) > _SHOWN else shown)
+
+
+def _type_text(aval: Any) -> str:
+    return f"{aval.dtype}[{','.join(map(str, aval.shape))}]"
 
 
 def _becomes(given: Any, wanted: Any) -> bool:

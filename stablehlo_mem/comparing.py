@@ -132,7 +132,7 @@ def _compare_floats(path: str, new: Array, old: Array, wide: Array | None) -> Ch
         limit = _TWICE * worst.original_from_f64 + share * worst.scale_f64
     fault = ""
     if worst.moved:
-        fault = f"{_of(worst.moved, old.size)} are infinite or not a number where the original is not, or other such"
+        fault = f"has other infinities or NaNs in {_of(worst.moved, old.size)}"
     elif not counts <= limit:
         fault = f"off by {counts:.3g}, {'from the original' if wide is None else 'from float64'}, more than {limit:.3g}"
     return CheckedResult(

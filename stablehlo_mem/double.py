@@ -17,7 +17,7 @@ _BITCAST = "stablehlo.bitcast_convert"
 
 @dataclasses.dataclass(frozen=True)
 class NoDouble:
-    """Why a program cannot be had in double precision: the op and its source line, or what the verifier says."""
+    """Why a program cannot be had in double precision: the op and its source line, say; "" if it has no floats."""
 
     reason: str
 
@@ -39,8 +39,9 @@ def in_double(module: ir.Module) -> ir.Module | NoDouble:
         reason = next(filter(None, map(_obstacle, ops)), None)
         if reason is not None:
             return NoDouble(reason)
-        if not any(_is_narrow(r.type) for op in ops for r in op.results) and not any(map(_is_narrow, main.type.inputs)):
-            return NoDouble("the program computes in float64 itself")
+        types = [*main.type.inputs, *(result.type for op in ops for result in op.results)]
+        if not any(map(_is_narrow, types)):
+            return NoDouble("the program computes in float64 itself" if any(map(_is_float, types)) else "")
         for op in ops:
             _widen(op, main)
     try:
@@ -135,6 +136,11 @@ def _wide_target(target: str) -> str:
 
 def _is_narrow(mlir_type: Any) -> bool:
     return _wide(mlir_type) != mlir_type
+
+
+def _is_float(mlir_type: Any) -> bool:
+    element = getattr(mlir_type, "element_type", None)
+    return isinstance(element, (ir.FloatType, ir.ComplexType))
 
 
 def _wide(mlir_type: Any) -> Any:
