@@ -52,6 +52,12 @@ class CheckedResult:
         return not self.fault
 
     @property
+    def share(self) -> float:
+        """The distance that counts, as a share of its limit: 0 to 1 where it is right."""
+        counts = self.from_original if self.new_from_f64 is None else self.new_from_f64
+        return counts / self.limit if self.limit else float("inf") if counts else 0.0
+
+    @property
     def is_exact(self) -> bool:
         """Whether it is of whole numbers or booleans, which must be equal."""
         return not jnp.issubdtype(self.dtype, np.inexact)

@@ -19,6 +19,7 @@ from stablehlo_mem.memory import MemoryProfile
 from stablehlo_mem.plan import Plan, plain_data
 from stablehlo_mem.sections import (
     Section,
+    check_headline,
     check_notes,
     check_section,
     decision_entries,
@@ -78,9 +79,9 @@ def plan_text(plan: Plan) -> str:
 
 def check_report(check: Check) -> RenderableType:
     """A rich table of a check: where it ran, each result's errors and limit, and what has to be said of them."""
-    section = check_section(check)
-    title = Text(f"{section.title}, {section.note}", style="bold green" if check.ok else "bold red")
-    return _spaced([title, _table(section)], (Text(note, style="dim") for note in check_notes(check)))
+    _, *table = _table_block(check_section(check, 2 * SHOWN))
+    title = Text(check_headline(check), style="bold green" if check.ok else "bold red")
+    return _spaced([title, *table], (Text(note, style="dim") for note in check_notes(check)))
 
 
 def check_text(check: Check) -> str:

@@ -169,14 +169,23 @@ def outcome(plan: Plan) -> str:
     return f"Estimated {cost_text(plan.cost_before, plan.cost_after)}"
 
 
-def check_section(check: Check) -> Section:
-    """The results of a check, each with its errors, under a title that says whether they are right."""
-    wrong = sum(not result.ok for result in check.results)
+def check_section(check: Check, shown: int) -> Section:
+    """The results of a check with their errors, under a headline.
+
+    Of many those are shown that are wrong or nearest to their limits.
+    """
     count = len(check.results)
-    title = f"WRONG: {wrong} of {count} results" if wrong else f"Checked: {count} result{'s' * (count != 1)} right"
-    where = f"on {check.where}{f' ({check.why})' if check.why else ''}, arguments {check.arguments}"
     heads = ("result", "type", "new − original", "original − f64", "new − f64", "limit", "")
-    return Section(title, heads, [_check_row(result) for result in check.results], (2, 3, 4, 5), where)
+    worst = sorted(check.results, key=lambda result: (result.ok, -result.share)) if count > shown else check.results
+    rows = [_check_row(result) for result in worst[:shown]]
+    return Section(check_headline(check), heads, rows, (2, 3, 4, 5), more=count - len(rows))
+
+
+def check_headline(check: Check) -> str:
+    """One line: whether the results are right, where both programs ran and on what."""
+    wrong, count = sum(not result.ok for result in check.results), len(check.results)
+    verdict = f"WRONG: {wrong} of {count} results" if wrong else f"Checked: {count} result{'s' * (count != 1)} right"
+    return f"{verdict}, on {check.where}{f' ({check.why})' if check.why else ''}, arguments {check.arguments}"
 
 
 def _check_row(result: CheckedResult) -> Sequence[str]:

@@ -291,6 +291,13 @@ def test_plans_of_jit_are_checked() -> None:
     assert fast.plan(x, y).check().ok
 
 
+def test_symbolic_dimensions_are_checked_at_their_sizes() -> None:
+    (n,) = jax.export.symbolic_shape("n")
+    points = jax.ShapeDtypeStruct((n, 8), np.float32)
+    plan = shm.plan(exported(kernel, points, points), BUDGET, target="cpu", dims={"n": 1000})
+    assert plan.check(normals(1000, 8), normals(1000, 8)).ok
+
+
 def test_nothing_is_donated() -> None:
     one = jax.export.export(jax.jit(lambda x: x * 2, donate_argnums=0), platforms=["cpu"])(spec(100))
     x = jnp.ones(100)
@@ -393,8 +400,32 @@ def test_what_draws_other_numbers_every_time_is_an_error() -> None:
         shm.plan(text, None, target="cpu").check()
 
 
+def test_programs_of_several_devices_are_an_error(text_plan: shm.Plan) -> None:
+    assert text_plan.before.origin is not None
+    several = dataclasses.replace(exported(kernel, *POINTS), nr_devices=4)
+    origin = dataclasses.replace(text_plan.before.origin, program=several)
+    plan = dataclasses.replace(text_plan, before=dataclasses.replace(text_plan.before, origin=origin))
+    with pytest.raises(shm.InputError, match="programs of one device, not of 4"):
+        plan.check()
+
+
+def test_of_many_results_the_wrong_ones_are_shown() -> None:
+    def fun(x: jax.Array, wrong: float = 1.0) -> list[jax.Array]:
+        return [x * (i + 1) * (wrong if i == 29 else 1) for i in range(30)]
+
+    plan = shm.plan(exported(fun, spec(8)).mlir_module(), None, target="cpu")
+    broken = dataclasses.replace(plan, result=exported(lambda x: fun(x, 1.01), spec(8)).mlir_module())
+    with pytest.raises(shm.CheckError) as caught:
+        broken.check()
+    lines = str(caught.value.check).splitlines()
+    assert lines[0].startswith("WRONG: 1 of 30 results")
+    assert lines[2].startswith("result[29]")
+    assert "… and 18 more" in lines
+
+
 def test_json_has_all_of_it(text_plan: shm.Plan) -> None:
-    data = json.loads(text_plan.check().to_json())
+    check: shm.Check = text_plan.check()
+    data = json.loads(check.to_json())
     assert data["ok"] is True
     assert data["where"] == "the CPU"
     assert [one["path"] for one in data["results"]] == ["result"]
