@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,6 +15,12 @@ _TWICE = 2.0
 """A rewrite may be this much worse than the original's own error."""
 _ROUNDING = 1e-6
 """And off by this share of the largest magnitude, or by one rounding of a result's own dtype, where that is more."""
+_NUDGED = 4.0
+"""Where that is not enough, this many times what nudged arguments do to the original..."""
+_MOST = 0.9
+"""... to this share of its elements."""
+_FEW = 1000
+"""Of fewer elements the largest error is chance, of the original's as well: they have `_NUDGED` times the rounding."""
 _AT_A_TIME = 2**20
 """Elements compared at once: results may be as large as memory is."""
 
@@ -30,8 +36,9 @@ class CheckedResult:
         original_from_f64, new_from_f64: worst distance from the program in float64, None where there is none.
         limit: what the distance that counts may be: of `new_from_f64`, or of `from_original` where that is None.
         not_finite: share of the original's elements that are infinite or not a number.
-        undecided: elements of whole numbers or booleans that differ where the original is a near tie: rounding alone
-            decides there.
+        nudged: whether the original was run on nudged arguments too, to see what rounding alone decides: the limit
+            has room for it.
+        undecided: elements beyond the limit, or that differ, where nudged arguments do as much to the original.
         fault: what is wrong, "" if nothing is.
     """
 
@@ -43,6 +50,7 @@ class CheckedResult:
     new_from_f64: float | None
     limit: float
     not_finite: float = 0.0
+    nudged: bool = False
     undecided: int = 0
     fault: str = ""
 
@@ -63,14 +71,14 @@ class CheckedResult:
         return not jnp.issubdtype(self.dtype, np.inexact)
 
 
-def compare(path: str, new: Array, old: Array, wide: Array | None, others: Sequence[Array] = ()) -> CheckedResult:
+def compare(path: str, new: Array, old: Array, wide: Array | None, effect: Array | None = None) -> CheckedResult:
     """Compares one result.
 
     Args:
         path: where it is among the results.
         new, old: the rewritten program's and the original's.
         wide: the original's in float64 (complex128; other dtypes as they are), None where there is none.
-        others: the original's for arguments changed by their last bits: where these differ, rounding decides.
+        effect: what nudging the arguments does to each element of the original, see `effect_of`; None if nobody knows.
     """
     if new.dtype != old.dtype or new.shape != old.shape:
         fault = f"{new.dtype}{list(new.shape)} instead of {old.dtype}{list(old.shape)}"
@@ -85,8 +93,27 @@ def compare(path: str, new: Array, old: Array, wide: Array | None, others: Seque
             fault=fault,
         )
     if jnp.issubdtype(old.dtype, np.inexact):
-        return _compare_floats(path, new, old, wide)
-    return _compare_exact(path, new, old, [*others, *([] if wide is None else [wide])])
+        found = _compare_floats(path, new, old, wide)
+        return found if found.ok or effect is None else _decided(found, new, old, old if wide is None else wide, effect)
+    return _compare_exact(path, new, old, wide, effect)
+
+
+def effect_of(nudged: Array, old: Array) -> Array:
+    """How far each element of a result moves when the arguments are nudged, in float32.
+
+    Infinite where it becomes or ceases to be a finite number; 1 where a whole number or boolean is another.
+    """
+    if not jnp.issubdtype(old.dtype, np.inexact):
+        return (nudged != old).astype(np.float32)
+    effect = np.zeros(old.size, np.float32)
+    for part in _parts(old.size):
+        one, other = (_doubled(a.reshape(-1)[part]) for a in (nudged, old))
+        same = (one == other) | (np.isnan(one) & np.isnan(other))
+        both = np.isfinite(one) & np.isfinite(other)
+        moved = np.where(same, 0.0, np.inf)
+        moved[both] = abs(one[both] - other[both])
+        effect[part] = moved
+    return effect.reshape(old.shape)
 
 
 def tolerance(dtype: Any) -> float:
@@ -134,8 +161,7 @@ def _compare_floats(path: str, new: Array, old: Array, wide: Array | None) -> Ch
         counts, limit = worst.from_original, tolerance(old.dtype) * worst.scale
     else:
         counts = worst.new_from_f64
-        share = max(_ROUNDING, float(jnp.finfo(old.dtype).eps))
-        limit = _TWICE * worst.original_from_f64 + share * worst.scale_f64
+        limit = _TWICE * worst.original_from_f64 + _rounding(old.dtype) * worst.scale_f64
     fault = ""
     if worst.moved:
         fault = f"has other infinities or NaNs in {_of(worst.moved, old.size)}"
@@ -154,11 +180,42 @@ def _compare_floats(path: str, new: Array, old: Array, wide: Array | None) -> Ch
     )
 
 
-def _compare_exact(path: str, new: Array, old: Array, others: Sequence[Array]) -> CheckedResult:
+def _decided(found: CheckedResult, new: Array, old: Array, true: Array, effect: Array) -> CheckedResult:
+    """A result that is beyond its limit, with room for what nudged arguments do to the original.
+
+    The limit grows by what they do to most elements. What is still beyond it is undecided where they do as much to the
+    element itself, and wrong elsewhere.
+    """
+    known = effect[np.isfinite(effect)]
+    reach = _NUDGED * float(np.quantile(known, _MOST, method="lower")) if known.size else 0.0
+    if 0 < old.size < _FEW:
+        right = _doubled(true.reshape(-1))
+        reach += (_NUDGED - 1) * _rounding(old.dtype) * _largest(right[np.isfinite(right)])
+    limit, wrong, undecided = found.limit + reach, 0, 0
+    for part in _parts(old.size):
+        one, other, right = (_doubled(a.reshape(-1)[part]) for a in (new, old, true))
+        moves = effect.reshape(-1)[part].astype(np.float64)
+        finite = np.isfinite(other)
+        same = (one == other) | (np.isnan(one) & np.isnan(other))
+        beyond = ~np.where(finite, np.isfinite(one), same)
+        both = finite & np.isfinite(one) & np.isfinite(right)
+        off = np.zeros(beyond.shape)
+        off[both] = abs(one[both] - right[both])
+        excused = np.where(beyond, np.isinf(moves), off <= limit + _NUDGED * moves)
+        beyond |= off > limit
+        undecided += int((beyond & excused).sum())
+        wrong += int((beyond & ~excused).sum())
+    fault = f"{found.fault} (nudged arguments allow {limit:.3g})" if wrong else ""
+    return dataclasses.replace(found, limit=limit, nudged=True, undecided=undecided, fault=fault)
+
+
+def _compare_exact(path: str, new: Array, old: Array, wide: Array | None, effect: Array | None) -> CheckedResult:
     differs = new != old
-    tied = np.zeros_like(differs)
-    for other in others:
-        tied |= other != old
+    tied = np.zeros(old.shape, np.bool_)
+    if wide is not None:
+        tied |= wide != old
+    if effect is not None:
+        tied |= effect > 0
     wrong, undecided = int((differs & ~tied).sum()), int((differs & tied).sum())
     return CheckedResult(
         path=path,
@@ -168,9 +225,14 @@ def _compare_exact(path: str, new: Array, old: Array, others: Sequence[Array]) -
         original_from_f64=None,
         new_from_f64=None,
         limit=float(undecided),
+        nudged=effect is not None,
         undecided=undecided,
         fault=f"{_of(wrong, old.size)} differ" if wrong else "",
     )
+
+
+def _rounding(dtype: Any) -> float:
+    return max(_ROUNDING, float(jnp.finfo(dtype).eps))
 
 
 def _parts(size: int) -> Iterator[slice]:

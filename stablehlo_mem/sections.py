@@ -190,10 +190,9 @@ def check_headline(check: Check) -> str:
 
 def _check_row(result: CheckedResult) -> Sequence[str]:
     shape = f"{result.dtype}[{','.join(map(str, result.shape))}]"
-    verdict = result.fault or "ok"
+    verdict = (result.fault or "ok") + (f", {result.undecided:,} undecided" if result.undecided else "")
     if result.is_exact:
-        undecided = f", {result.undecided:,} undecided" if result.undecided else ""
-        return (result.path, shape, f"{result.from_original:,.0f} differ", "", "", "", verdict + undecided)
+        return (result.path, shape, f"{result.from_original:,.0f} differ", "", "", "", verdict)
     figures = (result.from_original, result.original_from_f64, result.new_from_f64, result.limit)
     return (result.path, shape, *("" if f is None else f"{f:.3g}" for f in figures), verdict)
 
@@ -208,5 +207,11 @@ def check_notes(check: Check) -> Iterator[str]:
     for result in check.results:
         if result.not_finite:
             yield f"{result.not_finite:.1%} of {result.path} are infinite or not a number, in the original too"
+    near = [result.path for result in check.results if result.nudged and not result.is_exact and result.ok]
+    if near:
+        yield (
+            f"The original was run on arguments nudged in their last bits too: the limit of {', '.join(near)} has room "
+            "for four times what that changes"
+        )
     if any(result.undecided for result in check.results):
-        yield "undecided: rounding alone decides there, as float64 or nudged arguments change the original there too"
+        yield "undecided: rounding alone decides there, float64 or nudged arguments change the original as much"
