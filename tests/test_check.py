@@ -49,7 +49,6 @@ POINTS = (spec(1000, 8), spec(1000, 8))
 TEXTS: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "attention": (attention, (spec(1000, 16),) * 3),
     "kernel": (kernel, POINTS),
-    "neighbours": (neighbours, POINTS),
     "scatter": (scattered, (spec(10000, 16), spec(10000, dtype=np.int32))),
     "bf16": (attention, (spec(1000, 16, dtype=jnp.bfloat16),) * 3),
     "f16 kernel": (kernel, (spec(1000, 8, dtype=np.float16),) * 2),
@@ -73,6 +72,14 @@ def text_plan() -> shm.Plan:
     return plan
 
 
+@pytest.fixture(scope="module")
+def neighbours_plan() -> shm.Plan:
+    """Of several results."""
+    plan = shm.plan(exported(neighbours, *POINTS).mlir_module(), BUDGET, target="cpu")
+    assert plan.steps
+    return plan
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_right_plans_pass(name: str) -> None:
     fun, specs = TEXTS[name]
@@ -85,8 +92,8 @@ def test_right_plans_pass(name: str) -> None:
     assert check.arguments == "drawn, seed 0"
 
 
-def test_results_have_the_names_and_types_that_the_program_gives_them() -> None:
-    check = small(neighbours, *POINTS, budget=BUDGET).check()
+def test_results_have_the_names_and_types_that_the_program_gives_them(neighbours_plan: shm.Plan) -> None:
+    check = neighbours_plan.check()
     assert {result.path: (result.dtype, result.shape) for result in check.results} == {
         "result['any']": ("bool", (1000,)),
         "result['near'][0]": ("float32", (1000, 3)),
@@ -101,13 +108,12 @@ def test_results_have_the_names_and_types_that_the_program_gives_them() -> None:
     assert check.results[2].is_exact
 
 
-def test_ties_of_equal_values_are_held_to_the_same_index() -> None:
-    plan = small(neighbours, *POINTS, budget=BUDGET)
+def test_ties_of_equal_values_are_held_to_the_same_index(neighbours_plan: shm.Plan) -> None:
     x, y = np.round(normals(1000, 8)), np.tile(np.round(normals(500, 8)), (2, 1))
-    assert plan.check(x, y).ok
+    assert neighbours_plan.check(x, y).ok
 
 
-@pytest.mark.parametrize("numerics", ["exact", "reassociate", "relaxed"])
+@pytest.mark.parametrize("numerics", ["exact", "relaxed"])
 def test_plans_of_all_numerics_pass(numerics: Any) -> None:
     plan = small(neighbours, *POINTS, budget=BUDGET, numerics=numerics)
     assert plan.check(seed=3).ok
@@ -180,14 +186,12 @@ def test_a_small_error_of_one_element_in_a_million_is_found() -> None:
         wrong.check(np.ones((1024, 1024), np.float32))
 
 
-def test_only_the_wrong_one_of_several_results_is_named() -> None:
-    plan = shm.plan(exported(neighbours, *POINTS).mlir_module(), BUDGET, target="cpu")
-
+def test_only_the_wrong_one_of_several_results_is_named(neighbours_plan: shm.Plan) -> None:
     def wrong(x: jax.Array, y: jax.Array) -> dict[str, Any]:
         found = neighbours(x, y)
         return {**found, "nearest": found["nearest"].at[7].add(1)}
 
-    broken = dataclasses.replace(plan, result=exported(wrong, *POINTS).mlir_module())
+    broken = dataclasses.replace(neighbours_plan, result=exported(wrong, *POINTS).mlir_module())
     with pytest.raises(shm.CheckError, match=r"result\['nearest'\] 1 of 1,000 elements differ$") as caught:
         broken.check()
     assert [result.ok for result in caught.value.check.results] == [True, True, True, False]
