@@ -6,8 +6,10 @@
 """
 
 from stablehlo_mem.api import calibrate, curve, explain, export, optimize, plan, profile
+from stablehlo_mem.checking import Check
+from stablehlo_mem.comparing import CheckedResult
 from stablehlo_mem.curves import CurvePoint
-from stablehlo_mem.errors import BudgetError, InputError, PassError, StableHLOMemError, TargetError
+from stablehlo_mem.errors import BudgetError, CheckError, InputError, PassError, StableHLOMemError, TargetError
 from stablehlo_mem.explanation import Explanation
 from stablehlo_mem.jit import jit
 from stablehlo_mem.memory import MemoryProfile
@@ -16,6 +18,9 @@ from stablehlo_mem.targets.target import Target
 
 __all__ = [
     "BudgetError",
+    "Check",
+    "CheckError",
+    "CheckedResult",
     "CurvePoint",
     "Explanation",
     "InputError",

@@ -16,11 +16,11 @@ import pathlib
 import sys
 from collections.abc import Callable, Generator, Sequence
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 
 import stablehlo_mem as shm
 from stablehlo_mem import demo, html_report, report, wording
-from stablehlo_mem.errors import BudgetError, InputError, StableHLOMemError, TargetError
+from stablehlo_mem.errors import BudgetError, CheckError, InputError, StableHLOMemError, TargetError
 from stablehlo_mem.plan import plain_data
 from stablehlo_mem.progress import listening
 from stablehlo_mem.targets.calibration import calibration_path
@@ -125,13 +125,32 @@ def _optimize(arguments: argparse.Namespace) -> int:
             print(plan.to_json())
         print(f"stablehlo_mem: {wording.budget_error_text(plan)}", file=sys.stderr)
         return EXIT_BUDGET
-    if arguments.output:
+    check, wrong = _checked(plan) if arguments.check else (None, None)
+    if arguments.output and wrong is None:
         result: str | bytes = plan.result
         write_output(arguments.output, result.encode() if isinstance(result, str) else result)
-    _show(report.plan_report(plan), plan.to_json() if arguments.json else None, aside=arguments.output == "-")
+    shown = report.plan_report(plan) if check is None else Group(report.plan_report(plan), report.check_report(check))
+    _show(shown, _plan_json(plan, check) if arguments.json else None, aside=arguments.output == "-")
+    if wrong is not None:
+        raise wrong
     if not arguments.output:
         print("Nothing written: -o FILE keeps the program.", file=sys.stderr)
     return 0
+
+
+def _checked(plan: shm.Plan) -> tuple[shm.Check, CheckError | None]:
+    """What a check of a plan found, and the error it ends with where that is wrong."""
+    try:
+        with _progress("run the original and the result"):
+            return plan.check(), None
+    except CheckError as error:
+        return error.check, error
+
+
+def _plan_json(plan: shm.Plan, check: shm.Check | None) -> str:
+    if check is None:
+        return plan.to_json()
+    return json.dumps({**json.loads(plan.to_json()), "check": check.to_data()}, indent=2)
 
 
 def _profile(arguments: argparse.Namespace) -> int:
@@ -227,6 +246,9 @@ def _add_optimize(parser: argparse.ArgumentParser) -> None:
     _add_numerics(parser)
     parser.add_argument("--max-compiles", type=int, default=shm.Options().max_compiles, metavar="N")
     parser.add_argument("--tune", action="store_true", help="time the best few plans on this machine's device")
+    parser.add_argument(
+        "--check", action="store_true", help="run the original and the result and compare them before writing"
+    )
     _add_html(parser)
     parser.set_defaults(command=_optimize)
 
@@ -309,9 +331,10 @@ def _targets(names: list[str] | None) -> str | tuple[str, ...] | None:
 
 
 def _needs_no_accelerator(arguments: argparse.Namespace) -> bool:
-    """Whether only the CPU and named chips, which need not be there, are compiled for."""
+    """Whether only the CPU and named chips, which need not be there, are compiled for, and none is run on."""
     targets: list[str] = getattr(arguments, "target", None) or []
-    return bool(targets) and all(target == "cpu" or ":" in target for target in targets)
+    runs = getattr(arguments, "check", False)
+    return bool(targets) and all(target == "cpu" or (":" in target and not runs) for target in targets)
 
 
 def _check_output(path: str | None) -> None:

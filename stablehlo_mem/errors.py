@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from stablehlo_mem.checking import Check
     from stablehlo_mem.plan import Plan, Refusal
 
 
@@ -28,6 +29,14 @@ class PassError(StableHLOMemError, RuntimeError):
         self.before = before
         after = f" (after {', '.join(before)})" if before else ""
         super().__init__(f"pass {pass_name}{after}: {message}")
+
+
+class CheckError(StableHLOMemError):
+    """A plan's program does not compute what the original does: a bug in stablehlo-mem. `check` has the figures."""
+
+    def __init__(self, message: str, check: Check):
+        self.check = check
+        super().__init__(message)
 
 
 class BudgetError(StableHLOMemError):

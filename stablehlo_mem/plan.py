@@ -19,6 +19,7 @@ from stablehlo_mem.targets.chips import Chip
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from stablehlo_mem.checking import Check
     from stablehlo_mem.curves import CurvePoint
 
 Numerics = Literal["exact", "reassociate", "relaxed"]
@@ -321,6 +322,30 @@ class Plan:
             InputError: the plan does not know its program, being read from a file, say.
         """
         return self.before.curve(self.options)
+
+    def check(self, *args: Any, seed: int = 0, **kwargs: Any) -> Check:
+        """Runs the original and `result` on the same arguments, and holds the results to the original in float64.
+
+        On the device that was planned for; where that is not here or the original does not fit it, on the CPU. The
+        yardstick is that of docs/numerics.md. Nothing is donated, nothing is kept.
+
+        Args:
+            *args: the program's arguments, or all their arrays one after the other; without any they are drawn:
+                normal floats of deviation 1/2, whole numbers below 60.
+            seed: equal seeds draw equal arguments.
+            **kwargs: the program's keyword arguments.
+
+        Returns:
+            What was found, each result within its limit.
+
+        Raises:
+            CheckError: a result is beyond its limit, or NaNs or infinities are at other places; it carries the check.
+            InputError: the plan does not know its program, the arguments do not suit it, the program is for several
+                devices, or neither the device nor the host can run it or has room for the original.
+        """
+        from stablehlo_mem.checking import check_plan  # plans are data: what runs them comes in here
+
+        return check_plan(self, args, kwargs, seed)
 
 
 def plain_data(value: Any) -> Any:

@@ -12,12 +12,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from stablehlo_mem.checking import Check
 from stablehlo_mem.curves import CurvePoint
 from stablehlo_mem.explanation import Explanation
 from stablehlo_mem.memory import MemoryProfile
 from stablehlo_mem.plan import Plan, plain_data
 from stablehlo_mem.sections import (
     Section,
+    check_headline,
+    check_notes,
+    check_section,
     decision_entries,
     explanation_sections,
     figures_section,
@@ -71,6 +75,18 @@ def plan_report(plan: Plan) -> RenderableType:
 def plan_text(plan: Plan) -> str:
     """`plan_report` as plain text, without colours and independent of the terminal."""
     return render_text(plan_report(plan))
+
+
+def check_report(check: Check) -> RenderableType:
+    """A rich table of a check: where it ran, each result's errors and limit, and what has to be said of them."""
+    _, *table = _table_block(check_section(check, 2 * SHOWN))
+    title = Text(check_headline(check), style="bold green" if check.ok else "bold red")
+    return _spaced([title, *table], (Text(note, style="dim") for note in check_notes(check)))
+
+
+def check_text(check: Check) -> str:
+    """`check_report` as plain text."""
+    return render_text(check_report(check))
 
 
 def explanation_report(explanation: Explanation) -> RenderableType:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container, Iterator, Mapping, Sequence
 
+from stablehlo_mem.checking import Check
+from stablehlo_mem.comparing import CheckedResult
 from stablehlo_mem.explanation import Explanation
 from stablehlo_mem.memory import MemoryProfile
 from stablehlo_mem.plan import Candidate, Decision, Figures, Plan, Refusal, Timing
@@ -165,3 +167,51 @@ def outcome(plan: Plan) -> str:
     if plan.cost_before is None or plan.cost_after is None:
         return ""
     return f"Estimated {cost_text(plan.cost_before, plan.cost_after)}"
+
+
+def check_section(check: Check, shown: int) -> Section:
+    """The results of a check with their errors, under a headline.
+
+    Of many those are shown that are wrong or nearest to their limits.
+    """
+    count = len(check.results)
+    heads = ("result", "type", "new − original", "original − f64", "new − f64", "limit", "")
+    worst = sorted(check.results, key=lambda result: (result.ok, -result.share)) if count > shown else check.results
+    rows = [_check_row(result) for result in worst[:shown]]
+    return Section(check_headline(check), heads, rows, (2, 3, 4, 5), more=count - len(rows))
+
+
+def check_headline(check: Check) -> str:
+    """One line: whether the results are right, where both programs ran and on what."""
+    wrong, count = sum(not result.ok for result in check.results), len(check.results)
+    verdict = f"WRONG: {wrong} of {count} results" if wrong else f"Checked: {count} result{'s' * (count != 1)} right"
+    return f"{verdict}, on {check.where}{f' ({check.why})' if check.why else ''}, arguments {check.arguments}"
+
+
+def _check_row(result: CheckedResult) -> Sequence[str]:
+    shape = f"{result.dtype}[{','.join(map(str, result.shape))}]"
+    verdict = (result.fault or "ok") + (f", {result.undecided:,} undecided" if result.undecided else "")
+    if result.is_exact:
+        return (result.path, shape, f"{result.from_original:,.0f} differ", "", "", "", verdict)
+    figures = (result.from_original, result.original_from_f64, result.new_from_f64, result.limit)
+    return (result.path, shape, *("" if f is None else f"{f:.3g}" for f in figures), verdict)
+
+
+def check_notes(check: Check) -> Iterator[str]:
+    """What has to be said beside the figures of a check."""
+    if check.no_float64:
+        yield (
+            f"float64 cannot be had: {check.no_float64}. Floats are compared with the original: the limit is the root "
+            "of the dtype's epsilon times the largest magnitude"
+        )
+    for result in check.results:
+        if result.not_finite:
+            yield f"{result.not_finite:.1%} of {result.path} are infinite or not a number, in the original too"
+    near = [result.path for result in check.results if result.nudged and not result.is_exact and result.ok]
+    if near:
+        yield (
+            f"The original was run on arguments nudged in their last bits too: the limit of {', '.join(near)} has room "
+            "for four times what that changes"
+        )
+    if any(result.undecided for result in check.results):
+        yield "undecided: rounding alone decides there, float64 or nudged arguments change the original as much"

@@ -9,6 +9,7 @@ import json
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import jax.export
@@ -370,3 +371,72 @@ def test_a_reader_who_stops_is_no_error(
     assert b"Traceback" not in complaints
     assert b"BrokenPipe" not in complaints
     assert running.returncode == cli.EXIT_PIPE
+
+
+def test_a_check_is_printed_and_the_program_written(
+    exported: jax.export.Exported, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, result = tmp_path / "program.mlir", tmp_path / "result.mlir"
+    source.write_bytes(encoded(exported, "text"))
+    command = ["optimize", str(source), "--budget", BUDGET, "--target", "cpu", "--check", "-o", str(result)]
+    assert cli.main(command) == 0
+    assert "Checked: 1 result right, on the CPU, arguments drawn, seed 0" in capsys.readouterr().out
+    assert result.exists()
+    assert cli.main([*command, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["fits"] is True
+    assert data["check"]["ok"] is True
+    assert data["check"]["results"][0]["path"] == "result"
+
+
+def test_a_check_that_fails_exits_with_3_and_writes_nothing(
+    exported: jax.export.Exported,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source, result = tmp_path / "program.mlir", tmp_path / "result.mlir"
+    source.write_bytes(encoded(exported, "text"))
+    plan = shm.plan
+
+    def wrong(*args: Any, **kwargs: Any) -> shm.Plan:
+        right = plan(*args, **kwargs)
+        return dataclasses.replace(right, result=right.result.replace("stablehlo.minimum", "stablehlo.maximum"))
+
+    monkeypatch.setattr(shm, "plan", wrong)
+    command = ["optimize", str(source), "--budget", BUDGET, "--target", "cpu", "--check", "-o", str(result)]
+    assert cli.main(command) == 3
+    captured = capsys.readouterr()
+    assert "WRONG: 1 of 1 results, on the CPU" in captured.out
+    assert "does not compute what the original does (on the CPU): result " in captured.err
+    assert not result.exists()
+    assert cli.main([*command, "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["check"]["ok"] is False
+
+
+def test_a_check_for_which_there_is_no_room_exits_with_2(
+    exported: jax.export.Exported,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source, result = tmp_path / "program.mlir", tmp_path / "result.mlir"
+    source.write_bytes(encoded(exported, "text"))
+    monkeypatch.setattr("stablehlo_mem.targets.running.host_free_bytes", lambda: 2**20)
+    command = ["optimize", str(source), "--budget", BUDGET, "--target", "cpu", "--check", "-o", str(result)]
+    assert cli.main(command) == 2
+    assert "are needed on the CPU, where 1 MiB are free" in capsys.readouterr().err
+    assert not result.exists()
+
+
+def test_nothing_is_run_unless_a_check_is_asked_for(
+    exported: jax.export.Exported, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "program.mlir"
+    source.write_bytes(encoded(exported, "text"))
+
+    def run(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("stablehlo_mem.targets.running.Place.run", run)
+    assert cli.main(["optimize", str(source), "--budget", BUDGET, "--target", "cpu"]) == 0

@@ -68,7 +68,7 @@ def test_what_is_quoted_is_up_to_date() -> None:
 def test_ten_mistakes_and_more_are_on_the_page_of_errors() -> None:
     shown = re.findall(r"^```text\n(\w+): .+?^```", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE | re.DOTALL)
     assert len(shown) >= 10
-    assert set(shown) == {"BudgetError", "InputError", "TargetError"}
+    assert set(shown) == {"BudgetError", "CheckError", "InputError", "TargetError"}
 
 
 def test_the_site_builds_without_a_warning(tmp_path: pathlib.Path) -> None:
