@@ -148,9 +148,9 @@ class _Block(OnChunk):
     def __init__(self, rows: Mapping[str, Row], flow: Flow, passage: Passage, number: int, site: Site, target: Any):
         super().__init__(rows, flow.op.blocks[number], passage.n, site.chunk)
         self.target, self.versions = target, passage.versions[number]
-        self.forms = [
-            next((passage.forms[s] for s in flow.returning[number].get(v, ())), WHOLE) for v in self.graph.returned
-        ]
+        # One value may be returned as several results, in another form for each; what a condition returns is none.
+        slots = {slot.result: s for s, slot in enumerate(flow.slots) if flow.returning[number]}
+        self.forms = [passage.forms[slots[r]] if slots else WHOLE for r in range(len(self.graph.returned))]
         self.present: dict[tuple[int, Form], Any] = {}
         inputs = (*site.operands, *site.captures)
         for value, slot in flow.entering[number].items():

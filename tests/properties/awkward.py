@@ -214,9 +214,9 @@ def _associative(d: Drawing, v: int) -> Any:
     a, dim = d.avals[v], d.dim(v, 2)
     if dim is None or not is_float(a):
         return None
-    combine = d.tamed(jnp.maximum) if d.draw(0, 1) else d.tamed(jnp.add if d.whole else lambda x, y: x * 0.5 + y)
-    reverse = bool(d.draw(0, 1))
-    return f"associative[{dim}]", lambda x: lax.associative_scan(combine, x, reverse=reverse, axis=dim), (v,)
+    combine, reverse = d.pick((jnp.maximum, jnp.add)), bool(d.draw(0, 1))
+    scan = d.tamed(lambda x: lax.associative_scan(combine, x, reverse=reverse, axis=dim))
+    return f"associative[{dim}]", scan, (v,)
 
 
 def _distances(d: Drawing, v: int) -> Any:

@@ -16,6 +16,7 @@ FOUND = {
     1911: "a pad that shifts",
     4226: "what is nothing less itself, multiplied out",
     4528: "a reshape with the rule of another, after a scan in blocks",
+    5042: "one value that a branch returns twice, once by chunk",
 }
 """What seeds found something once, and what it was."""
 
