@@ -1,0 +1,93 @@
+"""A program lowered on its own, with the Python functions it calls back to, and put into another module."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import jax
+from jax.export import DisabledSafetyCheck, Exported
+
+from stablehlo_mem.ir.bindings import (
+    core,
+    export_internals,
+    ir,
+    is_callback,
+    lowering,
+    parse_artifact,
+    portable_artifact,
+    walk_operations,
+)
+
+_ANY_CALL = DisabledSafetyCheck.custom_call("ALL")
+"""Custom calls need not be understood by other versions: what is lowered here is run here."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Lowered:
+    """A program, and what JAX keeps beside its module.
+
+    Attributes:
+        exported: calls the Python functions by their number.
+        callbacks: these functions.
+        keepalives: what must live as long as the program.
+    """
+
+    exported: Exported
+    callbacks: tuple[Any, ...]
+    keepalives: tuple[Any, ...]
+
+
+def lower_privately(closed: Any, name: str, donated: tuple[bool, ...], platforms: tuple[str, ...]) -> Lowered:
+    """Lowers a closed jaxpr for platforms, which need not be here."""
+
+    def named(*operands: Any) -> Any:
+        return core.jaxpr_as_fun(closed)(*operands)
+
+    named.__name__ = named.__qualname__ = name
+    jitted: Any = jax.jit(named, donate_argnums=tuple(i for i, d in enumerate(donated) if d))
+    parameters = lowering.LoweringParameters(
+        for_export=True, hoist_constants_as_args=False, export_ignore_forward_compatibility=True
+    )
+    traced = jitted.trace(*[_spec(v.aval) for v in closed.jaxpr.invars])
+    lowered = traced.lower(lowering_platforms=platforms, _private_parameters=parameters)
+    arguments = lowered._lowering.compile_args
+    callbacks, keepalives = tuple(arguments["host_callbacks"]), tuple(arguments["keepalive"] or ())
+    plain = copy.copy(lowered)
+    plain._lowering = copy.copy(lowered._lowering)
+    plain._lowering.compile_args = {**arguments, "host_callbacks": [], "keepalive": []}
+    exported = export_internals._export_lowered(plain, traced.jaxpr, name, disabled_checks=(_ANY_CALL,))
+    return Lowered(dataclasses.replace(exported, _get_vjp=None), callbacks, keepalives)
+
+
+def call_lowered(ctx: Any, operands: Any, lowered: Lowered) -> Any:
+    """In a lowering rule: a call of the program, whose Python functions come after those already called."""
+    exported = lowered.exported
+    context = ctx.module_context
+    if lowered.callbacks and context.host_callbacks:
+        exported = _renumbered(exported, len(context.host_callbacks))
+    for one in lowered.callbacks:
+        context.add_host_callback(one)
+    for one in lowered.keepalives:
+        context.add_keepalive(one)
+    return export_internals._call_exported_lowering(ctx, *operands, exported=exported)
+
+
+def _renumbered(exported: Exported, first: int) -> Exported:
+    module = parse_artifact(exported.mlir_module_serialized)
+    with module.context:
+        for op in walk_operations(module.operation):
+            if is_callback(op):
+                config = ir.DictAttr(op.attributes["mhlo.backend_config"])
+                number = ir.IntegerAttr(config["index"])
+                moved = ir.IntegerAttr.get(number.type, number.value + first)
+                entries = {entry.name: entry.attr for entry in config}
+                op.attributes["mhlo.backend_config"] = ir.DictAttr.get({**entries, "index": moved})
+    return dataclasses.replace(exported, mlir_module_serialized=portable_artifact(module))
+
+
+def _spec(aval: Any) -> jax.ShapeDtypeStruct:
+    sharding = getattr(aval, "sharding", None)
+    placed = sharding if sharding is not None and not sharding.mesh.empty else None
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=placed)

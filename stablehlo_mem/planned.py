@@ -1,0 +1,121 @@
+"""Plans of jaxprs, made when JAX lowers them, and the planned program put into the module that is being lowered."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import weakref
+from typing import Any
+
+import jax
+from jax.export import Exported
+
+from stablehlo_mem import budget as budget_loop
+from stablehlo_mem.api import TargetLike, platforms_of
+from stablehlo_mem.bytesize import parse_budget
+from stablehlo_mem.errors import InputError, TargetError
+from stablehlo_mem.ingest import ingest
+from stablehlo_mem.ir.bindings import core, discharge, lowering, pe
+from stablehlo_mem.lowered import Lowered, call_lowered, lower_privately
+from stablehlo_mem.plan import Options, Plan
+from stablehlo_mem.targets.target import Target, named_targets
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What was asked for of `jit`.
+
+    Attributes:
+        budget: as in `optimize`, of each program.
+        target: as in `optimize`; None for the platform that is lowered for.
+        options: as in `optimize`.
+        name: what the function is called.
+    """
+
+    budget: Any
+    target: TargetLike
+    options: Options
+    name: str
+
+    def __repr__(self) -> str:
+        """What is shown of it in a jaxpr."""
+        return f"{self.name}: {self.budget}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """A plan, and the program it is of, with what that calls back to."""
+
+    plan: Plan
+    lowered: Lowered
+
+
+_plans: weakref.WeakKeyDictionary[Any, dict[Any, Planned]] = weakref.WeakKeyDictionary()
+
+
+def planned(jaxpr: Any, settings: Settings, donated: tuple[bool, ...], platforms: tuple[str, ...] | None) -> Planned:
+    """The plan of a jaxpr for the platforms that are lowered for, or the default backend; made once.
+
+    Raises:
+        InputError, TargetError: as in `optimize`; the jaxpr does what cannot be planned.
+    """
+    targets = _targets(settings, platforms)
+    key = settings, donated, targets
+    known = _plans.setdefault(jaxpr, {})
+    if key not in known:
+        lowered = lower_privately(_pure(jaxpr), settings.name, donated, platforms_of(targets))
+        program = ingest(lowered.exported, effects=True)
+        plan = budget_loop.keep_budget(program, parse_budget(settings.budget), targets, settings.options)
+        known[key] = Planned(plan, lowered)
+    return known[key]
+
+
+def lower_planned(
+    ctx: Any, operands: Any, *, jaxpr: Any, settings: Settings, donated: tuple[bool, ...]
+) -> Any:
+    """The lowering rule: a program that fits as it is lowered as it is, one that does not is replaced by its plan's.
+
+    Raises:
+        BudgetError: the budget cannot be kept.
+    """
+    found = planned(jaxpr, settings, donated, tuple(ctx.module_context.platforms))
+    plan = budget_loop.require_fit(found.plan)
+    if not plan.steps:
+        return _inline(ctx, operands, jaxpr, settings.name)
+    assert plan.exported is not None  # an Exported went in
+    return call_lowered(ctx, operands, dataclasses.replace(found.lowered, exported=plan.exported))
+
+
+def _inline(ctx: Any, operands: Any, jaxpr: Any, name: str) -> Any:
+    outs, tokens = lowering.jaxpr_subcomp(
+        ctx.module_context,
+        jaxpr,
+        ctx.name_stack,
+        ctx.tokens_in,
+        (),
+        *operands,
+        dim_var_values=ctx.dim_var_values,
+        const_lowering=ctx.const_lowering,
+        outer_traceback=ctx.traceback,
+    )
+    ctx.set_tokens_out(tokens)
+    return outs
+
+
+def _targets(settings: Settings, platforms: tuple[str, ...] | None) -> tuple[Target, ...]:
+    if settings.target is None and platforms is not None:
+        return named_targets(platforms)
+    targets = named_targets(settings.target)
+    missing = [p for p in platforms or () if p not in platforms_of(targets)]
+    if missing:
+        raise TargetError(
+            f"{settings.name} was planned for target {settings.target!r}, which does not run here, on {', '.join(missing)}: "
+            "leave the target out, or lower for its platform"
+        )
+    return targets
+
+
+def _pure(jaxpr: Any) -> Any:
+    """The jaxpr without the references made in it."""
+    closed = pe.close_jaxpr(jaxpr)
+    return discharge.discharge_state(closed) if core.internal_mutable_array_effect in jaxpr.effects else closed
