@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from stablehlo_mem.ir.bindings import ad, ad_checkpoint, ad_util, batching, checkify, core, discharge, lowering, pe, state
+from stablehlo_mem.ir.bindings import ad, ad_checkpoint, ad_util, batching, checkify, core, lowering, pe
 from stablehlo_mem.planned import Settings, lower_planned
 from stablehlo_mem.recomputing import split
 
@@ -128,17 +128,6 @@ def _dce(used_outputs: list[bool], equation: Any) -> tuple[list[bool], Any]:
     )
 
 
-def _discharge(
-    in_avals: Any, out_avals: Any, *args: Any, jaxpr: Any, settings: Settings, donated: tuple[bool, ...]
-) -> Any:
-    """References become values that go in and come out."""
-    closed = discharge.discharge_state(pe.close_jaxpr(jaxpr))
-    donated = (*[False] * len(closed.consts), *donated)
-    outs = bind(pe.convert_constvars_jaxpr(closed.jaxpr), settings, donated, *closed.consts, *args)
-    written = iter(outs[len(jaxpr.outvars) :])
-    return [next(written) if isinstance(a, state.AbstractRef) else None for a in in_avals], outs[: len(jaxpr.outvars)]
-
-
 def _error_check(error: Any, enabled: Any, *operands: Any, jaxpr: Any, settings: Settings, donated: Any) -> Any:
     """`checkify` around: the errors go through the program."""
     values, tree = jax.tree.flatten(error)
@@ -174,7 +163,6 @@ def _register() -> None:
     pe.partial_eval_jaxpr_custom_rules[budgeted_p] = rule
     pe.dce_rules[budgeted_p] = _dce
     batching.fancy_primitive_batchers[budgeted_p] = _batch
-    discharge.register_discharge_rule(budgeted_p)(_discharge)
     checkify.error_checks[budgeted_p] = _error_check
     budgeted_p.is_high = _is_high
     budgeted_p.to_lojax = _to_lojax

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from jax.core import Tracer
 from stablehlo_mem.api import TargetLike
 from stablehlo_mem.budgeted import bind, budgeted_p
 from stablehlo_mem.bytesize import parse_budget
-from stablehlo_mem.ir.bindings import core, linear_util, pe
+from stablehlo_mem.ir.bindings import core, discharge, linear_util, pe, state
 from stablehlo_mem.plan import Options, Plan
 from stablehlo_mem.planned import Settings, planned
 
@@ -52,23 +53,23 @@ def jit(
     if fun is None:
         return functools.partial(jit, budget=budget, target=target, options=options, **jit_kwargs)
     jax.jit(fun, **jit_kwargs)  # refuses what it would refuse
-    settings = Settings(budget, target, options, _name(fun))
-    jitted: Any = jax.jit(_Traceable(fun, settings, _donation(fun, jit_kwargs)), **jit_kwargs)
+    traceable = _traceable(fun, Settings(budget, target, options, _name(fun)), _donation(fun, jit_kwargs))
+    jitted: Any = jax.jit(traceable, **jit_kwargs)
     jitted.__wrapped__ = fun
-    jitted.plan = functools.partial(_plan, jitted)
+    jitted.plan = functools.partial(_plan, fun, traceable, jit_kwargs)
     return jitted
 
 
-def _plan(jitted: Any, *args: Any, **kwargs: Any) -> Plan:
+def _plan(_: Callable[..., Any], traceable: _Traceable, jit_kwargs: dict[str, Any], *args: Any, **kwargs: Any) -> Plan:
     """The plan for such arguments or ShapeDtypeStructs; `fits=False` where the budget is not kept.
 
     Raises:
         InputError, TargetError: as in `optimize`.
     """
-    jaxpr = jitted.trace(*args, **kwargs).jaxpr.jaxpr
+    traced: Any = jax.jit(traceable, **jit_kwargs).trace(*args, **kwargs)
+    jaxpr = traced.jaxpr.jaxpr
     needed, _ = pe.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))  # as JAX does before it lowers
-    equation = next(_budgeted(needed))
-    return planned(platforms=None, **equation.params).plan
+    return planned(platforms=None, **next(_budgeted(needed)).params).plan
 
 
 def _budgeted(jaxpr: Any) -> Iterator[Any]:
@@ -80,31 +81,52 @@ def _budgeted(jaxpr: Any) -> Iterator[Any]:
                 yield from _budgeted(inner)
 
 
+_shared: weakref.WeakKeyDictionary[Any, dict[Any, _Traceable]] = weakref.WeakKeyDictionary()
+"""Of each function what JAX traces of it: it is known again when `jit` is called again, as long as the function lives."""
+
+
+def _traceable(fun: Callable[..., Any], settings: Settings, donated: frozenset[int | str]) -> _Traceable:
+    known = _shared.setdefault(fun, {})
+    key = settings, donated
+    if key not in known:
+        known[key] = _Traceable(weakref.ref(fun), settings, donated)
+    found = known[key]
+    # Of callables that are equal the other one need not live as long.
+    return found if found.fun() is fun else _Traceable(lambda: fun, settings, donated)
+
+
 class _Traceable:
     """What `jax.jit` traces: the function's jaxpr, bound to the budget.
 
     There the leaves of dynamic arguments are tracers, and the static arguments are what they are.
+
+    Attributes:
+        fun: gives the function, which lives as long as somebody can call it.
     """
 
-    def __init__(self, fun: Callable[..., Any], settings: Settings, donated: frozenset[int | str]):
-        functools.update_wrapper(self, fun)
+    def __init__(self, fun: Callable[[], Any], settings: Settings, donated: frozenset[int | str]):
         self.fun, self.settings, self.donated = fun, settings, donated
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            if hasattr(fun(), name):
+                setattr(self, name, getattr(fun(), name))
 
-    def __eq__(self, other: object) -> bool:
-        """Equal ones share what JAX has traced of them."""
-        if not isinstance(other, _Traceable):
-            return NotImplemented
-        return (self.fun, self.settings, self.donated) == (other.fun, other.settings, other.donated)
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The function, where JAX looks for its signature and its place."""
+        return self.fun()
 
-    def __hash__(self) -> int:
-        """Of what makes them equal."""
-        return hash((self.fun, self.settings, self.donated))
+    def __repr__(self) -> str:
+        return repr(self.fun())
+
+    def __reduce__(self) -> Any:
+        """Pickled with the function."""
+        return _traceable, (self.fun(), self.settings, self.donated)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         config: Any = jax.config
         trace = core.trace_ctx.trace
         if config.jax_disable_jit or not isinstance(trace, pe.DynamicJaxprTrace):
-            return self.fun(*args, **kwargs)  # op by op, to find NaNs, say
+            return self.fun()(*args, **kwargs)  # op by op, to find NaNs, say
         leaves, tree = jax.tree.flatten((args, kwargs))
         dynamic = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tracer)]
         results: list[Any] = []
@@ -114,7 +136,7 @@ class _Traceable:
             for i, operand in zip(dynamic, operands, strict=True):
                 filled[i] = operand
             called_args, called_kwargs = jax.tree.unflatten(tree, filled)
-            outs, structure = jax.tree.flatten(self.fun(*called_args, **called_kwargs))
+            outs, structure = jax.tree.flatten(self.fun()(*called_args, **called_kwargs))
             results.append(structure)
             return outs
 
@@ -123,8 +145,32 @@ class _Traceable:
         jaxpr, _, constants = pe.trace_to_jaxpr_dynamic(wrapped, [o.aval for o in operands])
         flags = _leaf_flags(args, kwargs, self.donated)
         donated = [False] * len(constants) + [flags[i] for i in dynamic]
-        outs = bind(pe.convert_constvars_jaxpr(jaxpr), self.settings, donated, *constants, *operands)
+        outs = self.run(pe.convert_constvars_jaxpr(jaxpr), donated, [*constants, *operands])
         return jax.tree.unflatten(results[0], outs)
+
+    def run(self, jaxpr: Any, donated: list[bool], operands: list[Any]) -> list[Any]:
+        """Binds a jaxpr: what it does to references, it does to their values, which are read before and written after.
+
+        So JAX's own rules for reading and writing are those that differentiate.
+        """
+        given = [v.aval for v in jaxpr.invars]
+        if core.internal_mutable_array_effect not in jaxpr.effects and not any(map(_is_reference, given)):
+            return bind(jaxpr, self.settings, donated, *operands)
+        closed = discharge.discharge_state(pe.close_jaxpr(jaxpr))
+        pure = pe.convert_constvars_jaxpr(closed.jaxpr)
+        values = [x[...] if _is_reference(aval) else x for x, aval in zip(operands, given, strict=True)]
+        flags = [False] * len(closed.consts) + donated
+        outs = bind(pure, self.settings, flags, *closed.consts, *values)
+        references = [i for i, aval in enumerate(given) if _is_reference(aval)]
+        after = range(len(jaxpr.outvars), len(outs))
+        for i, k in zip(references, after, strict=True):
+            if pure.outvars[k] is not pure.invars[len(closed.consts) + i]:
+                operands[i][...] = outs[k]
+        return outs[: len(jaxpr.outvars)]
+
+
+def _is_reference(aval: Any) -> bool:
+    return isinstance(aval, state.AbstractRef)
 
 
 def _name(fun: Any) -> str:

@@ -15,7 +15,7 @@ from stablehlo_mem.api import TargetLike, platforms_of
 from stablehlo_mem.bytesize import parse_budget
 from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.ingest import ingest
-from stablehlo_mem.ir.bindings import core, discharge, lowering, pe
+from stablehlo_mem.ir.bindings import core, debugging, lowering, pe
 from stablehlo_mem.lowered import Lowered, call_lowered, lower_privately
 from stablehlo_mem.plan import Options, Plan
 from stablehlo_mem.targets.target import Target, named_targets
@@ -63,7 +63,8 @@ def planned(jaxpr: Any, settings: Settings, donated: tuple[bool, ...], platforms
     key = settings, donated, targets
     known = _plans.setdefault(jaxpr, {})
     if key not in known:
-        lowered = lower_privately(_pure(jaxpr), settings.name, donated, platforms_of(targets))
+        _check(jaxpr, settings.name)
+        lowered = _lowered(jaxpr, settings.name, donated, platforms_of(targets))
         program = ingest(lowered.exported, effects=True)
         plan = budget_loop.keep_budget(program, parse_budget(settings.budget), targets, settings.options)
         known[key] = Planned(plan, lowered)
@@ -84,6 +85,25 @@ def lower_planned(
         return _inline(ctx, operands, jaxpr, settings.name)
     assert plan.exported is not None  # an Exported went in
     return call_lowered(ctx, operands, dataclasses.replace(found.lowered, exported=plan.exported))
+
+
+def _lowered(jaxpr: Any, name: str, donated: tuple[bool, ...], platforms: tuple[str, ...]) -> Lowered:
+    try:
+        return lower_privately(pe.close_jaxpr(jaxpr), name, donated, platforms)
+    except (NotImplementedError, ValueError) as error:
+        called = sorted(calls_back(jaxpr))
+        if not called:
+            raise
+        raise InputError(
+            f"{name} calls Python ({', '.join(called)}), and JAX cannot lower that for {', '.join(platforms)} here: {error}"
+        ) from error
+
+
+def calls_back(jaxpr: Any) -> set[str]:
+    """The primitives in a jaxpr that call Python functions."""
+    inner = (calls_back(j) for equation in jaxpr.eqns for j in core.jaxprs_in_params(equation.params))
+    names = {equation.primitive.name for equation in jaxpr.eqns}
+    return {name for name in names if "callback" in name or name == debugging.debug_print_p.name}.union(*inner)
 
 
 def _inline(ctx: Any, operands: Any, jaxpr: Any, name: str) -> Any:
@@ -115,7 +135,12 @@ def _targets(settings: Settings, platforms: tuple[str, ...] | None) -> tuple[Tar
     return targets
 
 
-def _pure(jaxpr: Any) -> Any:
-    """The jaxpr without the references made in it."""
-    closed = pe.close_jaxpr(jaxpr)
-    return discharge.discharge_state(closed) if core.internal_mutable_array_effect in jaxpr.effects else closed
+def _check(jaxpr: Any, name: str) -> None:
+    axes = sorted(str(e.name) for e in jaxpr.effects if isinstance(e, core.NamedAxisEffect))
+    if axes:
+        raise InputError(
+            f"{name} uses the axis {', '.join(axes)} of a shard_map or pmap around it, without which it is no program "
+            "to be planned: put stablehlo_mem.jit around the shard_map or pmap"
+        )
+    if any(v.aval is core.abstract_token for v in (*jaxpr.invars, *jaxpr.outvars)):
+        raise InputError(f"{name} takes or returns a token, which is no array: order effects by ordered callbacks")

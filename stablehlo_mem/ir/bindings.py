@@ -55,6 +55,7 @@ __all__ = [
     "ad",
     "ad_checkpoint",
     "ad_util",
+    "axis_types",
     "batching",
     "callback",
     "checkify",
@@ -140,6 +141,12 @@ def portable_artifact(module: ir.Module) -> bytes:
 def refine_shapes(module: ir.Module) -> ir.Module:
     """Makes the shapes inside static, given a main whose arguments are; in a fresh context."""
     return parse_artifact(refine_polymorphic_shapes(module_bytes(module), enable_shardy=True))
+
+
+def axis_types(exported: Any) -> tuple[Any, ...] | None:
+    """What kind the axes of the mesh of an Exported are, None where no sharding in it says: its module does not."""
+    shardings = (*exported._in_named_shardings, *exported._out_named_shardings)
+    return next((s.mesh.axis_types for s in shardings if s is not None and not s.mesh.empty), None)
 
 
 def dimension_names(size: Any) -> set[str]:

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from stablehlo_mem.errors import TargetError
 from stablehlo_mem.ingest import Program, as_exported, kept_donated
-from stablehlo_mem.ir.bindings import ir, parse_artifact
+from stablehlo_mem.ir.bindings import axis_types, ir, parse_artifact
 from stablehlo_mem.ir.graph import dtype_bytes
 from stablehlo_mem.ir.shards import mesh_axes
 from stablehlo_mem.memory import Measured, Refused
@@ -192,13 +192,13 @@ def _argument_shardings(exported: Exported, devices: Sequence[Any]) -> list[Any]
             f"{exported.fun_name} is partitioned over {count} devices and this target has {len(devices)}: "
             "name a chip, e.g. tpu:v5e, to compile for as many as it takes"
         )
-    mesh = _mesh(parse_artifact(exported.mlir_module_serialized), devices[:count])
+    mesh = _mesh(parse_artifact(exported.mlir_module_serialized), devices[:count], axis_types(exported))
     replicated = NamedSharding(mesh, PartitionSpec())
     return [sharding or replicated for sharding in exported.in_shardings_jax(mesh)]
 
 
-def _mesh(module: ir.Module, devices: Sequence[Any]) -> Mesh:
+def _mesh(module: ir.Module, devices: Sequence[Any], types: tuple[Any, ...] | None) -> Mesh:
     for axes in mesh_axes(module).values():
         if math.prod(axes.values()) == len(devices):
-            return Mesh(np.array(devices).reshape(list(axes.values())), tuple(axes))
+            return Mesh(np.array(devices).reshape(list(axes.values())), tuple(axes), axis_types=types)
     raise TargetError(f"the module is partitioned over {len(devices)} devices but has no mesh (sdy.mesh) of that size")
