@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -84,11 +84,34 @@ def _run_known(jaxpr: Any, settings: Settings, operands: Any) -> list[Any]:
     return bind(jaxpr, settings, [False] * len(jaxpr.invars), *operands)
 
 
-def _without_donation(*args: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters of both parts of an equation under `jax.checkpoint`, whose policy looks inside."""
-    both = args[-2:]
-    known, staged = ({**params, "donated": (False,) * len(params["jaxpr"].invars)} for params in both)
-    return known, staged
+def _partial_eval_custom(saveable: Any, unknown: Any, instantiated: Any, equation: Any) -> Any:
+    """Under `jax.checkpoint`, whose policy looks inside: two equations, and what the second needs of the first.
+
+    A residual that is an operand or a result of the first is not handed out once more.
+    """
+    jaxpr = equation.params["jaxpr"]
+    known, staged, out_unknown, out_instantiated, count = pe.partial_eval_jaxpr_custom(
+        jaxpr, unknown, instantiated, False, False, saveable
+    )
+    known_in = [v for v, u in zip(equation.invars, unknown, strict=True) if not u]
+    known_out = [v for v, u in zip(equation.outvars, out_unknown, strict=True) if not u]
+    there = dict(zip(known.outvars[: len(known_out)], known_out, strict=True)) if known_out else {}
+    there = {var: out for var, out in there.items() if not isinstance(out, core.DropVar)}
+    there |= dict(zip(known.invars, known_in, strict=True))
+    made = {var: core.Var(var.aval) for var in known.outvars[len(known_out) :] if var not in there}
+    residuals = [there[v] if v in there else made[v] for v in known.outvars[len(known_out) :]]
+    known = known.replace(outvars=[*known.outvars[: len(known_out)], *made])
+    staged_in = [*residuals, *itertools.compress(equation.invars, instantiated)]
+    first = _part(equation, known, known_in, [*known_out, *made.values()])
+    second = _part(equation, staged, staged_in, list(itertools.compress(equation.outvars, out_instantiated)))
+    needed = [v for v, inst in zip(equation.invars, instantiated, strict=True) if type(v) is core.Var and not inst]
+    return first, second, out_unknown, out_instantiated, needed + [r for r in residuals if type(r) is core.Var]
+
+
+def _part(equation: Any, jaxpr: Any, invars: list[Any], outvars: list[Any]) -> Any:
+    params = {**equation.params, "jaxpr": jaxpr, "donated": (False,) * len(invars)}
+    effects = core.eqn_effects(jaxpr, invars)
+    return pe.new_jaxpr_eqn(invars, outvars, budgeted_p, params, effects, equation.source_info, equation.ctx)
 
 
 def _transpose(out_cts: Any, *args: Any, jaxpr: Any, settings: Settings, donated: tuple[bool, ...]) -> None:
@@ -159,8 +182,7 @@ def _register() -> None:
     ad.primitive_jvps[budgeted_p] = _jvp
     ad.fancy_transposes[budgeted_p] = _transpose
     pe.custom_partial_eval_rules[budgeted_p] = _partial_eval
-    rule: Callable[..., Any] = functools.partial(pe.call_partial_eval_custom_rule, "jaxpr", _without_donation)
-    pe.partial_eval_jaxpr_custom_rules[budgeted_p] = rule
+    pe.partial_eval_jaxpr_custom_rules[budgeted_p] = _partial_eval_custom
     pe.dce_rules[budgeted_p] = _dce
     batching.fancy_primitive_batchers[budgeted_p] = _batch
     checkify.error_checks[budgeted_p] = _error_check

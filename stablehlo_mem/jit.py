@@ -60,7 +60,7 @@ def jit(
     return jitted
 
 
-def _plan(_: Callable[..., Any], traceable: _Traceable, jit_kwargs: dict[str, Any], *args: Any, **kwargs: Any) -> Plan:
+def _plan(_: Callable[..., Any], traceable: Any, jit_kwargs: dict[str, Any], *args: Any, **kwargs: Any) -> Plan:
     """The plan for such arguments or ShapeDtypeStructs; `fits=False` where the budget is not kept.
 
     Raises:
@@ -85,8 +85,11 @@ _shared: weakref.WeakKeyDictionary[Any, dict[Any, _Traceable]] = weakref.WeakKey
 """Of each function what JAX traces of it: it is known again when `jit` is called again, as long as the function lives."""
 
 
-def _traceable(fun: Callable[..., Any], settings: Settings, donated: frozenset[int | str]) -> _Traceable:
-    known = _shared.setdefault(fun, {})
+def _traceable(fun: Callable[..., Any], settings: Settings, donated: frozenset[int | str]) -> Callable[..., Any]:
+    try:
+        known = _shared.setdefault(fun, {})
+    except TypeError:  # JAX refuses what has no hash or no weak references, but only when it is called
+        return fun
     key = settings, donated
     if key not in known:
         known[key] = _Traceable(weakref.ref(fun), settings, donated)
@@ -107,8 +110,8 @@ class _Traceable:
     def __init__(self, fun: Callable[[], Any], settings: Settings, donated: frozenset[int | str]):
         self.fun, self.settings, self.donated = fun, settings, donated
         for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-            if hasattr(fun(), name):
-                setattr(self, name, getattr(fun(), name))
+            if hasattr(_underlying(fun(), name), name):
+                setattr(self, name, getattr(_underlying(fun(), name), name))
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
@@ -130,18 +133,20 @@ class _Traceable:
         leaves, tree = jax.tree.flatten((args, kwargs))
         dynamic = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tracer)]
         results: list[Any] = []
+        debug_info = trace.frame.debug_info
 
         def flat(*operands: Any) -> Any:
             filled = list(leaves)
             for i, operand in zip(dynamic, operands, strict=True):
                 filled[i] = operand
             called_args, called_kwargs = jax.tree.unflatten(tree, filled)
-            outs, structure = jax.tree.flatten(self.fun()(*called_args, **called_kwargs))
-            results.append(structure)
+            result = self.fun()(*called_args, **called_kwargs)
+            outs, structure = jax.tree.flatten(result)
+            results.extend([structure, debug_info.set_result_paths(result).result_paths])
             return outs
 
         operands = [leaves[i] for i in dynamic]
-        wrapped = linear_util.wrap_init(flat, debug_info=trace.frame.debug_info)
+        wrapped = linear_util.wrap_init(flat, debug_info=debug_info._replace(result_paths=lambda: results[1]))
         jaxpr, _, constants = pe.trace_to_jaxpr_dynamic(wrapped, [o.aval for o in operands])
         flags = _leaf_flags(args, kwargs, self.donated)
         donated = [False] * len(constants) + [flags[i] for i in dynamic]
@@ -174,9 +179,14 @@ def _is_reference(aval: Any) -> bool:
 
 
 def _name(fun: Any) -> str:
-    while isinstance(fun, functools.partial):
+    return getattr(_underlying(fun, "__name__"), "__name__", type(fun).__name__)
+
+
+def _underlying(fun: Any, name: str) -> Any:
+    """What has the name of a partial that has none."""
+    while isinstance(fun, functools.partial) and not hasattr(fun, name):
         fun = fun.func
-    return getattr(fun, "__name__", type(fun).__name__)
+    return fun
 
 
 def _donation(fun: Callable[..., Any], jit_kwargs: dict[str, Any]) -> frozenset[int | str]:

@@ -40,17 +40,23 @@ class Lowered:
 
 
 def lower_privately(closed: Any, name: str, donated: tuple[bool, ...], platforms: tuple[str, ...]) -> Lowered:
-    """Lowers a closed jaxpr for platforms, which need not be here."""
+    """Lowers a closed jaxpr for platforms, which need not be here; tokens it takes or returns are left out."""
+    given = [v.aval for v in closed.jaxpr.invars]
+    arrays = [i for i, aval in enumerate(given) if not _is_token(aval)]
 
     def named(*operands: Any) -> Any:
-        return core.jaxpr_as_fun(closed)(*operands)
+        filled: list[Any] = [jax.lax.create_token() if _is_token(aval) else None for aval in given]
+        for i, operand in zip(arrays, operands, strict=True):
+            filled[i] = operand
+        outs = core.jaxpr_as_fun(closed)(*filled)
+        return [out for out, v in zip(outs, closed.jaxpr.outvars, strict=True) if not _is_token(v.aval)]
 
     named.__name__ = named.__qualname__ = name
-    jitted: Any = jax.jit(named, donate_argnums=tuple(i for i, d in enumerate(donated) if d))
+    jitted: Any = jax.jit(named, donate_argnums=tuple(k for k, i in enumerate(arrays) if donated[i]))
     parameters = lowering.LoweringParameters(
         for_export=True, hoist_constants_as_args=False, export_ignore_forward_compatibility=True
     )
-    traced = jitted.trace(*[_spec(v.aval) for v in closed.jaxpr.invars])
+    traced = jitted.trace(*[_spec(given[i]) for i in arrays])
     lowered = traced.lower(lowering_platforms=platforms, _private_parameters=parameters)
     arguments = lowered._lowering.compile_args
     callbacks, keepalives = tuple(arguments["host_callbacks"]), tuple(arguments["keepalive"] or ())
@@ -85,6 +91,10 @@ def _renumbered(exported: Exported, first: int) -> Exported:
                 entries = {entry.name: entry.attr for entry in config}
                 op.attributes["mhlo.backend_config"] = ir.DictAttr.get({**entries, "index": moved})
     return dataclasses.replace(exported, mlir_module_serialized=portable_artifact(module))
+
+
+def _is_token(aval: Any) -> bool:
+    return aval is core.abstract_token
 
 
 def _spec(aval: Any) -> jax.ShapeDtypeStruct:

@@ -13,6 +13,7 @@ from jax.export import Exported
 from stablehlo_mem import budget as budget_loop
 from stablehlo_mem.api import TargetLike, platforms_of
 from stablehlo_mem.bytesize import parse_budget
+from stablehlo_mem.calm import run_apart
 from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.ingest import ingest
 from stablehlo_mem.ir.bindings import core, debugging, lowering, pe
@@ -64,11 +65,15 @@ def planned(jaxpr: Any, settings: Settings, donated: tuple[bool, ...], platforms
     known = _plans.setdefault(jaxpr, {})
     if key not in known:
         _check(jaxpr, settings.name)
-        lowered = _lowered(jaxpr, settings.name, donated, platforms_of(targets))
-        program = ingest(lowered.exported, effects=True)
-        plan = budget_loop.keep_budget(program, parse_budget(settings.budget), targets, settings.options)
-        known[key] = Planned(plan, lowered)
+        known[key] = run_apart(lambda: _plan(jaxpr, settings, donated, targets))
     return known[key]
+
+
+def _plan(jaxpr: Any, settings: Settings, donated: tuple[bool, ...], targets: tuple[Target, ...]) -> Planned:
+    lowered = _lowered(jaxpr, settings.name, donated, platforms_of(targets))
+    program = ingest(lowered.exported, effects=True)
+    plan = budget_loop.keep_budget(program, parse_budget(settings.budget), targets, settings.options)
+    return Planned(plan, lowered)
 
 
 def lower_planned(
@@ -83,6 +88,11 @@ def lower_planned(
     plan = budget_loop.require_fit(found.plan)
     if not plan.steps:
         return _inline(ctx, operands, jaxpr, settings.name)
+    if _has_tokens(jaxpr):
+        raise InputError(
+            f"{settings.name} takes or returns a token, which cannot be passed through a program that is rewritten: "
+            "order effects by ordered callbacks, or give a budget that it keeps as it is"
+        )
     assert plan.exported is not None  # an Exported went in
     return call_lowered(ctx, operands, dataclasses.replace(found.lowered, exported=plan.exported))
 
@@ -142,5 +152,7 @@ def _check(jaxpr: Any, name: str) -> None:
             f"{name} uses the axis {', '.join(axes)} of a shard_map or pmap around it, without which it is no program "
             "to be planned: put stablehlo_mem.jit around the shard_map or pmap"
         )
-    if any(v.aval is core.abstract_token for v in (*jaxpr.invars, *jaxpr.outvars)):
-        raise InputError(f"{name} takes or returns a token, which is no array: order effects by ordered callbacks")
+
+
+def _has_tokens(jaxpr: Any) -> bool:
+    return any(v.aval is core.abstract_token for v in (*jaxpr.invars, *jaxpr.outvars))
