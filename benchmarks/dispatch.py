@@ -12,6 +12,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -46,7 +47,7 @@ def added(*values: jax.Array) -> jax.Array:
 
 
 def nested(*values: jax.Array) -> dict[str, Any]:
-    return {"pairs": [(a, b) for a, b in zip(values, values[1:], strict=False)], "sum": added(*values)}
+    return {"pairs": list(itertools.pairwise(values)), "sum": added(*values)}
 
 
 CALLS: dict[str, Callable[..., Any]] = {"20 scalars": added, "20 scalars, 39 results in a tree": nested}

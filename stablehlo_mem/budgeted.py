@@ -90,7 +90,7 @@ def _partial_eval_custom(saveable: Any, unknown: Any, instantiated: Any, equatio
     A residual that is an operand or a result of the first is not handed out once more.
     """
     jaxpr = equation.params["jaxpr"]
-    known, staged, out_unknown, out_instantiated, count = pe.partial_eval_jaxpr_custom(
+    known, staged, out_unknown, out_instantiated, _ = pe.partial_eval_jaxpr_custom(
         jaxpr, unknown, instantiated, False, False, saveable
     )
     known_in = [v for v, u in zip(equation.invars, unknown, strict=True) if not u]
@@ -146,9 +146,7 @@ def _dce(used_outputs: list[bool], equation: Any) -> tuple[list[bool], Any]:
     outvars = list(itertools.compress(equation.outvars, used_outputs))
     params = {**equation.params, "jaxpr": jaxpr, "donated": donated}
     effects = core.eqn_effects(jaxpr, invars)
-    return used, pe.new_jaxpr_eqn(
-        invars, outvars, budgeted_p, params, effects, equation.source_info, equation.ctx
-    )
+    return used, pe.new_jaxpr_eqn(invars, outvars, budgeted_p, params, effects, equation.source_info, equation.ctx)
 
 
 def _error_check(error: Any, enabled: Any, *operands: Any, jaxpr: Any, settings: Settings, donated: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A thread of its own for planning: nothing the caller has set for a while with JAX reaches it, nor is counted there."""
+"""A thread of its own for planning: what the caller has set for a while with JAX does not reach it."""
 
 from __future__ import annotations
 

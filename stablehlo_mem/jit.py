@@ -14,7 +14,7 @@ from jax.core import Tracer
 from stablehlo_mem.api import TargetLike
 from stablehlo_mem.budgeted import bind, budgeted_p
 from stablehlo_mem.bytesize import parse_budget
-from stablehlo_mem.ir.bindings import core, discharge, linear_util, pe, state
+from stablehlo_mem.ir.bindings import check_callable, core, discharge, linear_util, pe, state
 from stablehlo_mem.plan import Options, Plan
 from stablehlo_mem.planned import Settings, planned
 
@@ -52,7 +52,7 @@ def jit(
     parse_budget(budget)
     if fun is None:
         return functools.partial(jit, budget=budget, target=target, options=options, **jit_kwargs)
-    jax.jit(fun, **jit_kwargs)  # refuses what it would refuse
+    check_callable(fun)
     traceable = _traceable(fun, Settings(budget, target, options, _name(fun)), _donation(fun, jit_kwargs))
     jitted: Any = jax.jit(traceable, **jit_kwargs)
     jitted.__wrapped__ = fun
@@ -82,7 +82,7 @@ def _budgeted(jaxpr: Any) -> Iterator[Any]:
 
 
 _shared: weakref.WeakKeyDictionary[Any, dict[Any, _Traceable]] = weakref.WeakKeyDictionary()
-"""Of each function what JAX traces of it: it is known again when `jit` is called again, as long as the function lives."""
+"""Of each function what JAX traces of it: known when `jit` is called again, as long as the function lives."""
 
 
 def _traceable(fun: Callable[..., Any], settings: Settings, donated: frozenset[int | str]) -> Callable[..., Any]:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import weakref
 from typing import Any
-
-import jax
-from jax.export import Exported
 
 from stablehlo_mem import budget as budget_loop
 from stablehlo_mem.api import TargetLike, platforms_of
@@ -76,9 +72,7 @@ def _plan(jaxpr: Any, settings: Settings, donated: tuple[bool, ...], targets: tu
     return Planned(plan, lowered)
 
 
-def lower_planned(
-    ctx: Any, operands: Any, *, jaxpr: Any, settings: Settings, donated: tuple[bool, ...]
-) -> Any:
+def lower_planned(ctx: Any, operands: Any, *, jaxpr: Any, settings: Settings, donated: tuple[bool, ...]) -> Any:
     """The lowering rule: a program that fits as it is lowered as it is, one that does not is replaced by its plan's.
 
     Raises:
@@ -105,7 +99,8 @@ def _lowered(jaxpr: Any, name: str, donated: tuple[bool, ...], platforms: tuple[
         if not called:
             raise
         raise InputError(
-            f"{name} calls Python ({', '.join(called)}), and JAX cannot lower that for {', '.join(platforms)} here: {error}"
+            f"{name} calls Python ({', '.join(called)}), which JAX cannot lower for {', '.join(platforms)} here: "
+            f"{error}"
         ) from error
 
 
@@ -139,8 +134,8 @@ def _targets(settings: Settings, platforms: tuple[str, ...] | None) -> tuple[Tar
     missing = [p for p in platforms or () if p not in platforms_of(targets)]
     if missing:
         raise TargetError(
-            f"{settings.name} was planned for target {settings.target!r}, which does not run here, on {', '.join(missing)}: "
-            "leave the target out, or lower for its platform"
+            f"{settings.name} was planned for target {settings.target!r}, which does not run here, "
+            f"on {', '.join(missing)}: leave the target out, or lower for its platform"
         )
     return targets
 

@@ -47,9 +47,7 @@ def split(jaxpr: Any, unknown: tuple[bool, ...]) -> Parts:
     residuals_used, staged_used = used[:residuals], used[residuals:]
     results_known = len(out_unknown) - sum(out_unknown)
     known, known_used = pe.dce_jaxpr(known, [True] * results_known + list(residuals_used))
-    return Parts(
-        known, tuple(known_used), staged, tuple(staged_used), sum(residuals_used), tuple(out_unknown)
-    )
+    return Parts(known, tuple(known_used), staged, tuple(staged_used), sum(residuals_used), tuple(out_unknown))
 
 
 def _is_kept(primitive: Any, *_: Any, **__: Any) -> bool:

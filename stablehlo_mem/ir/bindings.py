@@ -10,13 +10,9 @@ import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jax.extend.backend import get_backend
-from jax.extend.mlir import deserialize_portable_artifact, ir, refine_polymorphic_shapes, serialize_portable_artifact
-from jax.extend.mlir.dialects import chlo, func, stablehlo
-from jax.extend.mlir.passmanager import PassManager
-from jax.interpreters.mlir import make_ir_context
 from jax._src import ad_checkpoint as _ad_checkpoint
 from jax._src import ad_util as _ad_util
+from jax._src import api_util as _api_util
 from jax._src import callback as _callback
 from jax._src import checkify as _checkify
 from jax._src import core as _core
@@ -29,6 +25,11 @@ from jax._src.interpreters import mlir as _mlir
 from jax._src.interpreters import partial_eval as _pe
 from jax._src.state import discharge as _discharge
 from jax._src.state import types as _state
+from jax.extend.backend import get_backend
+from jax.extend.mlir import deserialize_portable_artifact, ir, refine_polymorphic_shapes, serialize_portable_artifact
+from jax.extend.mlir.dialects import chlo, func, stablehlo
+from jax.extend.mlir.passmanager import PassManager
+from jax.interpreters.mlir import make_ir_context
 from jaxlib.mlir._mlir_libs._jax_mlir_ext import inlined_func_call
 from jaxlib.mlir.dialects import sdy
 
@@ -38,6 +39,7 @@ ad_checkpoint: Any = _ad_checkpoint
 ad_util: Any = _ad_util
 batching: Any = _batching
 callback: Any = _callback
+check_callable: Any = _api_util.check_callable
 checkify: Any = _checkify
 core: Any = _core
 debugging: Any = _debugging
@@ -58,6 +60,7 @@ __all__ = [
     "axis_types",
     "batching",
     "callback",
+    "check_callable",
     "checkify",
     "chlo",
     "clone_module",
