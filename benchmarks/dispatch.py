@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import record
+import tables
 
 import stablehlo_mem as shm
 
@@ -83,6 +84,18 @@ def seconds(fun: Callable[..., Any], arguments: list[jax.Array], calls: int) -> 
         out = fun(*arguments)
     jax.block_until_ready(out)
     return (time.perf_counter() - started) / calls
+
+
+def table(data: dict[str, Any]) -> str:
+    rows = [
+        [name, *(f"{row['microseconds'][way]:.1f} µs" for way in ("jax.jit", "shm.jit")), f"{row['ratio']:.2f}"]
+        for name, row in data["rows"].items()
+    ]
+    traced = ", ".join(f"{way} {n}" for way, n in next(iter(data["rows"].values()))["traces"].items())
+    note = f"Medians of {data['rounds']} rounds of {data['calls']:,} calls, in turns; the function was traced: {traced}"
+    cores = f"{data['hardware']['cores']} cores of {data['hardware']['cpu']}"
+    names = ["a call with", "jax.jit", "shm.jit", "shm.jit / jax.jit"]
+    return tables.table(names, rows) + f"\n{note}. {cores}, {tables.stamp(data)}.\n"
 
 
 if __name__ == "__main__":

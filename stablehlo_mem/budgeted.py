@@ -114,17 +114,21 @@ def _part(equation: Any, jaxpr: Any, invars: list[Any], outvars: list[Any]) -> A
     return pe.new_jaxpr_eqn(invars, outvars, budgeted_p, params, effects, equation.source_info, equation.ctx)
 
 
-def _transpose(out_cts: Any, *args: Any, jaxpr: Any, settings: Settings, donated: tuple[bool, ...]) -> None:
+def _transpose(out_cts: Any, *args: Any, jaxpr: Any, settings: Settings, donated: tuple[bool, ...]) -> Any:
     """The backward program: what is not linear is computed in it."""
     linear = [isinstance(x, ad.GradAccum) for x in args]
     zeros = [type(ct) is ad_util.Zero for ct in out_cts]
-    closed, in_zeros = ad_checkpoint.transpose_jaxpr(pe.close_jaxpr(jaxpr), linear, zeros)
+    closed, in_zeros, *tree = ad_checkpoint.transpose_jaxpr(pe.close_jaxpr(jaxpr), linear, zeros)
     operands = [x for x, is_linear in zip(args, linear, strict=True) if not is_linear]
     cotangents = [ct for ct, is_zero in zip(out_cts, zeros, strict=True) if not is_zero]
-    found = iter(bind_closed(closed, settings, *operands, *cotangents))
+    outs = bind_closed(closed, settings, *operands, *cotangents)
+    # From jax 0.11 on there are also logs, which the caller takes.
+    cotangents_in, logs = jax.tree.unflatten(tree[0], outs) if tree else (outs, None)
+    found = iter(cotangents_in)
     for x, is_zero in zip(itertools.compress(args, linear), in_zeros, strict=True):
         if not is_zero:
             x.accum(next(found))
+    return logs
 
 
 def _batch(axis_data: Any, args: Any, dims: Any, *, jaxpr: Any, settings: Settings, donated: tuple[bool, ...]) -> Any:

@@ -60,7 +60,7 @@ def jit(
     return jitted
 
 
-def _plan(_: Callable[..., Any], traceable: Any, jit_kwargs: dict[str, Any], *args: Any, **kwargs: Any) -> Plan:
+def _plan(_: Callable[..., Any], traceable: _Traceable, jit_kwargs: dict[str, Any], *args: Any, **kwargs: Any) -> Plan:
     """The plan for such arguments or ShapeDtypeStructs; `fits=False` where the budget is not kept.
 
     Raises:
@@ -85,11 +85,11 @@ _shared: weakref.WeakKeyDictionary[Any, dict[Any, _Traceable]] = weakref.WeakKey
 """Of each function what JAX traces of it: known when `jit` is called again, as long as the function lives."""
 
 
-def _traceable(fun: Callable[..., Any], settings: Settings, donated: frozenset[int | str]) -> Callable[..., Any]:
+def _traceable(fun: Callable[..., Any], settings: Settings, donated: frozenset[int | str]) -> _Traceable:
     try:
         known = _shared.setdefault(fun, {})
-    except TypeError:  # JAX refuses what has no hash or no weak references, but only when it is called
-        return fun
+    except TypeError:  # no hash or no weak references: refused when it is called, as by JAX
+        return _Traceable(lambda: fun, settings, donated)
     key = settings, donated
     if key not in known:
         known[key] = _Traceable(weakref.ref(fun), settings, donated)
@@ -126,31 +126,30 @@ class _Traceable:
         return _traceable, (self.fun(), self.settings, self.donated)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        fun = self.fun()
+        weakref.ref(fun), hash(fun)
         config: Any = jax.config
         trace = core.trace_ctx.trace
         if config.jax_disable_jit or not isinstance(trace, pe.DynamicJaxprTrace):
-            return self.fun()(*args, **kwargs)  # op by op, to find NaNs, say
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        dynamic = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tracer)]
+            return fun(*args, **kwargs)  # op by op, to find NaNs, say
+        given = _dynamic((args, kwargs))
+        leaves, tree = jax.tree.flatten(given)
         results: list[Any] = []
         debug_info = trace.frame.debug_info
 
         def flat(*operands: Any) -> Any:
-            filled = list(leaves)
-            for i, operand in zip(dynamic, operands, strict=True):
-                filled[i] = operand
-            called_args, called_kwargs = jax.tree.unflatten(tree, filled)
-            result = self.fun()(*called_args, **called_kwargs)
+            filled_args, filled_kwargs = jax.tree.unflatten(tree, operands)
+            called_args = [_filled(*pair) for pair in zip(args, filled_args, strict=True)]
+            called_kwargs = {name: _filled(kwargs[name], filled_kwargs[name]) for name in kwargs}
+            result = fun(*called_args, **called_kwargs)
             outs, structure = jax.tree.flatten(result)
             results.extend([structure, debug_info.set_result_paths(result).result_paths])
             return outs
 
-        operands = [leaves[i] for i in dynamic]
         wrapped = linear_util.wrap_init(flat, debug_info=debug_info._replace(result_paths=lambda: results[1]))
-        jaxpr, _, constants = pe.trace_to_jaxpr_dynamic(wrapped, [o.aval for o in operands])
-        flags = _leaf_flags(args, kwargs, self.donated)
-        donated = [False] * len(constants) + [flags[i] for i in dynamic]
-        outs = self.run(pe.convert_constvars_jaxpr(jaxpr), donated, [*constants, *operands])
+        jaxpr, _, constants = pe.trace_to_jaxpr_dynamic(wrapped, [leaf.aval for leaf in leaves])
+        donated = [False] * len(constants) + _leaf_flags(*given, self.donated)
+        outs = self.run(pe.convert_constvars_jaxpr(jaxpr), donated, [*constants, *leaves])
         return jax.tree.unflatten(results[0], outs)
 
     def run(self, jaxpr: Any, donated: list[bool], operands: list[Any]) -> list[Any]:
@@ -172,6 +171,28 @@ class _Traceable:
             if pure.outvars[k] is not pure.invars[len(closed.consts) + i]:
                 operands[i][...] = outs[k]
         return outs[: len(jaxpr.outvars)]
+
+
+class _Static:
+    """Stands for an argument without tracers, which is passed on as it is."""
+
+
+_STATIC = _Static()
+jax.tree_util.register_pytree_node(_Static, lambda _: ((), None), lambda *_: _STATIC)
+
+
+def _dynamic(arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments, those that are static or empty left out."""
+
+    def shown(argument: Any) -> Any:
+        return argument if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(argument)) else _STATIC
+
+    args, kwargs = arguments
+    return tuple(map(shown, args)), {name: shown(argument) for name, argument in kwargs.items()}
+
+
+def _filled(argument: Any, filled: Any) -> Any:
+    return argument if filled is _STATIC else filled
 
 
 def _is_reference(aval: Any) -> bool:

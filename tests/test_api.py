@@ -301,14 +301,6 @@ def test_jit_over_budget_raises_when_called_and_tells_in_the_plan():
         fun(q, k)
 
 
-def test_forward_mode_through_grad_names_it():
-    fun = shm.jit(lambda x: jnp.sin(x).sum(), budget="1GiB")
-    (x,) = arrays(0, shape=(3,))
-    with pytest.raises(shm.InputError, match="forward-mode"):
-        jax.jacfwd(fun)(x)
-    close(jax.jacrev(jax.jacrev(fun))(x), jax.hessian(lambda x: jnp.sin(x).sum())(x))
-
-
 def test_the_result_of_optimize_runs_where_there_is_only_jax(tmp_path):
     path = tmp_path / "attention"
     path.write_bytes(shm.optimize(exported(), BUDGET, target="cpu").serialize())
