@@ -95,17 +95,22 @@ def _partial_eval_custom(saveable: Any, unknown: Any, instantiated: Any, equatio
     )
     known_in = [v for v, u in zip(equation.invars, unknown, strict=True) if not u]
     known_out = [v for v, u in zip(equation.outvars, out_unknown, strict=True) if not u]
-    there = dict(zip(known.outvars[: len(known_out)], known_out, strict=True)) if known_out else {}
-    there = {var: out for var, out in there.items() if not isinstance(out, core.DropVar)}
-    there |= dict(zip(known.invars, known_in, strict=True))
-    made = {var: core.Var(var.aval) for var in known.outvars[len(known_out) :] if var not in there}
-    residuals = [there[v] if v in there else made[v] for v in known.outvars[len(known_out) :]]
-    known = known.replace(outvars=[*known.outvars[: len(known_out)], *made])
+    handed, saved = known.outvars[: len(known_out)], known.outvars[len(known_out) :]
+    pairs = [*zip(handed, known_out, strict=True), *zip(known.invars, known_in, strict=True)]
+    there = {id(var): outer for var, outer in pairs if not isinstance(outer, core.DropVar)}
+    there |= {id(var): var for var in saved if not _is_var(var)}
+    made = {id(var): core.Var(var.aval) for var in saved if id(var) not in there}
+    residuals = [there[id(v)] if id(v) in there else made[id(v)] for v in saved]
+    known = known.replace(outvars=[*handed, *{id(v): v for v in saved if id(v) in made}.values()])
     staged_in = [*residuals, *itertools.compress(equation.invars, instantiated)]
     first = _part(equation, known, known_in, [*known_out, *made.values()])
     second = _part(equation, staged, staged_in, list(itertools.compress(equation.outvars, out_instantiated)))
-    needed = [v for v, inst in zip(equation.invars, instantiated, strict=True) if type(v) is core.Var and not inst]
-    return first, second, out_unknown, out_instantiated, needed + [r for r in residuals if type(r) is core.Var]
+    needed = [v for v, inst in zip(equation.invars, instantiated, strict=True) if _is_var(v) and not inst]
+    return first, second, out_unknown, out_instantiated, needed + list(filter(_is_var, residuals))
+
+
+def _is_var(atom: Any) -> bool:
+    return isinstance(atom, core.Var)
 
 
 def _part(equation: Any, jaxpr: Any, invars: list[Any], outvars: list[Any]) -> Any:
@@ -153,12 +158,14 @@ def _dce(used_outputs: list[bool], equation: Any) -> tuple[list[bool], Any]:
     return used, pe.new_jaxpr_eqn(invars, outvars, budgeted_p, params, effects, equation.source_info, equation.ctx)
 
 
-def _error_check(error: Any, enabled: Any, *operands: Any, jaxpr: Any, settings: Settings, donated: Any) -> Any:
-    """`checkify` around: the errors go through the program."""
+def _error_check(*args: Any, jaxpr: Any, settings: Settings, donated: tuple[bool, ...]) -> Any:
+    """`checkify` around: the errors go through the program. From jax 0.11 on a context comes first."""
+    first = next(i for i, arg in enumerate(args) if isinstance(arg, checkify.Error))
+    context, (error, enabled, *operands) = args[:first], args[first:]
     values, tree = jax.tree.flatten(error)
     given = [*values, *operands]
     closed, out_tree, _ = checkify.jaxpr_to_checkify_jaxpr(
-        pe.close_jaxpr(jaxpr), enabled, tree, *map(core.typeof, given)
+        *context, pe.close_jaxpr(jaxpr), enabled, tree, *map(core.typeof, given)
     )
     donated = (*[False] * (len(closed.consts) + len(values)), *donated)
     outs = bind(pe.convert_constvars_jaxpr(closed.jaxpr), settings, donated, *closed.consts, *given)

@@ -31,8 +31,11 @@ def run_apart(work: Callable[[], T]) -> T:
             outcome.extend([None, error])
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="stablehlo-mem planning")
-    thread.start()
-    thread.join()
+    try:
+        thread.start()
+        thread.join()
+    except RuntimeError:  # the interpreter is shutting down
+        run()
     result, error = outcome
     if error is not None:
         raise error

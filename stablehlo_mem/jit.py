@@ -55,7 +55,8 @@ def jit(
     check_callable(fun)
     traceable = _traceable(fun, Settings(budget, target, options, _name(fun)), _donation(fun, jit_kwargs))
     jitted: Any = jax.jit(traceable, **jit_kwargs)
-    jitted.__wrapped__ = fun
+    own = {name: value for name, value in vars(jitted).items() if name not in _Traceable.__annotations__}
+    jitted.__dict__ = {**getattr(fun, "__dict__", {}), **own, "__wrapped__": fun}
     jitted.plan = functools.partial(_plan, fun, traceable, jit_kwargs)
     return jitted
 
@@ -107,9 +108,13 @@ class _Traceable:
         fun: gives the function, which lives as long as somebody can call it.
     """
 
+    fun: Callable[[], Any]
+    settings: Settings
+    donated: frozenset[int | str]
+
     def __init__(self, fun: Callable[[], Any], settings: Settings, donated: frozenset[int | str]):
         self.fun, self.settings, self.donated = fun, settings, donated
-        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        for name in functools.WRAPPER_ASSIGNMENTS:
             if hasattr(_underlying(fun(), name), name):
                 setattr(self, name, getattr(_underlying(fun(), name), name))
 
@@ -127,7 +132,7 @@ class _Traceable:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         fun = self.fun()
-        weakref.ref(fun), hash(fun)
+        _ = hash(weakref.ref(fun))  # JAX caches by it: raises what JAX would raise
         config: Any = jax.config
         trace = core.trace_ctx.trace
         if config.jax_disable_jit or not isinstance(trace, pe.DynamicJaxprTrace):
@@ -146,7 +151,8 @@ class _Traceable:
             results.extend([structure, debug_info.set_result_paths(result).result_paths])
             return outs
 
-        wrapped = linear_util.wrap_init(flat, debug_info=debug_info._replace(result_paths=lambda: results[1]))
+        wrapped = linear_util.wrap_init(flat, debug_info=debug_info)
+        wrapped.debug_info = debug_info._replace(result_paths=lambda: results[1])
         jaxpr, _, constants = pe.trace_to_jaxpr_dynamic(wrapped, [leaf.aval for leaf in leaves])
         donated = [False] * len(constants) + _leaf_flags(*given, self.donated)
         outs = self.run(pe.convert_constvars_jaxpr(jaxpr), donated, [*constants, *leaves])

@@ -205,6 +205,8 @@ def test_jit_drops_what_is_not_used():
     fun = shm.jit(lambda q, unused, k, v: attention(q, k, v), budget="600KiB", donate_argnums=(1, 3))
     q, k, v = (jnp.ones((512, 16)) for _ in range(3))
     big = jnp.ones((1024, 1024))
+    compiled: Any
+    gradient: Any
     (compiled, gradient) = (f.lower(q, big, k, v).compile() for f in (fun, jax.jit(jax.grad(lambda *a: fun(*a).sum()))))
     assert compiled.memory_analysis().argument_size_in_bytes == 3 * q.nbytes
     assert gradient.memory_analysis().argument_size_in_bytes <= 3 * q.nbytes

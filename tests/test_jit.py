@@ -324,6 +324,34 @@ def test_rewritten_programs_with_effects_in_one_program():
     assert by_kind(seen) == by_kind(noted)
 
 
+def noisy_scan(q, k, v):
+    def body(c, t):
+        jax.debug.callback(functools.partial(log.note, "ordered"), c.mean(), ordered=True)
+        scale = jax.pure_callback(functools.partial(log.answer, "pure"), SCALAR, jax.lax.stop_gradient(t))
+        return attention(c, k, v) * scale, t
+
+    return jax.lax.scan(body, q, jnp.arange(1.0, 4.0))[0]
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_effects_in_a_loop_of_a_program_that_is_rewritten(gradient, plans):
+    q, k, v = arrays(3, N, 16)
+    way = (lambda f: jax.grad(lambda *a: f(*a).sum(), (0, 1))) if gradient else (lambda f: f)
+    want, noted = log.of(way(jax.jit(noisy_scan)), q, k, v)
+    got, seen = log.of(way(shm.jit(noisy_scan, budget=2 * MIB, target="cpu")), q, k, v)
+    close(got, want)
+    assert by_kind(seen) == by_kind(noted)
+    assert all(plan.steps and plan.after.peak_bytes <= 2 * MIB < plan.before.peak_bytes for plan in plans)
+    assert len(plans) == 1 + gradient
+
+
+def test_programs_that_call_python_are_not_timed_but_have_a_curve():
+    q, k, v = arrays(3, N, 16)
+    with pytest.raises(shm.InputError, match="would call Python"):
+        shm.jit(noisy_attention, budget="1MiB", options=shm.Options(tune=True)).plan(q, k, v)
+    assert shm.jit(noisy_attention, budget="1GiB").plan(q, k, v).before.curve()
+
+
 def test_a_callback_that_reads_the_scores_keeps_them_whole():
     """It is no part of a loop, so the budget cannot be kept."""
 
