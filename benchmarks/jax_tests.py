@@ -22,8 +22,10 @@ import sys
 import tempfile
 import tokenize
 import xml.etree.ElementTree as ET
+from typing import Any
 
 import record
+import tables
 
 PATH = record.RESULTS / "jax_tests.json"
 FILES = ("api_test.py", "pjit_test.py")
@@ -60,7 +62,35 @@ def main() -> None:
             record.write(data, PATH)
 
 
-def compared(outcomes: dict[str, dict[str, str]]) -> dict[str, object]:
+RESIDUALS = "reverse mode computes again: other residuals than `jax.jit` has"
+WRITTEN = "what a jaxpr looks like: the primitive stands in it"
+REASONS = {
+    "test_closed_constants_at_top_level": WRITTEN,
+    "test_dce_keeps_eqns_with_used_outputs_but_no_used_inputs": WRITTEN,
+    "test_eval_shape_trace_cache_share": "a count of traces: `jax.eval_shape` of the function itself is another one",
+    "test_excess_precision_hell": "what is computed again in the backward program XLA rounds otherwise than forward",
+    "test_jit_traceback": "how deep the Python stack is below a traced function",
+    "test_name_stack_annotation": "what a jaxpr looks like: the name of what is computed again is on each op",
+    "test_nested_jit_hoisting": WRITTEN,
+    "test_remat_checkpoint_dots_jit_old_remat": RESIDUALS,
+    "test_saved_residuals_utility_jit": RESIDUALS,
+}
+"""Why tests pass with `jax.jit` alone."""
+
+
+def table(data: dict[str, Any]) -> str:
+    """Each test that differs, with its reason; a KeyError if it has none."""
+    rows = [
+        [file.removesuffix(".py"), f"`{test}`", REASONS[test.split(".")[-1]]]
+        for file, row in data["files"].items()
+        for test in row["differing"]
+    ]
+    passed = sum(row["passed"] for row in data["files"].values())
+    note = f"{len(rows)} of the {passed:,} tests that pass with `jax.jit`; {tables.stamp(data)}"
+    return tables.table(["file", "test", "why"], rows) + f"\n{note}.\n"
+
+
+def compared(outcomes: dict[str, dict[str, str]]) -> dict[str, Any]:
     """How often each outcome is, and which tests pass with `jax.jit` alone, or with `shm.jit` alone."""
     plain, ours = (outcomes[way] for way in WAYS)
     return {

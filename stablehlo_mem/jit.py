@@ -90,13 +90,17 @@ def _traceable(fun: Callable[..., Any], settings: Settings, donated: frozenset[i
     try:
         known = _shared.setdefault(fun, {})
     except TypeError:  # no hash or no weak references: refused when it is called, as by JAX
-        return _Traceable(lambda: fun, settings, donated)
+        return _holding(fun, settings, donated)
     key = settings, donated
     if key not in known:
         known[key] = _Traceable(weakref.ref(fun), settings, donated)
     found = known[key]
     # Of callables that are equal the other one need not live as long.
-    return found if found.fun() is fun else _Traceable(lambda: fun, settings, donated)
+    return found if found.fun() is fun else _holding(fun, settings, donated)
+
+
+def _holding(fun: Callable[..., Any], settings: Settings, donated: frozenset[int | str]) -> _Traceable:
+    return _Traceable(lambda: fun, settings, donated)
 
 
 class _Traceable:
@@ -127,8 +131,8 @@ class _Traceable:
         return repr(self.fun())
 
     def __reduce__(self) -> Any:
-        """Pickled with the function."""
-        return _traceable, (self.fun(), self.settings, self.donated)
+        """Pickled and copied with the function, which it holds from then on: nobody else need."""
+        return _holding, (self.fun(), self.settings, self.donated)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         fun = self.fun()

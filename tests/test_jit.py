@@ -1,5 +1,6 @@
 """`jit` as a drop-in for `jax.jit`: derivatives within the budget, effects as often and in the order as without us."""
 
+import copy
 import functools
 import gc
 import weakref
@@ -573,3 +574,9 @@ def test_functions_and_what_they_hold_are_let_go():
     jax.clear_caches()
     gc.collect()
     assert gone() is None
+
+
+def test_copies_hold_the_function():
+    copied = copy.deepcopy(shm.jit(lambda x: x + 1, budget="1GiB"))
+    gc.collect()
+    close(copied(X), X + 1)
