@@ -64,7 +64,8 @@ def lower_privately(closed: Any, name: str, donated: tuple[bool, ...], platforms
     plain._lowering = copy.copy(lowered._lowering)
     plain._lowering.compile_args = {**arguments, "host_callbacks": [], "keepalive": []}
     exported = export_internals._export_lowered(plain, traced.jaxpr, name, disabled_checks=(_ANY_CALL,))
-    return Lowered(dataclasses.replace(exported, _get_vjp=None), callbacks, keepalives)
+    # The vjp is one of Exporteds, which call no Python.
+    return Lowered(dataclasses.replace(exported, _get_vjp=None) if callbacks else exported, callbacks, keepalives)
 
 
 def call_lowered(ctx: Any, operands: Any, lowered: Lowered) -> Any:

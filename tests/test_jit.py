@@ -566,6 +566,8 @@ def test_functions_and_what_they_hold_are_let_go():
     class Held:
         pass
 
+    jax.devices()  # what this logs has the frames of the test
+
     held = Held()
     fun = shm.jit(lambda x, held=held: x + 1, budget="1GiB")
     fun(X)
@@ -580,3 +582,11 @@ def test_copies_hold_the_function():
     copied = copy.deepcopy(shm.jit(lambda x: x + 1, budget="1GiB"))
     gc.collect()
     close(copied(X), X + 1)
+
+
+def test_the_program_of_a_plan_runs_and_has_a_vjp():
+    q, k, v = arrays(3, N, 16)
+    plan = shm.jit(attention, budget=int(1.5 * MIB), target="cpu").plan(q, k, v)
+    assert plan.exported is not None
+    close(plan.exported.call(q, k, v), [attention(q, k, v)])
+    close(plan.exported.vjp().call(q, k, v, q), jax.vjp(attention, q, k, v)[1](q))
