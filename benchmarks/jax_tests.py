@@ -66,7 +66,6 @@ RESIDUALS = "reverse mode computes again: other residuals than `jax.jit` has"
 WRITTEN = "what a jaxpr looks like: the primitive stands in it"
 REASONS = {
     "test_closed_constants_at_top_level": WRITTEN,
-    "test_dce_keeps_eqns_with_used_outputs_but_no_used_inputs": WRITTEN,
     "test_eval_shape_trace_cache_share": "a count of traces: `jax.eval_shape` of the function itself is another one",
     "test_excess_precision_hell": "what is computed again in the backward program XLA rounds otherwise than forward",
     "test_jit_traceback": "how deep the Python stack is below a traced function",

@@ -94,10 +94,8 @@ def test_jacobians_keep_the_budget(mode, plans):
     (x,) = arrays(1, 48)
     fun = shm.jit(energy, budget=64 * 2**10, target="cpu")
     close(mode(fun)(x), mode(energy)(x))
-    assert plans
-    for plan in plans:
-        assert plan.after.peak_bytes <= 64 * 2**10
-    assert compiled_peak(mode(energy), x) > 0
+    print([(p.before.peak_bytes,p.after.peak_bytes,len(p.steps)) for p in plans], compiled_peak(mode(fun), x), compiled_peak(mode(energy), x))
+    assert 0
 
 
 def test_a_linear_function_is_transposed(plans):
