@@ -15,6 +15,7 @@ from stablehlo_mem.ingest import ingest
 from stablehlo_mem.ir.bindings import core, debugging, lowering, pe
 from stablehlo_mem.lowered import Lowered, call_lowered, lower_privately
 from stablehlo_mem.plan import Options, Plan
+from stablehlo_mem.recomputing import inspects, without_inspections
 from stablehlo_mem.targets.target import Target, named_targets
 
 
@@ -82,6 +83,11 @@ def lower_planned(ctx: Any, operands: Any, *, jaxpr: Any, settings: Settings, do
     plan = budget_loop.require_fit(found.plan)
     if not plan.steps:
         return _inline(ctx, operands, jaxpr, settings.name)
+    if inspects(jaxpr):
+        raise InputError(
+            f"{settings.name} looks at shardings (jax.debug.inspect_array_sharding) of values that the program within "
+            "the budget need not have: look at arguments and results outside of it"
+        )
     if _has_tokens(jaxpr):
         raise InputError(
             f"{settings.name} takes or returns a token, which cannot be passed through a program that is rewritten: "
@@ -93,7 +99,7 @@ def lower_planned(ctx: Any, operands: Any, *, jaxpr: Any, settings: Settings, do
 
 def _lowered(jaxpr: Any, name: str, donated: tuple[bool, ...], platforms: tuple[str, ...]) -> Lowered:
     try:
-        return lower_privately(pe.close_jaxpr(jaxpr), name, donated, platforms)
+        return lower_privately(pe.close_jaxpr(without_inspections(jaxpr)), name, donated, platforms)
     except (NotImplementedError, ValueError) as error:
         called = sorted(calls_back(jaxpr))
         if not called:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 from typing import Any
 
-from stablehlo_mem.ir.bindings import callback, core, debugging, pe
+from stablehlo_mem.ir.bindings import core, debugging, pe
 
 _PRINTS = (debugging.debug_callback_p, debugging.debug_print_p)
 """What `jax.checkpoint` does again with what it computes again, to show more: not so here."""
@@ -52,49 +53,62 @@ def split(jaxpr: Any, unknown: tuple[bool, ...]) -> Parts:
 
 def _is_kept(primitive: Any, *_: Any, **__: Any) -> bool:
     """The policy. Results of ops with effects are kept in any case; a pure callback runs as often as without us too."""
-    return primitive is callback.pure_callback_p
+    return primitive.name.endswith("callback") and primitive not in _PRINTS
 
 
 def _without_repeated_prints(jaxpr: Any, known: Any, staged: Any) -> Any:
     """The staged part without the prints that the known one has: all of them, if it has those of the whole."""
-    whole, there = _prints(jaxpr), _prints(known)
+    whole, there = _count(jaxpr, _PRINTS), _count(known, _PRINTS)
     if not there:
         return staged
     if whole == there:
-        return _without_prints(staged)
+        return _without(staged, _PRINTS, _is_print)
     same = {id(equation) for equation in known.eqns if equation.primitive in _PRINTS}
     return _with_equations(staged, [equation for equation in staged.eqns if id(equation) not in same])
 
 
-def _prints(jaxpr: Any) -> int:
-    inner = sum(_prints(j) for equation in jaxpr.eqns for j in core.jaxprs_in_params(equation.params))
-    return inner + sum(equation.primitive in _PRINTS for equation in jaxpr.eqns)
+def _count(jaxpr: Any, primitives: tuple[Any, ...]) -> int:
+    inner = sum(_count(j, primitives) for equation in jaxpr.eqns for j in core.jaxprs_in_params(equation.params))
+    return inner + sum(equation.primitive in primitives for equation in jaxpr.eqns)
 
 
-def _without_prints(jaxpr: Any) -> Any:
-    kept = [equation for equation in jaxpr.eqns if equation.primitive not in _PRINTS]
-    return _with_equations(jaxpr, [_silenced(e) if _is_print(e.effects) else e for e in kept])
+def inspects(jaxpr: Any) -> bool:
+    """Whether somebody looks at shardings."""
+    return _count(jaxpr, (debugging.inspect_sharding_p,)) > 0
 
 
-def _silenced(equation: Any) -> Any:
-    """An equation without the prints inside."""
-    params = {name: _silenced_param(value) for name, value in equation.params.items()}
-    return equation.replace(params=params, effects={e for e in equation.effects if not _is_print([e])})
+def without_inspections(jaxpr: Any) -> Any:
+    """A jaxpr in which nobody looks at shardings, which is done while it is compiled."""
+    return _without(jaxpr, (debugging.inspect_sharding_p,), lambda _: False)
 
 
-def _silenced_param(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_silenced_param(v) for v in value)
-    if isinstance(value, core.Jaxpr):
-        return _without_prints(value)
-    return value.replace(jaxpr=_without_prints(value.jaxpr)) if isinstance(value, core.ClosedJaxpr) else value
+def _without(jaxpr: Any, primitives: tuple[Any, ...], is_gone: Callable[[Any], bool]) -> Any:
+    """A jaxpr without the equations of primitives, also inside others, and without the effects that are gone."""
+    kept = [equation for equation in jaxpr.eqns if equation.primitive not in primitives]
+    equations = [_emptied(equation, primitives, is_gone) for equation in kept]
+    return jaxpr.replace(eqns=equations, effects={e for e in jaxpr.effects if not is_gone(e)})
+
+
+def _emptied(equation: Any, primitives: tuple[Any, ...], is_gone: Callable[[Any], bool]) -> Any:
+    if not any(_count(j, primitives) for j in core.jaxprs_in_params(equation.params)):
+        return equation
+
+    def emptied(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(emptied, value))
+        if isinstance(value, core.Jaxpr):
+            return _without(value, primitives, is_gone)
+        is_closed = isinstance(value, core.ClosedJaxpr)
+        return value.replace(jaxpr=_without(value.jaxpr, primitives, is_gone)) if is_closed else value
+
+    params = {name: emptied(value) for name, value in equation.params.items()}
+    return equation.replace(params=params, effects={e for e in equation.effects if not is_gone(e)})
 
 
 def _with_equations(jaxpr: Any, equations: list[Any]) -> Any:
-    left = any(_is_print(equation.effects) for equation in equations)
-    effects = {e for e in jaxpr.effects if left or not _is_print([e])}
-    return jaxpr.replace(eqns=equations, effects=effects)
+    left = any(_is_print(e) for equation in equations for e in equation.effects)
+    return jaxpr.replace(eqns=equations, effects={e for e in jaxpr.effects if left or not _is_print(e)})
 
 
-def _is_print(effects: Any) -> bool:
-    return any(isinstance(e, (debugging.DebugEffect, debugging.OrderedDebugEffect)) for e in effects)
+def _is_print(effect: Any) -> bool:
+    return isinstance(effect, (debugging.DebugEffect, debugging.OrderedDebugEffect))

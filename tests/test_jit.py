@@ -354,6 +354,35 @@ def test_programs_that_call_python_are_not_timed_but_have_a_curve():
     assert shm.jit(noisy_attention, budget="1GiB").plan(q, k, v).before.curve()
 
 
+def test_effects_without_an_argument(plans):
+    def fun():
+        q = io_callback(lambda: arrays(1, N, 16)[0], jax.ShapeDtypeStruct((N, 16), jnp.float32), ordered=True)
+        out = attention(q, q, q)
+        io_callback(functools.partial(log.note, "sum"), None, out, ordered=True)
+        return out
+
+    want, noted = log.of(jax.jit(fun))
+    for budget in ("1GiB", int(1.5 * MIB)):
+        got, seen = log.of(shm.jit(fun, budget=budget, target="cpu"))
+        close(got, want)
+        assert [kind for kind, _ in seen] == [kind for kind, _ in noted] == ["sum"]
+    assert [bool(plan.steps) for plan in plans] == [False, True]
+
+
+def test_a_look_at_shardings_happens_once():
+    seen = []
+
+    def fun(q, k, v):
+        jax.debug.inspect_array_sharding(q, callback=seen.append)
+        return attention(q, k, v)
+
+    q, k, v = arrays(3, N, 16)
+    shm.jit(fun, budget="1GiB")(q, k, v)
+    assert len(seen) == 1
+    with pytest.raises(shm.InputError, match="inspect_array_sharding"):
+        shm.jit(fun, budget=int(1.5 * MIB), target="cpu")(q, k, v)
+
+
 def test_a_callback_that_reads_the_scores_keeps_them_whole():
     """It is no part of a loop, so the budget cannot be kept."""
 
@@ -480,6 +509,8 @@ def test_a_mesh_axis_of_a_shard_map_around_is_named():
         return jax.shard_map(f, mesh=mesh, in_specs=PartitionSpec("i"), out_specs=PartitionSpec("i"))
 
     close(around(shm.jit(jnp.sin, budget="1GiB"))(X), np.sin(X))
+    close(jax.vjp(around(shm.jit(jnp.sin, budget="1GiB")), X)[1](X), (np.cos(X) * X,))
+    close(jax.jvp(around(shm.jit(jnp.sin, budget="1GiB")), (X,), (X,)), (np.sin(X), np.cos(X) * X))
     with pytest.raises(shm.InputError, match="the axis i of a shard_map"):
         around(shm.jit(lambda x: x * jax.lax.psum(x, "i"), budget="1GiB"))(X)
     inside = around(lambda x: x * jax.lax.psum(x, "i"))

@@ -13,7 +13,6 @@ from typing import Any
 from jax._src import ad_checkpoint as _ad_checkpoint
 from jax._src import ad_util as _ad_util
 from jax._src import api_util as _api_util
-from jax._src import callback as _callback
 from jax._src import checkify as _checkify
 from jax._src import core as _core
 from jax._src import debugging as _debugging
@@ -38,7 +37,6 @@ ad: Any = _ad
 ad_checkpoint: Any = _ad_checkpoint
 ad_util: Any = _ad_util
 batching: Any = _batching
-callback: Any = _callback
 check_callable: Any = _api_util.check_callable
 checkify: Any = _checkify
 core: Any = _core
@@ -59,7 +57,6 @@ __all__ = [
     "ad_util",
     "axis_types",
     "batching",
-    "callback",
     "check_callable",
     "checkify",
     "chlo",
