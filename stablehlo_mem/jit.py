@@ -14,6 +14,7 @@ from jax.core import Tracer
 from stablehlo_mem.api import TargetLike
 from stablehlo_mem.budgeted import bind, budgeted_p
 from stablehlo_mem.bytesize import parse_budget
+from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import check_callable, core, discharge, linear_util, pe, state
 from stablehlo_mem.plan import Options, Plan
 from stablehlo_mem.planned import Settings, planned
@@ -170,6 +171,11 @@ class _Traceable:
         given = [v.aval for v in jaxpr.invars]
         if core.internal_mutable_array_effect not in jaxpr.effects and not any(map(_is_reference, given)):
             return bind(jaxpr, self.settings, donated, *operands)
+        if _is_passed_to_a_rule(jaxpr):
+            raise InputError(
+                f"{self.settings.name} passes a reference (jax.new_ref) to a jax.custom_vjp, whose backward rule may "
+                "write to it: put stablehlo_mem.jit around the parts without it, or around the whole derivative"
+            )
         closed = discharge.discharge_state(pe.close_jaxpr(jaxpr))
         pure = pe.convert_constvars_jaxpr(closed.jaxpr)
         values = [x[...] if _is_reference(aval) else x for x, aval in zip(operands, given, strict=True)]
@@ -181,6 +187,14 @@ class _Traceable:
             if pure.outvars[k] is not pure.invars[len(closed.consts) + i]:
                 operands[i][...] = outs[k]
         return outs[: len(jaxpr.outvars)]
+
+
+def _is_passed_to_a_rule(jaxpr: Any) -> bool:
+    """Whether a custom_vjp gets a reference: its backward rule would write to a value that nobody reads."""
+    own = (e for e in jaxpr.eqns if e.primitive.name.startswith("custom_vjp_call"))
+    if any(_is_reference(v.aval) for equation in own for v in equation.invars):
+        return True
+    return any(_is_passed_to_a_rule(j) for equation in jaxpr.eqns for j in core.jaxprs_in_params(equation.params))
 
 
 class _Static:

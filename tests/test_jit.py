@@ -470,6 +470,25 @@ def test_references_given():
     close(*[jax.grad(functools.partial(through, f))(X) for f in ways])
 
 
+def test_references_given_to_a_backward_rule_are_named():
+    @jax.custom_vjp
+    def noted(x, seen):
+        return x
+
+    def backward(seen, ct):
+        seen[...] = ct
+        return ct, None
+
+    noted.defvjp(lambda x, seen: (x, seen), backward)
+    seen = jax.new_ref(jnp.float32(0))
+    with pytest.raises(shm.InputError, match="reference.*custom_vjp"):
+        jax.grad(lambda x: shm.jit(lambda x: jnp.sin(noted(x, seen)), budget="1GiB")(x))(1.0)
+    with pytest.raises(shm.InputError, match="reference.*custom_vjp"):
+        shm.jit(noted, budget="1GiB")(1.0, seen)
+    slope = shm.jit(jax.grad(lambda x, seen: jnp.sin(noted(x, seen))), budget="1GiB")(1.0, seen)
+    close((slope, seen[...]), (np.cos(1.0), np.cos(1.0)))
+
+
 @pytest.mark.parametrize("fun", [jnp.log, jax.grad(lambda x: jnp.sqrt(x).sum())])
 def test_nans_are_looked_for_op_by_op(fun):
     found = []
