@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-SCRIPTS = ("cpu_speed.py", "suite.py", "peers.py", "planning.py", "peaks.py", "tables.py")
+SCRIPTS = ("cpu_speed.py", "suite.py", "peers.py", "planning.py", "dispatch.py", "peaks.py", "tables.py")
 
 
 def main() -> None:

@@ -220,7 +220,8 @@ def export_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **e
     except NotImplementedError as error:
         name = getattr(fun, "__name__", "the function")
         raise InputError(
-            f"{name} cannot be exported ({error}): take callbacks and debug prints out of the function"
+            f"{name} cannot be exported ({error}): take callbacks and debug prints out of the function, "
+            "or run it under stablehlo_mem.jit"
         ) from error
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from stablehlo_mem.errors import BudgetError, InputError, PassError
 from stablehlo_mem.ingest import Program
-from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.bindings import ir, is_callback, source_line, walk_operations
 from stablehlo_mem.ir.graph import main_function
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.plan import Numerics, Options, Step
@@ -44,6 +44,10 @@ def check_tuning(program: Program, targets: tuple[Target, ...]) -> None:
         raise InputError(f"tune=True times plans on this machine's device: the target is cpu, cuda or tpu, not {names}")
     if program.exported is not None and program.exported.nr_devices > 1:
         raise InputError(f"tune=True times programs of one device, not of {program.exported.nr_devices}")
+    called = next((op for op in walk_operations(program.module.operation) if is_callback(op)), None)
+    if called is not None:
+        where = source_line(called.location) or "a callback"
+        raise InputError(f"tune=True runs plans, which would call Python ({where}) for nothing")
     avals = program.exported.in_avals if program.exported is not None else ()
     keys = [str(aval.dtype) for aval in avals if jnp.issubdtype(aval.dtype, jax.dtypes.extended)]
     if keys:

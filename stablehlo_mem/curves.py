@@ -67,7 +67,7 @@ def curve_of_profile(profile: MemoryProfile, options: Options | None = None) -> 
     """
     if profile.origin is None:
         raise InputError("this profile does not know its program: stablehlo_mem.curve(program) draws its curve")
-    return curve_of_program(ingest(profile.origin.program), profile.origin.target, options or Options())
+    return curve_of_program(ingest(profile.origin.program, effects=True), profile.origin.target, options or Options())
 
 
 def _found(original: State, goal: Goal, nothing: int) -> Iterator[State]:

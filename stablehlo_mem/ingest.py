@@ -14,6 +14,7 @@ from stablehlo_mem.ir.bindings import (
     MAGIC,
     dimension_names,
     ir,
+    is_callback,
     module_bytes,
     parse_artifact,
     parse_module,
@@ -108,18 +109,19 @@ class Program:
         return self.argument_bytes + self.output_bytes - self.alias_bytes
 
 
-def ingest(module: Any) -> Program:
+def ingest(module: Any, *, effects: bool = False) -> Program:
     """Reads a program; the input is never changed.
 
     Args:
         module: a `jax.export.Exported`, an `ir.Module`, MLIR text, or bytes: MLIR bytecode, a StableHLO portable
             artifact, or what `Exported.serialize` gives.
+        effects: an Exported may call Python functions and pass tokens: somebody knows which functions.
 
     Raises:
         InputError: the input is damaged, of another type, has no public `main`, dynamic shapes or side effects.
     """
     if isinstance(module, Exported):
-        return _from_exported(module, "exported", module)
+        return _from_exported(module, "exported", module, effects)
     if isinstance(module, str):
         return _from_module(_parse(module), "text", module)
     if isinstance(module, (bytes, bytearray)):
@@ -169,9 +171,9 @@ def as_exported(program: Program, module: ir.Module, platform: str) -> Exported:
     return wrap_module(module, main_function(module), platform)
 
 
-def _from_exported(exported: Exported, kind: Kind, original: Any) -> Program:
+def _from_exported(exported: Exported, kind: Kind, original: Any, may_call: bool = False) -> Program:
     effects = (*exported.ordered_effects, *exported.unordered_effects)
-    if effects:
+    if effects and not may_call:
         raise InputError(
             f"{exported.fun_name} has side effects ({', '.join(str(e) for e in effects)}), which must not be "
             "repeated or reordered: take debug prints and callbacks out of the function"
@@ -186,7 +188,7 @@ def _from_exported(exported: Exported, kind: Kind, original: Any) -> Program:
     module = parse_artifact(exported.mlir_module_serialized)
     if exported.uses_global_constants and _first_dynamic(module) is not None:
         module = refine_shapes(module)
-    return _checked(module, kind, exported, original)
+    return _checked(module, kind, exported, original, may_call)
 
 
 def symbolic_names(exported: Exported) -> tuple[str, ...]:
@@ -236,12 +238,14 @@ def _parse(text: str | bytes) -> ir.Module:
         raise InputError(f"malformed MLIR {form}: {error}") from error
 
 
-def _checked(module: ir.Module, kind: Kind, exported: Exported | None, original: Any) -> Program:
+def _checked(
+    module: ir.Module, kind: Kind, exported: Exported | None, original: Any, may_call: bool = False
+) -> Program:
     main = main_function(module)
     dynamic = _first_dynamic(module)
     if dynamic is not None:
         raise InputError(f"dynamic shape {dynamic}: memory is planned for known sizes; refine the shapes first")
-    effect = _token(main) or _first_effect(module)
+    effect = _first_effect(module, may_call) or (None if may_call else _token(main))
     if effect is not None:
         raise InputError(
             f"{effect}: side effects, callbacks into Python or transfers to the host, must not be repeated or "
@@ -283,15 +287,13 @@ def _token(main: Any) -> str | None:
     return next((f"main passes a {t}" for t in types if t.endswith(".token")), None)
 
 
-def _first_effect(module: ir.Module) -> str | None:
+def _first_effect(module: ir.Module, may_call: bool) -> str | None:
     for op in _operations(module):
         dialect, _, name = op.name.partition(".")
         if dialect == "stablehlo" and name in _EFFECTFUL_OPS:
             return op.name
-        if op.name == "stablehlo.custom_call":
-            target = ir.StringAttr(op.attributes["call_target_name"]).value
-            if "python" in target and "callback" in target:
-                return f"custom_call {target}"
+        if is_callback(op) and not may_call:
+            return f"custom_call {ir.StringAttr(op.attributes['call_target_name']).value}"
     return None
 
 

@@ -205,6 +205,8 @@ def test_jit_drops_what_is_not_used():
     fun = shm.jit(lambda q, unused, k, v: attention(q, k, v), budget="600KiB", donate_argnums=(1, 3))
     q, k, v = (jnp.ones((512, 16)) for _ in range(3))
     big = jnp.ones((1024, 1024))
+    compiled: Any
+    gradient: Any
     (compiled, gradient) = (f.lower(q, big, k, v).compile() for f in (fun, jax.jit(jax.grad(lambda *a: fun(*a).sum()))))
     assert compiled.memory_analysis().argument_size_in_bytes == 3 * q.nbytes
     assert gradient.memory_analysis().argument_size_in_bytes <= 3 * q.nbytes
@@ -299,14 +301,6 @@ def test_jit_over_budget_raises_when_called_and_tells_in_the_plan():
     assert not fun.plan(q, k).fits
     with pytest.raises(shm.BudgetError):
         fun(q, k)
-
-
-def test_forward_mode_through_grad_names_it():
-    fun = shm.jit(lambda x: jnp.sin(x).sum(), budget="1GiB")
-    (x,) = arrays(0, shape=(3,))
-    with pytest.raises(shm.InputError, match="forward-mode"):
-        jax.jacfwd(fun)(x)
-    close(jax.jacrev(jax.jacrev(fun))(x), jax.hessian(lambda x: jnp.sin(x).sum())(x))
 
 
 def test_the_result_of_optimize_runs_where_there_is_only_jax(tmp_path):

@@ -90,9 +90,8 @@ def ordered(x):
 @pytest.mark.parametrize("fun", [printing, calling_back, ordered])
 def test_callbacks(fun):
     x = np.ones((8, 16), np.float32)
-    with pytest.raises(shm.InputError, match=f"{fun.__name__}.*callbacks"):
-        shm.jit(fun, budget="1GiB")(x)
-    with pytest.raises(shm.InputError, match=f"{fun.__name__}.*callbacks"):
+    shm.jit(fun, budget="1GiB")(x)
+    with pytest.raises(shm.InputError, match=f"{fun.__name__}.*callbacks.*stablehlo_mem.jit"):
         shm.export(jax.jit(fun), budget="1GiB")(SPEC)
     with pytest.raises(shm.InputError, match="callback|token"):
         shm.optimize(str(jax.jit(fun).lower(SPEC).compiler_ir()), "1GiB")
@@ -168,12 +167,6 @@ def test_a_budget_below_arguments_and_outputs_is_refused_before_compiling(monkey
 def test_unknown_targets(target):
     with pytest.raises(shm.TargetError, match="known are cpu, cuda, tpu"):
         shm.optimize(exported(), "1GiB", target=target)
-
-
-def test_forward_mode():
-    x = np.ones((8, 16), np.float32)
-    with pytest.raises(shm.InputError, match="forward-mode"):
-        jax.jvp(shm.jit(jnp.sin, budget="1GiB"), (x,), (x,))
 
 
 def test_profile_of_a_module_takes_no_arguments():

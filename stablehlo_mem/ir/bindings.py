@@ -1,4 +1,4 @@
-"""The only imports of jaxlib's and jax.extend's MLIR bindings, behind a small typed façade.
+"""The only imports of jaxlib's and jax.extend's MLIR bindings, and of JAX's private modules, behind a small façade.
 
 Everything the bindings do differently from what one expects (see docs/design.md) is handled here, once.
 """
@@ -10,6 +10,20 @@ import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from jax._src import ad_checkpoint as _ad_checkpoint
+from jax._src import ad_util as _ad_util
+from jax._src import api_util as _api_util
+from jax._src import checkify as _checkify
+from jax._src import core as _core
+from jax._src import debugging as _debugging
+from jax._src import linear_util as _linear_util
+from jax._src.export import _export
+from jax._src.interpreters import ad as _ad
+from jax._src.interpreters import batching as _batching
+from jax._src.interpreters import mlir as _mlir
+from jax._src.interpreters import partial_eval as _pe
+from jax._src.state import discharge as _discharge
+from jax._src.state import types as _state
 from jax.extend.backend import get_backend
 from jax.extend.mlir import deserialize_portable_artifact, ir, refine_polymorphic_shapes, serialize_portable_artifact
 from jax.extend.mlir.dialects import chlo, func, stablehlo
@@ -18,27 +32,58 @@ from jax.interpreters.mlir import make_ir_context
 from jaxlib.mlir._mlir_libs._jax_mlir_ext import inlined_func_call
 from jaxlib.mlir.dialects import sdy
 
+# The parts of JAX that a primitive's rules are made of: they have no types.
+ad: Any = _ad
+ad_checkpoint: Any = _ad_checkpoint
+ad_util: Any = _ad_util
+batching: Any = _batching
+check_callable: Any = _api_util.check_callable
+checkify: Any = _checkify
+core: Any = _core
+debugging: Any = _debugging
+discharge: Any = _discharge
+export_internals: Any = _export
+linear_util: Any = _linear_util
+lowering: Any = _mlir
+pe: Any = _pe
+state: Any = _state
+
 __all__ = [
     "MAGIC",
     "RULE",
     "PassManager",
+    "ad",
+    "ad_checkpoint",
+    "ad_util",
+    "axis_types",
+    "batching",
+    "check_callable",
+    "checkify",
     "chlo",
     "clone_module",
+    "core",
+    "debugging",
     "dense_value",
     "deserialize_portable_artifact",
     "dimension_names",
     "dimension_size",
+    "discharge",
+    "export_internals",
     "fingerprint",
     "func",
     "functions",
     "inlined_func_call",
     "ir",
+    "is_callback",
     "is_splat_constant",
     "is_zero",
+    "linear_util",
+    "lowering",
     "make_ir_context",
     "module_bytes",
     "parse_artifact",
     "parse_module",
+    "pe",
     "portable_artifact",
     "refine_shapes",
     "run_passes",
@@ -48,6 +93,7 @@ __all__ = [
     "source_line",
     "splat_text",
     "stablehlo",
+    "state",
     "walk_operations",
 ]
 
@@ -97,6 +143,12 @@ def refine_shapes(module: ir.Module) -> ir.Module:
     return parse_artifact(refine_polymorphic_shapes(module_bytes(module), enable_shardy=True))
 
 
+def axis_types(exported: Any) -> tuple[Any, ...] | None:
+    """What kind the axes of the mesh of an Exported are, None where no sharding in it says: its module does not."""
+    shardings = (*exported._in_named_shardings, *exported._out_named_shardings)
+    return next((s.mesh.axis_types for s in shardings if s is not None and not s.mesh.empty), None)
+
+
 def dimension_names(size: Any) -> set[str]:
     """The names in a symbolic dimension such as `2*b`: JAX has no public way to ask."""
     return set(size._get_vars())
@@ -140,6 +192,14 @@ def walk_operations(root: Any) -> Iterator[Any]:
                 yield op
                 if len(op.regions):
                     yield from walk_operations(op)
+
+
+def is_callback(op: Any) -> bool:
+    """Whether an op calls a Python function."""
+    if op.name != "stablehlo.custom_call":
+        return False
+    target = ir.StringAttr(op.attributes["call_target_name"]).value
+    return "python" in target and "callback" in target
 
 
 def dense_value(op: Any) -> ir.DenseElementsAttr | None:

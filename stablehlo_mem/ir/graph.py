@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from stablehlo_mem.errors import InputError
-from stablehlo_mem.ir.bindings import functions, ir, source_line
+from stablehlo_mem.ir.bindings import functions, ir, is_callback, source_line
 from stablehlo_mem.ir.shards import Parts, is_distributed, marked_parts, part_bytes
 
 
@@ -173,7 +173,8 @@ def producers_of(graph: Graph) -> tuple[tuple[int, ...], ...]:
 
 @remembered
 def effects(graph: Graph) -> frozenset[int]:
-    """The ops that may do more than compute their results: custom calls that say so, `rng`, ops without results.
+    """The ops that may do more than compute their results: calls of Python, custom calls that say so, `rng`, ops
+    without results.
 
     Those with such an op in their blocks too.
     """
@@ -183,6 +184,8 @@ def effects(graph: Graph) -> frozenset[int]:
 def _does_more(op: Op, handle: Any) -> bool:
     if op.name == "stablehlo.custom_call":
         attributes = handle.attributes
+        if is_callback(handle):
+            return True  # a pure one too runs as often as it is written
         return "has_side_effect" in attributes and ir.BoolAttr(attributes["has_side_effect"]).value
     if not op.results or op.name == "stablehlo.rng":
         return True

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from stablehlo_mem.errors import TargetError
 from stablehlo_mem.ingest import Program, as_exported, kept_donated
-from stablehlo_mem.ir.bindings import ir, parse_artifact
+from stablehlo_mem.ir.bindings import axis_types, ir, parse_artifact
 from stablehlo_mem.ir.graph import dtype_bytes
 from stablehlo_mem.ir.shards import mesh_axes
 from stablehlo_mem.memory import Measured, Refused
@@ -67,7 +67,7 @@ def measure_exported(
     try:
         with jax.enable_x64(True), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-            return _compiled_figures(_lower(exported, donated, shardings, devices[0]), platform)
+            return _compiled_figures(_lower(exported, donated, shardings, devices), platform)
     except jax.errors.JaxRuntimeError as error:
         return refusal(str(error), floor_bytes)
 
@@ -102,7 +102,7 @@ def executable(
     exported: Exported, donated: tuple[int, ...], platform: str, devices: Sequence[Any]
 ) -> tuple[Any, list[int]]:
     """An Exported with flat trees, compiled, and which of its arguments the executable takes."""
-    lowered = _lower(exported, donated, _argument_shardings(exported, devices), devices[0])
+    lowered = _lower(exported, donated, _argument_shardings(exported, devices), devices)
     return _compile(lowered, platform), _passed(exported)
 
 
@@ -111,7 +111,7 @@ def _passed(flat: Exported) -> list[int]:
     return [i for i, aval in enumerate(flat.in_avals) if i in flat.module_kept_var_idx or not _is_plain(aval)]
 
 
-def _lower(flat: Exported, donated: tuple[int, ...], shardings: Sequence[Any], device: Any) -> Any:
+def _lower(flat: Exported, donated: tuple[int, ...], shardings: Sequence[Any], devices: Sequence[Any]) -> Any:
     passed = _passed(flat)
 
     def call(*arguments: jax.Array) -> Any:
@@ -125,7 +125,7 @@ def _lower(flat: Exported, donated: tuple[int, ...], shardings: Sequence[Any], d
         jax.ShapeDtypeStruct(flat.in_avals[i].shape, flat.in_avals[i].dtype, sharding=shardings[i]) for i in passed
     ]
     # Where no argument says for which device it is, the results do.
-    where: dict[str, Any] = {} if passed or flat.nr_devices > 1 else {"out_shardings": SingleDeviceSharding(device)}
+    where: dict[str, Any] = {} if passed else {"out_shardings": _whole(flat, devices)}
     return jax.jit(call, donate_argnums=tuple(passed.index(i) for i in donated), **where).lower(*specs)
 
 
@@ -184,21 +184,28 @@ def _hlo_dtype_bytes(dtype: str) -> float:
 
 
 def _argument_shardings(exported: Exported, devices: Sequence[Any]) -> list[Any]:
+    whole = _whole(exported, devices)
+    if exported.nr_devices == 1:
+        return [whole] * len(exported.in_avals)
+    return [sharding or whole for sharding in exported.in_shardings_jax(whole.mesh)]
+
+
+def _whole(exported: Exported, devices: Sequence[Any]) -> Any:
+    """The sharding of what every device of an Exported has as a whole."""
     count = exported.nr_devices
     if count == 1:
-        return [SingleDeviceSharding(devices[0])] * len(exported.in_avals)
+        return SingleDeviceSharding(devices[0])
     if count > len(devices):
         raise TargetError(
             f"{exported.fun_name} is partitioned over {count} devices and this target has {len(devices)}: "
             "name a chip, e.g. tpu:v5e, to compile for as many as it takes"
         )
-    mesh = _mesh(parse_artifact(exported.mlir_module_serialized), devices[:count])
-    replicated = NamedSharding(mesh, PartitionSpec())
-    return [sharding or replicated for sharding in exported.in_shardings_jax(mesh)]
+    mesh = _mesh(parse_artifact(exported.mlir_module_serialized), devices[:count], axis_types(exported))
+    return NamedSharding(mesh, PartitionSpec())
 
 
-def _mesh(module: ir.Module, devices: Sequence[Any]) -> Mesh:
+def _mesh(module: ir.Module, devices: Sequence[Any], types: tuple[Any, ...] | None) -> Mesh:
     for axes in mesh_axes(module).values():
         if math.prod(axes.values()) == len(devices):
-            return Mesh(np.array(devices).reshape(list(axes.values())), tuple(axes))
+            return Mesh(np.array(devices).reshape(list(axes.values())), tuple(axes), axis_types=types)
     raise TargetError(f"the module is partitioned over {len(devices)} devices but has no mesh (sdy.mesh) of that size")
