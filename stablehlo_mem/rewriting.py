@@ -13,6 +13,7 @@ import heapq
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from stablehlo_mem.comparisons import COMPARED, decides
 from stablehlo_mem.cost import (
     Matmul,
     block_runs,
@@ -151,7 +152,10 @@ class RewritingPass(abc.ABC):
     def _matches(self, block: _Block, *, bytes_first: bool) -> Iterator[Match | Refusal]:
         """All matches of a block in program order, and the refusals."""
         for op, match in _matched(block.graph, self, bytes_first=bytes_first):
-            yield block.refusal(op, match.code, match.message) if isinstance(match, Blocked) else match
+            if isinstance(match, Match) and unsettles(block.main, block.path, match):
+                yield block.refusal(op, "compared", COMPARED)
+            else:
+                yield block.refusal(op, match.code, match.message) if isinstance(match, Blocked) else match
 
     def _candidate(self, places: Sequence[_Place], saved_bytes: int, *, bytes_first: bool) -> Candidate:
         """One step for all the places, called after the first of them."""
@@ -206,6 +210,14 @@ class RewritingPass(abc.ABC):
             for old, new in zip(match.replaced or graph.ops[match.root].results, results, strict=True):
                 graph.mlir_values[old].replace_all_uses_with(new)
         run_passes(module, "cse", "canonicalize")
+
+
+def unsettles(main: Graph, path: Path, match: Match) -> bool:
+    """Whether a match rounds otherwise what is compared with floats that are computed elsewhere: see `comparisons`."""
+    if match.numerics == "exact" and all(kernel.matmul is None for kernel in match.kernels):
+        return False
+    values = match.replaced or nested_graph(main, path).ops[match.root].results
+    return decides(main, path, values)
 
 
 @remembered

@@ -13,6 +13,7 @@ from stablehlo_mem import ynnpack
 from stablehlo_mem.axes import Axis, Obstacle, grow_axis
 from stablehlo_mem.axis_names import origin_of
 from stablehlo_mem.chunks import loop_cost
+from stablehlo_mem.comparisons import COMPARED, decides
 from stablehlo_mem.cost import block_runs
 from stablehlo_mem.forming import form_region
 from stablehlo_mem.ir.graph import Graph, dtype_bytes, nested_graph, op_id, remembered
@@ -219,12 +220,16 @@ class _Proposals:
         scratch = self.peak.scratch_bytes(self.path, region.owned.intersection(streamed.values()))
         return sum(self.live[v] for v in streamed) + scratch
 
-    def candidates(self, axis: Axis, region: Region) -> Iterator[tuple[_Sized, ...]]:
+    def candidates(self, axis: Axis, region: Region) -> Iterator[_Proposal]:
         """One loop a phase, or fewer that stream."""
         forms = [region]
         if region.phases > 1 and allows(self.goal.options, "reassociate"):
             streaming = self.streaming(axis, region)
             forms += [streaming] if streaming else []
+        settled = [form for form in forms if not unsettles(self.main, self.path, form)]
+        if not settled:
+            yield self.about_seed(axis, "compared", COMPARED)
+        forms = settled
         found = tuple(c for c in (self.candidate(axis, form) for form in forms) if c is not None)
         if found:
             yield found
@@ -357,6 +362,15 @@ def saved_bytes(region: Region) -> int:
     # In 4 bytes at least: sums of narrow floats are made in f32.
     elements = (math.prod(v.shape) // region.axis.n * max(4, dtype_bytes(v.dtype)) for v in values)
     return int(sum(elements))
+
+
+def unsettles(main: Graph, path: Path, region: Region) -> bool:
+    """Whether loops sum otherwise what is compared with floats that are computed elsewhere: see `comparisons`."""
+    if not regroups(region.graph, region):
+        return False
+    sums = {item.value for item in region.leaving if item.accumulated}
+    sums |= {v for node in region.phase_of if node.cumulative for v in region.graph.ops[node.op].results}
+    return decides(main, path, sums)
 
 
 def regroups(graph: Graph, region: Region) -> bool:

@@ -204,7 +204,7 @@ def _layers(d: Drawing, v: int) -> Any:
 
     def loss(x: Any) -> Any:
         weights = jnp.ones((layers, x.shape[-1]), x.dtype)
-        last, outs = lax.scan(lambda y, w: (squash(y, w), y.max(-1)), x, weights)
+        last, outs = lax.scan(lambda y, w: (squash(y, w), y[..., 0] if d.whole else y.max(-1)), x, weights)
         return (last.sum(dtype=x.dtype) + outs.sum(dtype=x.dtype)).astype(jnp.float32)
 
     return f"layers[{layers}]", d.tamed(jax.grad(loss), 1.0), (v,)

@@ -33,7 +33,7 @@ from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.plan import Candidate, Goal, Numerics, Options, Step, allows, weakest
-from stablehlo_mem.rewriting import Match, RewritingPass
+from stablehlo_mem.rewriting import Match, RewritingPass, unsettles
 from stablehlo_mem.rules import rule_book
 from stablehlo_mem.segments import find_backward, segment_length
 from stablehlo_mem.split_candidates import regroups
@@ -44,7 +44,7 @@ from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.timeline import Live
 from tests.properties import awkward, kinds
 from tests.properties.check import Seen, compare, same_results
-from tests.properties.drawing import Draw, RandomProgram
+from tests.properties.drawing import Draw, RandomProgram, is_float
 from tests.properties.generate import draw_program
 from tests.support import HONEST, blocks, droppable
 
@@ -52,6 +52,8 @@ LONGEST = 4
 """Steps in a chain."""
 _TRIES = 8
 """Draws of a step before a chain ends."""
+_RELAXED = 1e-9
+"""What a relaxed form may be off, of the largest element: float64 has 1e-16, squared distances lose half of that."""
 _STRANGE: dict[Numerics, tuple[float, ...]] = {
     "exact": (np.nan, np.inf, -np.inf),
     "reassociate": (np.nan,),
@@ -85,7 +87,7 @@ def check(seed: int, seen: Seen) -> None:
         warnings.simplefilter("ignore")
         original = export(jax.jit(program), platforms=["cpu"])(*program.arguments)
         given = ingest(original)
-        options = Options(numerics="relaxed" if program.whole else "reassociate")
+        options = _options(program)
         seen.counts["programs"] += 1
         state, taken = chain(states.start_of(given, _goal(draw, options)), draw, options)
         for one in taken:
@@ -97,6 +99,12 @@ def check(seed: int, seen: Seen) -> None:
             numerics = weakest(one.numerics for one in taken)
             arguments = awkward.data(program, seed, () if seed % 3 else _STRANGE[numerics])
             _compare(program, original, emit(given, module), arguments, numerics, seen)
+
+
+def _options(program: RandomProgram) -> Options:
+    """Relaxed forms only where what they lose is little: in double precision, with no jumps after them."""
+    wide = all(a.dtype == np.float64 for a in program.arguments if is_float(a))
+    return Options(numerics="relaxed" if wide and program.continuous and not program.whole else "reassociate")
 
 
 def _goal(draw: Draw, options: Options) -> Goal:
@@ -148,11 +156,11 @@ def _block(main: Graph, draw: Draw) -> Path:
 
 def _any_split(state: State, draw: Draw) -> Forced | None:
     """A split from any value of any block along any dimension, by any chunk."""
-    path = _block(state.graph, draw)
-    return _split_in(nested_graph(state.graph, path), path, PASS_NAME, draw)
+    return _split_in(state.graph, _block(state.graph, draw), PASS_NAME, draw)
 
 
-def _split_in(graph: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
+def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
+    graph = nested_graph(main, path)
     value = graph.values[draw(0, len(graph.values) - 1)]
     dimensions = [d for d, size in enumerate(value.shape) if size > 1]
     if not dimensions or value.producer < 0:
@@ -160,7 +168,7 @@ def _split_in(graph: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
     least = (1, 1, 256, max(1, value.nbytes // 2))[draw(0, 3)]
     axis = grow_axis(graph, rule_book(graph), (value.index, dimensions[draw(0, len(dimensions) - 1)]), least)
     region = form_region(graph, axis, streaming=bool(draw(0, 1)))
-    if region is None or axis.n < 2:
+    if region is None or axis.n < 2 or split_candidates.unsettles(main, path, region):
         return None
     kept = worth_keeping(graph, region, CHIPS["cpu"], 1 << 62) if not draw(0, 3) else ()
     split = Split(
@@ -185,7 +193,7 @@ def _through_scans(state: State, draw: Draw) -> Forced | None:
     graph = nested_graph(main, path)
     if not any(op.name == "stablehlo.composite" for op in graph.ops):
         return None
-    return _split_in(graph, path, ReblockScans.name, draw)
+    return _split_in(main, path, ReblockScans.name, draw)
 
 
 def _proposed(state: State, draw: Draw) -> Forced | None:
@@ -231,7 +239,9 @@ def _places(state: State, one: RewritingPass, draw: Draw, *, bytes_first: bool) 
         removed: set[int] = set()
         for op in reversed(graph.ops):
             match = one.match(graph, op.index, bytes_first=bytes_first) if op.name in one.roots else None
-            if isinstance(match, Match) and not removed.intersection(match.removed) and draw(0, 2):
+            if not isinstance(match, Match) or unsettles(state.graph, path, match):
+                continue
+            if not removed.intersection(match.removed) and draw(0, 2):
                 sites.append([path, op.index])
                 numerics.append(match.numerics)
                 removed.update(match.removed)
@@ -282,8 +292,11 @@ def _compare(
     seen.counts["rounded otherwise"] += 1
     wide = [a.astype(np.float64) if a.dtype.kind == "f" or a.dtype.name == "bfloat16" else a for a in arguments]
     true = [np.asarray(leaf) for leaf in jax.jit(program)(*wide)]
-    for three in zip(got, old, true, strict=True):
-        compare(*three, program.continuous)
+    for new_one, old_one, true_one in zip(got, old, true, strict=True):
+        if numerics == "relaxed":
+            np.testing.assert_allclose(new_one, old_one, rtol=_RELAXED, atol=_RELAXED * np.abs(old_one).max(initial=0))
+        else:
+            compare(new_one, old_one, true_one, program.continuous)
 
 
 def op_by_op(program: RandomProgram, arguments: list[np.ndarray]) -> list[np.ndarray]:
@@ -307,6 +320,5 @@ def text_of(seed: int) -> str:
     program, draw = drawn_program(seed)
     with jax.enable_x64(True), small_values_too():
         given = ingest(export(jax.jit(program), platforms=["cpu"])(*program.arguments))
-        options = Options(numerics="relaxed" if program.whole else "reassociate")
-        _, taken = chain(states.start_of(given, _goal(draw, options)), draw, options)
+        _, taken = chain(states.start_of(given, _goal(draw, _options(program))), draw, _options(program))
     return "\n".join([str(program), *(f"{t.step.pass_name} ({t.numerics}): {dict(t.step.params)}" for t in taken)])

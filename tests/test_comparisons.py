@@ -1,0 +1,57 @@
+"""What is compared with floats computed elsewhere is rounded as they are."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from stablehlo_mem.ir.graph import entry_graph, nested_graph
+from stablehlo_mem.passes.matmul_chain import MatmulChain
+from stablehlo_mem.passes.normalise import attach_rules
+from stablehlo_mem.rewriting import Match, block_paths, unsettles
+from tests.support import apply_split, normal, normals, possible_splits, program_of, rewrite, run
+
+
+def largest(x, a, b):
+    """The gradient asks which elements are equal to the maximum of their column."""
+    return jax.grad(lambda x: jnp.max(jnp.tanh(x) @ a @ b, axis=0).sum())(x)
+
+
+ARGS = normals(24, 32), normals(32, 48), normals(48, 1)
+
+
+def chains(main):
+    """Where the product could be taken in another order, and whether that would unsettle a comparison."""
+    one = MatmulChain()
+    found = []
+    for path in block_paths(main):
+        graph = nested_graph(main, path)
+        for op in graph.ops:
+            match = one.match(graph, op.index, bytes_first=True) if op.name in one.roots else None
+            if isinstance(match, Match):
+                found.append((path, op.index, unsettles(main, path, match)))
+    return found
+
+
+def test_a_product_compared_with_its_own_maximum_may_be_reordered():
+    module = normal(program_of(largest, *ARGS))
+    assert chains(entry_graph(module))
+    assert not any(unsettled for *_, unsettled in chains(entry_graph(module)))
+
+
+def test_one_of_several_loops_that_compute_it_must_not():
+    program = program_of(largest, *ARGS)
+    module = normal(program)
+    possible = next(p for p in possible_splits(module) if p.region.phases > 1 and p.axis.n == 24)
+    split = apply_split(module, possible, 6)
+    attach_rules(split)
+    unsettled = {path for path, _, unsettled in chains(entry_graph(split)) if unsettled}
+    assert len(unsettled) > 1, "the loop that finds the maximum, and one that compares"
+    count = rewrite(split, MatmulChain(), bytes_first=True)
+    assert count, "reordered everywhere, by force, it is as consistent as before"
+    (new,), (old,) = run(program, split, *ARGS), run(program, module, *ARGS)
+    np.testing.assert_allclose(new, old, rtol=1e-4)
+
+
+def test_nothing_is_asked_where_nothing_is_compared():
+    module = normal(program_of(lambda x, a, b: x @ a @ b, *ARGS))
+    assert not any(unsettled for *_, unsettled in chains(entry_graph(module)))
