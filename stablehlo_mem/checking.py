@@ -17,7 +17,7 @@ from stablehlo_mem.comparing import CheckedResult, compare, effect_of
 from stablehlo_mem.double import NoDouble, in_double
 from stablehlo_mem.errors import CheckError, InputError
 from stablehlo_mem.ingest import Program, ingest
-from stablehlo_mem.ir.bindings import ir, walk_operations
+from stablehlo_mem.ir.bindings import ir, is_callback, walk_operations
 from stablehlo_mem.plan import Plan, plain_data
 from stablehlo_mem.targets.devices import local_devices
 from stablehlo_mem.targets.running import CannotRunError, Place
@@ -28,6 +28,8 @@ _NUDGES = 3
 """How often the original is run on nudged arguments where a result is beyond its limit."""
 _NUDGE = 2.0**-21
 """Share by which numbers are nudged: four roundings of float32; or one of their own dtype."""
+_ROLES = ("inputs", "results")
+"""Of a function's type."""
 _SHOWN = 8
 """Arguments that a message lists."""
 
@@ -85,6 +87,7 @@ def check_plan(plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any], see
         InputError: the plan does not know its program, the arguments do not suit it, or it cannot be run here.
     """
     original, new = _programs(plan)
+    _require_signature(original, new)
     given = _given(original, args, kwargs) if args or kwargs else None
     drawn = f"drawn, seed {seed}"
     reasons: list[str] = []
@@ -122,13 +125,40 @@ def _programs(plan: Plan) -> tuple[Program, Program]:
     origin = plan.before.origin
     if origin is None or plan.result is None:
         raise InputError("the plan does not know its program: plan the program again to check it")
-    original, new = ingest(origin.program), ingest(plan.result)
+    original, new = (ingest(one, effects=True) for one in (origin.program, plan.result))
+    if any(is_callback(op) for op in walk_operations(original.module.operation)):
+        raise InputError(
+            "the program prints or calls Python, whose functions are not part of a plan: it is not checked"
+        )
     devices = original.exported.nr_devices if original.exported is not None else 1
     if devices > 1:
         raise InputError(f"a check runs programs of one device, not of {devices}: check what one device does")
     if any(op.name == "stablehlo.rng" for op in walk_operations(original.module.operation)):
         raise InputError("the program has a stablehlo.rng, which draws other numbers in every run: nothing to compare")
     return original, new
+
+
+def _require_signature(original: Program, new: Program) -> None:
+    """Raises a CheckError unless both programs take the same arguments and return as many results."""
+    takes, gives = ([list(map(str, getattr(p.main.type, role))) for p in (original, new)] for role in _ROLES)
+    fault = ""
+    if takes[0] != takes[1]:
+        fault = f"takes {', '.join(takes[1]) or 'nothing'} instead of {', '.join(takes[0]) or 'nothing'}"
+    elif len(gives[0]) != len(gives[1]):
+        fault = f"returns {len(gives[1])} results instead of {len(gives[0])}"
+    if fault:
+        result = CheckedResult(
+            path="main",
+            dtype="",
+            shape=(),
+            from_original=float("inf"),
+            original_from_f64=None,
+            new_from_f64=None,
+            limit=0.0,
+            fault=fault,
+        )
+        check = Check(results=(result,), where="nothing", why="", arguments="none", no_float64="")
+        raise CheckError(f"the optimised program has another signature: it {fault}", check)
 
 
 def _places(plan: Plan, reasons: list[str]) -> Iterator[Place]:
@@ -271,10 +301,15 @@ def _given(program: Program, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     else:
         avals, kept = exported.in_avals, exported.module_kept_var_idx
     if len(leaves) != len(avals):
-        raise InputError(f"{len(leaves)} arrays are given, the program takes {len(avals)}: {_listed(avals)}")
+        raise InputError(
+            f"{len(leaves)} arrays are given, the program takes {len(avals)}: {_listed(avals)}. In a plan of "
+            "stablehlo_mem.jit arrays that the function captures come first; static and unused arguments are left out"
+        )
     flat = jax.tree.structure((tuple(range(len(avals))), {}))
     if exported is not None and exported.in_tree not in (tree, flat) and tree != flat:
         raise InputError(f"the arguments are {tree}, those of the program {exported.in_tree}")
+    if kwargs and exported is not None and exported.in_tree != tree:
+        raise InputError(f"arguments by name are not those of the program, {exported.in_tree}: give them by position")
     return [_as_array(leaves[i], avals[i], i) for i in kept]
 
 
@@ -284,7 +319,10 @@ def _as_array(leaf: Any, aval: Any, index: int) -> Array:
         if getattr(leaf, "dtype", None) != aval.dtype:
             raise InputError(f"argument {index} is {_type_text(aval)}: give a key of jax.random.key")
         return np.asarray(jax.random.key_data(leaf))
-    array = np.asarray(leaf)
+    try:
+        array = np.asarray(leaf)
+    except (jax.errors.TracerArrayConversionError, RuntimeError) as error:  # traced, donated or deleted
+        raise InputError(f"argument {index} cannot be read: {str(error).partition(chr(10))[0]}") from error
     if array.shape != tuple(aval.shape) or not _becomes(array.dtype, aval.dtype):
         raise InputError(f"argument {index} is {_type_text(array)}, the program takes {_type_text(aval)}")
     return array.astype(aval.dtype)

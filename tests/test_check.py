@@ -436,3 +436,44 @@ def test_json_has_all_of_it(text_plan: shm.Plan) -> None:
     assert data["results"][0]["ok"] is True
     assert data["results"][0]["new_from_f64"] <= data["results"][0]["limit"]
     assert isinstance(shm.CheckedResult.ok, property)
+
+
+@pytest.mark.parametrize(
+    ("other", "fault"),
+    [
+        (lambda x: (x.sum(0), x * jnp.nan), "returns 2 results instead of 1"),
+        (lambda x: x[:4].sum(0), None),
+        (lambda x, y: x.sum(0) + y, "takes tensor<64x8xf32>, tensor<8xf32> instead of tensor<64x8xf32>"),
+        (lambda x: (), "takes nothing instead of tensor<64x8xf32>"),
+    ],
+)
+def test_another_signature_is_found(other: Callable[..., Any], fault: str | None) -> None:
+    plan = shm.plan(exported(lambda x: x.sum(0), spec(64, 8)), None, target="cpu")
+    specs = [spec(64, 8), spec(8)][: other.__code__.co_argcount]
+    wrong = dataclasses.replace(plan, result=exported(other, *specs))
+    with pytest.raises(shm.CheckError) as caught:
+        wrong.check()
+    assert not caught.value.check.ok
+    assert fault is None or fault in str(caught.value)
+
+
+def test_arguments_that_cannot_be_read_are_errors_that_name_them() -> None:
+    plan = shm.plan(exported(lambda x, y: x - y, spec(4), spec(4)), None, target="cpu")
+    gone = jnp.ones(4)
+    gone.delete()
+    with pytest.raises(shm.InputError, match="argument 1 cannot be read"):
+        plan.check(np.ones(4, np.float32), gone)
+    with pytest.raises(shm.InputError, match="give them by position"):
+        plan.check(y=np.ones(4, np.float32), x=np.ones(4, np.float32))
+    with pytest.raises(shm.InputError, match="captures come first"):
+        plan.check(np.ones(4, np.float32))
+
+
+def test_programs_that_call_python_are_not_checked() -> None:
+    def shown(x: Any) -> Any:
+        jax.debug.print("{}", x[0, 0])
+        return jnp.tanh(x[:, None] * x[None]).sum(0)
+
+    plan = shm.jit(shown, budget="min", target="cpu").plan(np.ones((64, 8), np.float32))
+    with pytest.raises(shm.InputError, match="prints or calls Python"):
+        plan.check()
