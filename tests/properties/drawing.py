@@ -106,10 +106,15 @@ def without_unused(program: RandomProgram) -> RandomProgram:
 
 
 class Drawing:
-    """A program while it is drawn: the arrays there are and the steps that made them."""
+    """A program while it is drawn: the arrays there are and the steps that made them.
 
-    def __init__(self, draw: Draw, whole: bool):
+    `extreme`: integers may be the largest there are, and become small ones where they become floats: sums of floats so
+    large cancel, and what is left is rounding.
+    """
+
+    def __init__(self, draw: Draw, whole: bool, extreme: bool = False):
         self.draw, self.whole = draw, whole
+        self.small_integers = whole or extreme
         self.avals: list[Any] = []
         self.steps: list[Step] = []
         self.kinds: set[Callable[..., Any]] = set()
@@ -165,7 +170,7 @@ class Drawing:
         return meet
 
     def _converted(self, x: Any, dtype: Any) -> Any:
-        small = self.whole and jnp.issubdtype(dtype, jnp.inexact) and jnp.issubdtype(x.dtype, jnp.integer)
+        small = self.small_integers and jnp.issubdtype(dtype, jnp.inexact) and jnp.issubdtype(x.dtype, jnp.integer)
         return (jnp.abs(x) % int(_WHOLE_NUMBERS) if small else x).astype(dtype)
 
     def pick(self, items: Sequence[Any]) -> Any:

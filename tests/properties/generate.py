@@ -32,7 +32,7 @@ def draw_program(
         not_differentiable: kinds without derivatives.
     """
     mode = draw(0, 3)
-    d = Drawing(draw, whole=mode == 0)
+    d = Drawing(draw, whole=mode == 0, extreme=indices > 0)
     if indices:
         d.avals.append(jax.ShapeDtypeStruct((indices,), np.int32))
     arguments = d.arguments()
