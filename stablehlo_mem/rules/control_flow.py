@@ -61,7 +61,10 @@ def rule_along(flow: Flow, slot: int, dimension: int, n: int) -> tuple[Rule, Map
     """
     passage = finest_passage(flow, slot, dimension, n)
     if isinstance(passage, Passage):
-        return _RuleOfPassage(flow).of_passage(passage), passage.dims if passage.n == n else {}
+        # What has nothing to do with the slot may go with another of its dimensions as well: it is asked for by itself.
+        own = find_passage(flow, {slot: dimension}, n)
+        same = own.dims if isinstance(own, Passage) and passage.n == n else {}
+        return _RuleOfPassage(flow).of_passage(passage), same
     return _RuleOfPassage(flow).of_none(slot, dimension, passage), {}
 
 
