@@ -26,7 +26,7 @@ from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.ir.graph import Graph, Path, nested_graph
 from stablehlo_mem.keeping import worth_keeping
 from stablehlo_mem.memory import Peak, find_peak
-from stablehlo_mem.passes import PASSES
+from stablehlo_mem.passes import PASSES, blocked_top_k, top_k
 from stablehlo_mem.passes.normalise import remove_rules
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
 from stablehlo_mem.passes.rematerialise import Rematerialise
@@ -113,8 +113,11 @@ def _goal(draw: Draw, options: Options) -> Goal:
 
 @contextlib.contextmanager
 def small_values_too() -> Generator[None]:
-    """No value is too small for a loop."""
-    with mock.patch.object(split_candidates, "_SMALLEST", 1):
+    """No value is too small for a loop, no row too short for a top-k, or for one in blocks."""
+    thresholds = ((split_candidates, "_SMALLEST", 1), (top_k, "_LEAST", 1), (blocked_top_k, "_LEAST", 1))
+    with contextlib.ExitStack() as stack:
+        for module, name, value in (*thresholds, (blocked_top_k, "_LANES", 2), (blocked_top_k, "_GAIN", 0)):
+            stack.enter_context(mock.patch.object(module, name, value))
         yield
 
 
