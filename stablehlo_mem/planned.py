@@ -82,7 +82,7 @@ def lower_planned(ctx: Any, operands: Any, *, jaxpr: Any, settings: Settings, do
     found = planned(jaxpr, settings, donated, tuple(ctx.module_context.platforms))
     plan = budget_loop.require_fit(found.plan)
     if not plan.steps:
-        return _inline(ctx, operands, jaxpr, settings.name)
+        return _inline(ctx, operands, jaxpr)
     if inspects(jaxpr):
         raise InputError(
             f"{settings.name} looks at shardings (jax.debug.inspect_array_sharding) of values that the program within "
@@ -117,7 +117,7 @@ def calls_back(jaxpr: Any) -> set[str]:
     return {name for name in names if "callback" in name or name == debugging.debug_print_p.name}.union(*inner)
 
 
-def _inline(ctx: Any, operands: Any, jaxpr: Any, name: str) -> Any:
+def _inline(ctx: Any, operands: Any, jaxpr: Any) -> Any:
     outs, tokens = lowering.jaxpr_subcomp(
         ctx.module_context,
         jaxpr,

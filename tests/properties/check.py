@@ -146,9 +146,9 @@ def _check_result(
     if same_results(new, old):
         seen.counts["equal"] += 1
         return
-    assert not program.whole, f"whole numbers differ: {_difference(new, old)}"
+    assert not program.whole, f"whole numbers differ: {difference(new, old)}"
     seen.counts["rounded otherwise"] += 1
-    exact = _wide(program, arguments)
+    exact = in_double(program, arguments)
     for got, want, true in zip(new, old, exact, strict=True):
         compare(got, want, true, program.continuous)
 
@@ -172,9 +172,10 @@ def _same(new: np.ndarray, old: np.ndarray) -> bool:
     return np.array_equal(new, old, equal_nan=is_float(old))
 
 
-def _difference(new: list[np.ndarray], old: list[np.ndarray]) -> str:
-    shares = (float((a != b).mean()) if a.size else 0.0 for a, b in zip(new, old, strict=True))
-    return ", ".join(f"{share:.1%}" for share in shares)
+def difference(new: list[np.ndarray], old: list[np.ndarray]) -> str:
+    """How much of each result differs."""
+    shares = ((a != b) & ~((a != a) & (b != b)) for a, b in zip(new, old, strict=True))
+    return ", ".join(f"{float(np.mean(share)) if share.size else 0.0:.1%}" for share in shares)
 
 
 @contextlib.contextmanager
@@ -198,7 +199,8 @@ class _Raising(logging.Handler):
             raise failure
 
 
-def _wide(program: RandomProgram, arguments: list[np.ndarray]) -> list[np.ndarray]:
+def in_double(program: RandomProgram, arguments: list[np.ndarray]) -> list[np.ndarray]:
+    """The results of a program in double precision."""
     wide = [a.astype(np.float64) if is_float(a) else a for a in arguments]
     return [np.asarray(leaf) for leaf in jax.jit(program)(*wide)]
 

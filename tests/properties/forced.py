@@ -43,7 +43,7 @@ from stablehlo_mem.states import State
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.timeline import Live
 from tests.properties import awkward, kinds
-from tests.properties.check import Seen, compare, same_results
+from tests.properties.check import Seen, compare, difference, in_double, same_results
 from tests.properties.drawing import Draw, RandomProgram, is_float
 from tests.properties.generate import draw_program
 from tests.support import HONEST, blocks, droppable
@@ -293,8 +293,7 @@ def _compare(
     exact = program.whole or (numerics == "exact" and not any(name in text for name in _BY_SHAPE))
     assert not exact, f"other bits ({numerics}): {difference(got, old)}"
     seen.counts["rounded otherwise"] += 1
-    wide = [a.astype(np.float64) if a.dtype.kind == "f" or a.dtype.name == "bfloat16" else a for a in arguments]
-    true = [np.asarray(leaf) for leaf in jax.jit(program)(*wide)]
+    true = in_double(program, arguments)
     for new_one, old_one, true_one in zip(got, old, true, strict=True):
         if numerics == "relaxed":
             np.testing.assert_allclose(new_one, old_one, rtol=_RELAXED, atol=_RELAXED * np.abs(old_one).max(initial=0))
@@ -306,12 +305,6 @@ def op_by_op(program: RandomProgram, arguments: list[np.ndarray]) -> list[np.nda
     """What a program computes where the compiler has nothing to fold: it gets some wrong (docs/xla_bugs.md)."""
     with jax.disable_jit():
         return [np.asarray(leaf) for leaf in program(*map(jax.numpy.asarray, arguments))]
-
-
-def difference(new: list[np.ndarray], old: list[np.ndarray]) -> str:
-    """How much of each result differs."""
-    shares = ((a != b) & ~((a != a) & (b != b)) for a, b in zip(new, old, strict=True))
-    return ", ".join(f"{float(np.mean(share)) if share.size else 0.0:.1%}" for share in shares)
 
 
 def _run(exported: Any, arguments: list[np.ndarray]) -> Any:
