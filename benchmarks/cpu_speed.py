@@ -22,8 +22,8 @@ import programs
 import record
 
 import stablehlo_mem as shm
-from stablehlo_mem.fresh import run_fresh
-from stablehlo_mem.wording import format_bytes
+from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.targets.fresh_process import run_fresh
 
 
 def main() -> None:

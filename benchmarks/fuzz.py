@@ -24,7 +24,7 @@ from typing import Any
 
 import record
 
-from stablehlo_mem.cache import package_digest
+from stablehlo_mem.planner.plan_cache import package_digest
 
 ROOT = pathlib.Path(__file__).parents[1]
 _AT_A_TIME = 100

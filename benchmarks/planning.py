@@ -31,7 +31,7 @@ import tables
 import training_programs
 
 import stablehlo_mem as shm
-from stablehlo_mem.ingest import ingest
+from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.graph import entry_graph, len_ops
 
 PATH = record.RESULTS / "planning.json"

@@ -9,7 +9,7 @@ import jax
 import jax.export
 import numpy as np
 
-from stablehlo_mem.fresh import FreshRun, run_fresh
+from stablehlo_mem.targets.fresh_process import FreshRun, run_fresh
 
 
 def show(small: Any, plain: Callable[..., Any], *args: Any, rtol: float = 1e-4) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stablehlo_mem.checking import Check
-    from stablehlo_mem.plan import Plan, Refusal
+    from stablehlo_mem.checking.plan_check import Check
+    from stablehlo_mem.results.plan import Plan, Refusal
 
 
 class StableHLOMemError(Exception):

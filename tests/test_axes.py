@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stablehlo_mem.axes import RuleBook, grow_axis
 from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.splitting.axis import RuleBook, grow_axis
 from tests import support
 from tests.support import normal, program_of
 

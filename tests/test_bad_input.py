@@ -8,9 +8,9 @@ from jax.experimental import io_callback
 from jax.export import export
 
 import stablehlo_mem as shm
-from stablehlo_mem.bytesize import parse_budget
-from stablehlo_mem.ingest import ingest
+from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import module_bytes, portable_artifact
+from stablehlo_mem.utils.units import parse_budget
 
 SPEC = jax.ShapeDtypeStruct((8, 16), jnp.float32)
 IDENTITY = "func.func {visibility} @{name}(%a: {type}) -> {type} {{ return %a : {type} }}"

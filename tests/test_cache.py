@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem import cache
-from stablehlo_mem.ingest import ingest
+from stablehlo_mem.frontend.program import ingest
+from stablehlo_mem.planner import plan_cache
 from stablehlo_mem.targets.target import Target, named_targets
 from tests.support import exported, normals, spec, text
 
@@ -97,7 +97,7 @@ def test_a_budget_that_cannot_be_kept_is_refused_again(kept, compiles):
 def test_nothing_is_kept_without_a_directory(monkeypatch, compiles):
     monkeypatch.delenv("STABLEHLO_MEM_CACHE", raising=False)
     assert jax.config.jax_compilation_cache_dir is None
-    assert cache.cache_directory() is None
+    assert plan_cache.cache_directory() is None
     assert plan_of().compiles == plan_of().compiles > 1
 
 
@@ -127,11 +127,11 @@ def test_other_compilers_and_other_chips_are_other_questions(kept, monkeypatch):
     program = ingest(exported(attention, *SPECS))
     (target,) = named_targets("cpu")
     larger = dataclasses.replace(target, chip=dataclasses.replace(target.chip, cache_bytes=1))
-    paths = {cache.entry_path(program, BUDGET, (one,), shm.Options()) for one in (target, larger)}
+    paths = {plan_cache.entry_path(program, BUDGET, (one,), shm.Options()) for one in (target, larger)}
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
-    paths.add(cache.entry_path(program, BUDGET, (target,), shm.Options()))
+    paths.add(plan_cache.entry_path(program, BUDGET, (target,), shm.Options()))
     monkeypatch.setattr(jax, "__version__", "0")
-    paths.add(cache.entry_path(program, BUDGET, (target,), shm.Options()))
+    paths.add(plan_cache.entry_path(program, BUDGET, (target,), shm.Options()))
     assert len(paths) == 4
 
 
@@ -182,14 +182,14 @@ def test_a_flipped_bit_anywhere_is_seen(kept, caplog):
     first = plan_of()
     (path,) = kept.iterdir()
     data = path.read_bytes()
-    assert cache.read(path) is not None
+    assert plan_cache.read(path) is not None
     digit = data.rindex(b'"temp_bytes": ') + len(b'"temp_bytes": ')  # of a figure: with another it reads as well
     with caplog.at_level(logging.CRITICAL):
         for i in (*range(0, len(data), 499), len(data) - 1, digit):
             path.write_bytes(data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :])
-            assert cache.read(path) is None, i
+            assert plan_cache.read(path) is None, i
             path.write_bytes(data[:i])
-            assert cache.read(path) is None, i
+            assert plan_cache.read(path) is None, i
         path.write_bytes(data[:digit] + bytes([data[digit] ^ 1]) + data[digit + 1 :])
         second = plan_of()
     assert second.compiles == first.compiles
@@ -209,11 +209,11 @@ def test_plans_lie_beside_the_executables_that_jax_keeps(monkeypatch, tmp_path):
     monkeypatch.delenv("STABLEHLO_MEM_CACHE", raising=False)
     try:
         jax.config.update("jax_compilation_cache_dir", str(tmp_path))
-        assert cache.cache_directory() == tmp_path / "stablehlo_mem"
+        assert plan_cache.cache_directory() == tmp_path / "stablehlo_mem"
         monkeypatch.setenv("STABLEHLO_MEM_CACHE", "")
-        assert cache.cache_directory() is None
+        assert plan_cache.cache_directory() is None
         monkeypatch.delenv("STABLEHLO_MEM_CACHE")
         jax.config.update("jax_compilation_cache_dir", "gs://bucket/cache")
-        assert cache.cache_directory() is None
+        assert plan_cache.cache_directory() is None
     finally:
         jax.config.update("jax_compilation_cache_dir", None)

@@ -14,8 +14,8 @@ import pytest
 
 import stablehlo_mem as shm
 from stablehlo_mem.ir.bindings import module_bytes, parse_module
-from stablehlo_mem.targets import running
-from stablehlo_mem.targets.running import Place
+from stablehlo_mem.targets import execution
+from stablehlo_mem.targets.execution import Place
 from tests.support import exported, normals, spec
 
 BUDGET = "1MiB"
@@ -339,10 +339,10 @@ def test_a_device_too_small_gives_way_to_the_host(text_plan: shm.Plan, monkeypat
             return 4 * 2**20 if self.platform == "cuda" else super().needed_bytes(wrapped)
 
     monkeypatch.setattr(
-        "stablehlo_mem.checking.local_devices",
+        "stablehlo_mem.checking.plan_check.local_devices",
         lambda platform: [Small()] if platform == "cuda" else jax.devices("cpu"),
     )
-    monkeypatch.setattr("stablehlo_mem.checking.Place", SmallPlace)
+    monkeypatch.setattr("stablehlo_mem.checking.plan_check.Place", SmallPlace)
     check = dataclasses.replace(text_plan, target=("cuda:h200",)).check()
     assert check.where == "the CPU"
     assert check.why.endswith("are needed on Pocket Accelerator, where 2 MiB are free")
@@ -351,13 +351,13 @@ def test_a_device_too_small_gives_way_to_the_host(text_plan: shm.Plan, monkeypat
 def test_no_room_anywhere_is_an_error_that_says_what_is_needed(
     text_plan: shm.Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "host_free_bytes", lambda: 2**20)
+    monkeypatch.setattr(execution, "host_free_bytes", lambda: 2**20)
     with pytest.raises(shm.InputError, match=r"MiB are needed on the CPU, where 1 MiB are free"):
         text_plan.check()
 
 
 def test_float64_without_room_is_done_without(text_plan: shm.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "host_free_bytes", lambda: 20 * 2**20)
+    monkeypatch.setattr(execution, "host_free_bytes", lambda: 20 * 2**20)
     monkeypatch.setattr(Place, "needed_bytes", lambda _, wrapped: _wide_bytes(wrapped))
     check = text_plan.check()
     assert check.ok
@@ -369,7 +369,7 @@ def _wide_bytes(wrapped: jax.export.Exported) -> int:
 
 
 def test_free_memory_is_known() -> None:
-    free = running.host_free_bytes()
+    free = execution.host_free_bytes()
     assert free is None or 2**20 < free < 2**50
 
 

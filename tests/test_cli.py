@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem import __main__ as cli
+from stablehlo_mem.cli import main as cli
 from stablehlo_mem.ir.bindings import module_bytes, parse_module
-from stablehlo_mem.progress import listening
+from stablehlo_mem.utils.progress import listening
 
 MIB = 2**20
 BUDGET = "2MiB"
@@ -272,7 +272,7 @@ def test_targets_lists_what_is_known_and_what_is_here(capsys: pytest.CaptureFixt
 def test_a_target_whose_compiler_is_missing_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("stablehlo_mem.targets.known.is_installed", lambda _: False)
+    monkeypatch.setattr("stablehlo_mem.targets.registry.is_installed", lambda _: False)
     assert cli.main(["targets"]) == 0
     assert "pip install stablehlo-mem[cuda]" in capsys.readouterr().out
 
@@ -422,7 +422,7 @@ def test_a_check_for_which_there_is_no_room_exits_with_2(
 ) -> None:
     source, result = tmp_path / "program.mlir", tmp_path / "result.mlir"
     source.write_bytes(encoded(exported, "text"))
-    monkeypatch.setattr("stablehlo_mem.targets.running.host_free_bytes", lambda: 2**20)
+    monkeypatch.setattr("stablehlo_mem.targets.execution.host_free_bytes", lambda: 2**20)
     command = ["optimize", str(source), "--budget", BUDGET, "--target", "cpu", "--check", "-o", str(result)]
     assert cli.main(command) == 2
     assert "are needed on the CPU, where 1 MiB are free" in capsys.readouterr().err
@@ -438,5 +438,5 @@ def test_nothing_is_run_unless_a_check_is_asked_for(
     def run(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("stablehlo_mem.targets.running.Place.run", run)
+    monkeypatch.setattr("stablehlo_mem.targets.execution.Place.run", run)
     assert cli.main(["optimize", str(source), "--budget", BUDGET, "--target", "cpu"]) == 0

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stablehlo_mem.comparing import compare, effect_of, tolerance
+from stablehlo_mem.checking.comparison import compare, effect_of, tolerance
 from tests.support import normals, yardstick
 
 OLD = normals(1000)

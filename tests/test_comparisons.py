@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from stablehlo_mem.frontend.canonicalize import attach_rules
 from stablehlo_mem.ir.graph import entry_graph, nested_graph
 from stablehlo_mem.passes.matmul_chain import MatmulChain
-from stablehlo_mem.passes.normalise import attach_rules
-from stablehlo_mem.rewriting import Match, block_paths, unsettles
+from stablehlo_mem.rewriting.rewriting_pass import Match, block_paths, unsettles
 from tests.support import apply_split, normal, normals, possible_splits, program_of, rewrite, run
 
 

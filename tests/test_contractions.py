@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import stablehlo_mem as shm
 from stablehlo_mem.passes.contractions import Contractions
-from stablehlo_mem.plan import Options
+from stablehlo_mem.results.plan import Options
 from tests.support import exported, normals, rewritten, spec
 
 PASS = Contractions()

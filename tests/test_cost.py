@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stablehlo_mem.cost import (
+from stablehlo_mem.analysis.cost_model import (
     Matmul,
     arithmetic_seconds,
     dealing_factor,
@@ -20,9 +20,9 @@ from stablehlo_mem.cost import (
     trip_count,
     unpacked_seconds,
 )
-from stablehlo_mem.counters import Counter, find_counter
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
+from stablehlo_mem.ir.trip_count import Counter, find_counter
 from stablehlo_mem.targets.chips import CHIPS
 from tests import support
 from tests.support import program_of

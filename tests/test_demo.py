@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stablehlo_mem import __main__ as cli
-from stablehlo_mem import demo
+from stablehlo_mem.cli import demo
+from stablehlo_mem.cli import main as cli
 from stablehlo_mem.errors import TargetError
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import stablehlo_mem as shm
 from stablehlo_mem.ir.bindings import chlo, stablehlo
-from stablehlo_mem.rules import ROWS
+from stablehlo_mem.sharding_rules import ROWS
 from tests.textual import CASES
 
 ROOT = pathlib.Path(__file__).parent.parent

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stablehlo_mem.double import NoDouble, in_double
+from stablehlo_mem.checking.double_precision import NoDouble, in_double
 from stablehlo_mem.ir.bindings import parse_artifact, parse_module
-from stablehlo_mem.targets.running import Place
+from stablehlo_mem.targets.execution import Place
 from tests.support import exported, in_f64, normals, spec
 
 X = normals(6, 6)

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stablehlo_mem import _fresh_worker as worker
-from stablehlo_mem.fresh import FreshRunError, run_fresh
+from stablehlo_mem.targets import _fresh_worker as worker
+from stablehlo_mem.targets.fresh_process import FreshRunError, run_fresh
 
 MIB = 2**20
 

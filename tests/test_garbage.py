@@ -4,14 +4,14 @@ import gc
 
 import pytest
 
-from stablehlo_mem import garbage
+from stablehlo_mem.utils import gc_pause
 
 
-@garbage.kept()
+@gc_pause.kept()
 def planned(fails: bool) -> bool:
     if fails:
         raise ValueError("of the step")
-    with garbage.kept():
+    with gc_pause.kept():
         pass
     return gc.isenabled()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stablehlo_mem.goals import SHRINK, Goals
+from stablehlo_mem.planner.goals import SHRINK, Goals
 
 
 def test_goals_go_down_by_what_was_measured():

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem.history import History
-from stablehlo_mem.module_profile import profile_module
+from stablehlo_mem.results.memory_history import History
+from stablehlo_mem.results.memory_profile import profile_module
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import program_of, spec
 

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem.history import Buffer, LiveValue
-from stablehlo_mem.html_report import frame, plan_page
-from stablehlo_mem.wording import format_bytes
+from stablehlo_mem.reports.html import frame, plan_page
+from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.results.memory_history import Buffer, LiveValue
 from tests.browser import Browser, find_browser
 from tests.support import exported, spec
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.export import Exported, deserialize, export
 
-from stablehlo_mem.ingest import as_exported, deserialize_exported, emit, ingest, kept_donated
+from stablehlo_mem.frontend.program import as_exported, deserialize_exported, emit, ingest, kept_donated
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, module_bytes, portable_artifact
 
 SPEC = jax.ShapeDtypeStruct((8, 16), jnp.float32)

@@ -15,7 +15,7 @@ from jax.experimental import checkify, io_callback
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import stablehlo_mem as shm
-from stablehlo_mem import budget as budget_loop
+from stablehlo_mem.planner import budget_loop
 from stablehlo_mem.targets.compile import constant_bytes
 
 N = 768

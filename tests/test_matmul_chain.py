@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import stablehlo_mem as shm
-from stablehlo_mem.collecting import collect
-from stablehlo_mem.cost import op_flops
+from stablehlo_mem.analysis.cost_model import op_flops
+from stablehlo_mem.einsum.matcher import collect
 from stablehlo_mem.passes.matmul_chain import MatmulChain
-from stablehlo_mem.plan import Options
-from stablehlo_mem.rewriting import Match
+from stablehlo_mem.results.plan import Options
+from stablehlo_mem.rewriting.rewriting_pass import Match
 from tests.support import exported, graph_of, in_f64, matches, normals, program_of, refusals, rewritten, spec, yardstick
 from tests.test_products import exhaustive
 

@@ -9,10 +9,10 @@ import pytest
 from jax.export import export
 
 import stablehlo_mem as shm
+from stablehlo_mem.analysis.peak_memory import Measured, find_peak, materialised
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
-from stablehlo_mem.memory import Measured, find_peak, materialised
-from stablehlo_mem.module_profile import profile_module
+from stablehlo_mem.results.memory_profile import profile_module
 from stablehlo_mem.targets import devices
 from stablehlo_mem.targets.chips import CHIPS
 from tests.programs.forward import FORWARD, GRADIENTS, SPLIT

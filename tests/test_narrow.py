@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stablehlo_mem as shm
+from stablehlo_mem.frontend.canonicalize import attach_rules
 from stablehlo_mem.passes.narrow import Narrow
-from stablehlo_mem.passes.normalise import attach_rules
 from tests.support import exported, normal, normals, program_of, refusals, rewrite, rewritten, run, same_bits, spec
 
 PASS = Narrow()

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from stablehlo_mem.frontend.canonicalize import RULE, attach_rules, normalise, remove_rules
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, parse_module, walk_operations
-from stablehlo_mem.passes.normalise import RULE, attach_rules, normalise, remove_rules
 from tests.support import normal, program_of, run, same_bits, text
 
 

@@ -49,7 +49,11 @@ def test_the_installed_wheel_imports_every_pass(built, tmp_path):
 def test_the_wheel_holds_the_package_only(built):
     (wheel,) = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"stablehlo_mem/py.typed", "stablehlo_mem/page/report.css", "stablehlo_mem/page/report.js"} <= set(names)
+    assert {
+        "stablehlo_mem/py.typed",
+        "stablehlo_mem/reports/page/report.css",
+        "stablehlo_mem/reports/page/report.js",
+    } <= set(names)
     assert {n.split("/")[0].removesuffix(".dist-info").split("-")[0] for n in names} == {"stablehlo_mem"}
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stablehlo_mem.collecting import collect
-from stablehlo_mem.contraction_order import Network, Piece, best_order, cost, factors_of
+from stablehlo_mem.einsum.contraction_order import Network, Piece, best_order, cost, factors_of
+from stablehlo_mem.einsum.matcher import collect
 from tests.support import graph_of, program_of
 
 SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)

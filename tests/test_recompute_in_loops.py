@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem.ingest import Program
+from stablehlo_mem.analysis.peak_memory import find_peak
+from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.ir.graph import entry_graph
-from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
-from stablehlo_mem.plan import Candidate, Goal, Options, Refusal
+from stablehlo_mem.results.plan import Candidate, Goal, Options, Refusal
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import exported, graph_of, normal, normals, program_of, repeated, run, same_bits
 

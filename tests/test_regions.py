@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stablehlo_mem.axes import RuleBook, grow_axis
-from stablehlo_mem.chunks import chunk_sizes, loop_cost, round_chunk
-from stablehlo_mem.forming import form_region
-from stablehlo_mem.regions import operand_uses
+from stablehlo_mem.splitting.axis import RuleBook, grow_axis
+from stablehlo_mem.splitting.chunk_cost import chunk_sizes, loop_cost, round_chunk
+from stablehlo_mem.splitting.loop_schedule import operand_uses
+from stablehlo_mem.splitting.loop_scheduling import form_region
 from stablehlo_mem.targets.chips import CHIPS
 from tests import support
 from tests.support import program_of

@@ -8,13 +8,13 @@ import json
 
 import pytest
 
-from stablehlo_mem.curves import CurvePoint
-from stablehlo_mem.explanation import Explanation
+from stablehlo_mem.analysis.peak_memory import LiveValue, Measured, MemoryProfile, Refused
 from stablehlo_mem.ir.graph import OpId
-from stablehlo_mem.memory import LiveValue, Measured, MemoryProfile, Refused
-from stablehlo_mem.plan import Cost, Decision, Figures, Plan, Refusal, Step
-from stablehlo_mem.report import curve_report, plan_text, profile_text, render_text
-from stablehlo_mem.wording import budget_error_text, format_bytes, format_flops, format_seconds
+from stablehlo_mem.planner.explain import Explanation
+from stablehlo_mem.planner.pareto_curve import CurvePoint
+from stablehlo_mem.reports.phrases import budget_error_text, format_bytes, format_flops, format_seconds
+from stablehlo_mem.reports.text import curve_report, plan_text, profile_text, render_text
+from stablehlo_mem.results.plan import Cost, Decision, Figures, Plan, Refusal, Step
 
 MIB = 2**20
 SCORES = LiveValue("dot_general", "f32", (8, 8192, 8192), 2048 * MIB, "attention.py:12 (dot_general)")

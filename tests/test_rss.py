@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem.fresh import FreshRun, run_fresh
+from stablehlo_mem.targets.fresh_process import FreshRun, run_fresh
 
 pytestmark = pytest.mark.xdist_group("resident-size")
 

@@ -7,10 +7,10 @@ import pytest
 
 from stablehlo_mem.ir.alike import known_of_alike
 from stablehlo_mem.ir.graph import entry_graph
-from stablehlo_mem.rules import ROWS, RuleBook, rule_of
-from stablehlo_mem.rules.halo import Window
-from stablehlo_mem.rules.linear import linear_groups
-from stablehlo_mem.rules.rule import Blocked, Node, Rule, elementwise_rule, place
+from stablehlo_mem.sharding_rules import ROWS, RuleBook, rule_of
+from stablehlo_mem.sharding_rules.factor_rule import Blocked, Node, Rule, elementwise_rule, place
+from stablehlo_mem.sharding_rules.halo import Window
+from stablehlo_mem.sharding_rules.linear_ops import linear_groups
 from tests.support import graph_of, normal, program_of
 
 MATMUL = Rule((4, 6, 8), (((0,), (1,)), ((1,), (2,))), (((0,), (2,)),), frozenset({1}), ())

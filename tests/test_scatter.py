@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import stablehlo_mem as shm
-from stablehlo_mem.rules import rule_of
+from stablehlo_mem.sharding_rules import rule_of
 from tests.support import (
     Possible,
     apply_split,

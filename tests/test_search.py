@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.errors import PassError
-from stablehlo_mem.ingest import ingest
+from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import clone_module, fingerprint
 from stablehlo_mem.ir.graph import entry_graph
-from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
-from stablehlo_mem.plan import Goal, Numerics, Options, Refusal, Step
-from stablehlo_mem.search import cheapen, descend, propose
-from stablehlo_mem.states import apply, start, start_of, take
+from stablehlo_mem.planner.branch_and_bound import _Ways, search
+from stablehlo_mem.planner.greedy_search import cheapen, descend, propose
+from stablehlo_mem.planner.search_state import apply, start, start_of, take
+from stablehlo_mem.results.plan import Goal, Numerics, Options, Refusal, Step
 from stablehlo_mem.targets.chips import CHIPS
-from stablehlo_mem.ways import _Ways, search
 from tests.programs.general import DEVELOPMENT as GENERAL
 from tests.support import normal, program_of, text
 
@@ -215,7 +215,7 @@ def test_a_peak_may_rise_only_where_memory_is_no_matter(monkeypatch):
     square, vector = np.ones((64, 64), np.float32), np.ones(64, np.float32)
     module = normal(program_of(times_a_vector, square, square, vector))
     first = start(module, NO_ROOM)
-    monkeypatch.setattr("stablehlo_mem.search._RISE", 0.0)
+    monkeypatch.setattr("stablehlo_mem.planner.greedy_search._RISE", 0.0)
     assert not cheapen(first, NO_ROOM, any_peak=False).steps
     assert cheapen(first, NO_ROOM, any_peak=True).steps
 
@@ -253,7 +253,9 @@ def test_what_reaches_far_is_grown_once_from_all_that_it_reaches():
 def test_a_program_is_small_by_all_its_ops_not_by_those_beside_its_loops(depth, several, monkeypatch):
     """One split may leave a handful of ops and a loop with all others in it."""
     descents = []
-    monkeypatch.setattr("stablehlo_mem.ways.descend", lambda *a: (descents.append(a), descend(*a))[1])
+    monkeypatch.setattr(
+        "stablehlo_mem.planner.branch_and_bound.descend", lambda *a: (descents.append(a), descend(*a))[1]
+    )
     batch = np.ones((64, 128, 16), np.float32)
     module = normal(program_of(layers, batch, *[np.ones((16, 16), np.float32)] * depth))
     goal = goal_of(batch.nbytes * 3 // 2)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from stablehlo_mem.memory import Measured
-from stablehlo_mem.plan import Options
-from stablehlo_mem.smallest import towards_min
+from stablehlo_mem.analysis.peak_memory import Measured
+from stablehlo_mem.planner.smallest_peak import towards_min
+from stablehlo_mem.results.plan import Options
 from stablehlo_mem.targets.chips import CHIPS
 
 

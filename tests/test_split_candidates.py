@@ -7,12 +7,12 @@ import jax
 import numpy as np
 import pytest
 
+from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.ir.bindings import clone_module, fingerprint
 from stablehlo_mem.ir.graph import entry_graph
-from stablehlo_mem.memory import find_peak
-from stablehlo_mem.plan import Candidate, Goal, Options
-from stablehlo_mem.split_candidates import proposals
-from stablehlo_mem.splits import decode, split
+from stablehlo_mem.results.plan import Candidate, Goal, Options
+from stablehlo_mem.splitting.candidates import proposals
+from stablehlo_mem.splitting.split_step import decode, split
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import normal, program_of
 

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.ir.graph import entry_graph
-from stablehlo_mem.memory import find_peak
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
-from stablehlo_mem.plan import Candidate, Goal, Options, Refusal
-from stablehlo_mem.splits import Split, decode, split
+from stablehlo_mem.results.plan import Candidate, Goal, Options, Refusal
+from stablehlo_mem.splitting.split_step import Split, decode, split
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import apply_split, normal, possible_splits, program_of, spec, text
 
@@ -138,7 +138,7 @@ def test_indices_beyond_32_bits_are_refused():
     n = 2**31 + 8
     program = jax.export.export(jax.jit(lambda x: (jnp.exp(x) * 2).sum()), platforms=["cpu"])
     with jax.enable_x64(True):
-        from stablehlo_mem.ingest import ingest
+        from stablehlo_mem.frontend.program import ingest
 
         module = normal(ingest(program(spec(n))))
     graph = entry_graph(module)

@@ -9,8 +9,8 @@ import pytest
 from jax.export import deserialize, export, symbolic_shape
 
 import stablehlo_mem as shm
-from stablehlo_mem.ingest import ingest, kept_donated, symbolic_names
-from stablehlo_mem.symbolic import at_sizes
+from stablehlo_mem.frontend.program import ingest, kept_donated, symbolic_names
+from stablehlo_mem.frontend.symbolic_shapes import at_sizes
 from tests.support import exported, in_f64, normals, spec, yardstick
 
 PAIRS = 256 * 512 * 4

@@ -13,11 +13,11 @@ import pytest
 from jax.export import export
 
 import stablehlo_mem as shm
+from stablehlo_mem.analysis.peak_memory import Measured, Refused
 from stablehlo_mem.errors import InputError, TargetError
-from stablehlo_mem.ingest import ingest
-from stablehlo_mem.memory import Measured, Refused
-from stablehlo_mem.targets import apart, devices
+from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.targets import compile as compiling
+from stablehlo_mem.targets import devices, isolated_compile
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.compile import constant_bytes, refusal
 from stablehlo_mem.targets.target import named_targets, resolve_targets
@@ -207,10 +207,10 @@ DIES = "import os, pickle, sys; pickle.load(sys.stdin.buffer); print('stack over
 
 @needs["tpu"]
 def test_a_compiler_that_dies_refuses_and_the_next_one_lives(monkeypatch):
-    mine = apart._Worker()
-    monkeypatch.setattr(apart, "_worker", lambda pid: mine)
+    mine = isolated_compile._Worker()
+    monkeypatch.setattr(isolated_compile, "_worker", lambda pid: mine)
     with monkeypatch.context() as dying:
-        dying.setattr(apart, "_COMMAND", (sys.executable, "-c", DIES))
+        dying.setattr(isolated_compile, "_COMMAND", (sys.executable, "-c", DIES))
         refused = measure("tpu:v5e", lambda x: x @ x.T, f32(64, 64))
     assert isinstance(refused, Refused)
     assert refused.needed_bytes is None
@@ -298,7 +298,7 @@ def test_a_raw_module_over_several_devices():
 SHARDED = """
 import json, numpy as np, jax, jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from stablehlo_mem.ingest import ingest
+from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.targets.target import named_targets
 sharding = NamedSharding(Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y")), P("x", "y"))
 spec = jax.ShapeDtypeStruct((1024, 1024), jnp.float32, sharding=sharding)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stablehlo_mem.timeline import Slot, Timeline
+from stablehlo_mem.analysis.live_ranges import Slot, Timeline
 
 SPANS = st.tuples(st.integers(0, 30), st.integers(0, 12))
 

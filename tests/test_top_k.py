@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stablehlo_mem as shm
-from stablehlo_mem.passes.top_k import SortToTopK
+from stablehlo_mem.passes.sort_to_top_k import SortToTopK
 from tests.support import exported, refusals, rewritten, spec
 
 PASS = SortToTopK()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem import tuning
+from stablehlo_mem.planner import autotune
 from tests.support import exported, in_f64, normals, spec, yardstick
 
 TUNED = shm.Options(tune=True, cache=False)
@@ -38,7 +38,7 @@ def by_estimate(monkeypatch):
         timed.append(len(modules))
         return [1.0 - 0.1 * i for i in range(len(modules))]
 
-    monkeypatch.setattr(tuning, "times", times)
+    monkeypatch.setattr(autotune, "times", times)
     return timed
 
 
@@ -59,7 +59,7 @@ def test_takes_the_fastest_that_fits(by_estimate):
 
 
 def test_keeps_the_one_it_would_take_where_nothing_is_clearly_faster(monkeypatch):
-    monkeypatch.setattr(tuning, "times", lambda p, modules, *_: [1.0, *[0.98] * (len(modules) - 1)])
+    monkeypatch.setattr(autotune, "times", lambda p, modules, *_: [1.0, *[0.98] * (len(modules) - 1)])
     program = exported(GRADIENT, *SPECS)
     budget = budget_of(program, 0.2)
     plain = shm.plan(program, budget, target="cpu", options=shm.Options(cache=False))
@@ -92,7 +92,7 @@ def test_donated_arguments_and_unused_ones():
 
 
 def test_without_a_budget_the_program_as_it_is_is_timed_too(monkeypatch):
-    monkeypatch.setattr(tuning, "times", lambda p, modules, *_: [1.0] * (len(modules) - 1) + [0.5])
+    monkeypatch.setattr(autotune, "times", lambda p, modules, *_: [1.0] * (len(modules) - 1) + [0.5])
     program = exported(lambda a, b, v: a @ b @ v, spec(512, 512), spec(512, 512), spec(512))
     plan = shm.plan(program, None, target="cpu", options=TUNED)
     assert plan.timings[0].what == "as it is"
@@ -101,7 +101,7 @@ def test_without_a_budget_the_program_as_it_is_is_timed_too(monkeypatch):
 
 
 def test_a_plan_that_does_not_run_is_not_taken(monkeypatch):
-    monkeypatch.setattr(tuning, "times", lambda p, modules, *_: [None, 2.0, *[None] * (len(modules) - 2)])
+    monkeypatch.setattr(autotune, "times", lambda p, modules, *_: [None, 2.0, *[None] * (len(modules) - 2)])
     program = exported(GRADIENT, *SPECS)
     plan = shm.plan(program, budget_of(program, 0.2), target="cpu", options=TUNED)
     assert [(t.measured, t.is_taken) for t in plan.timings] == [(2.0, True)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import stablehlo_mem as shm
 from stablehlo_mem.passes.unroll_reductions import UnrollReductions
-from stablehlo_mem.rewriting import Match
+from stablehlo_mem.rewriting.rewriting_pass import Match
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import exported, normals, refusals, rewritten, spec
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stablehlo_mem as shm
-from stablehlo_mem.axes import RuleBook, grow_axis
-from stablehlo_mem.memory import find_peak
-from stablehlo_mem.plan import Goal, Options
-from stablehlo_mem.search import propose
-from stablehlo_mem.splits import decode
-from stablehlo_mem.states import start
+from stablehlo_mem.analysis.peak_memory import find_peak
+from stablehlo_mem.planner.greedy_search import propose
+from stablehlo_mem.planner.search_state import start
+from stablehlo_mem.results.plan import Goal, Options
+from stablehlo_mem.splitting.axis import RuleBook, grow_axis
+from stablehlo_mem.splitting.split_step import decode
 from stablehlo_mem.targets.chips import CHIPS
 from tests import support
 from tests.programs.over_time import PROGRAMS, adaptive_ode, hmm, rnn, rnn_loss, solve_each

@@ -84,7 +84,7 @@ def set_up(contender: dict[str, Any]) -> Execution:
 
 def first_execution(entry: Entry, directory: pathlib.Path) -> None:
     """The execution that is measured for memory: later ones find blocks that malloc kept."""
-    from stablehlo_mem._fresh_worker import PeakMemory
+    from stablehlo_mem.targets._fresh_worker import PeakMemory
 
     memory = PeakMemory()
     memory.start()

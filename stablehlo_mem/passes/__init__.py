@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.memory import Peak
 from stablehlo_mem.passes.blocked_top_k import BlockedTopK
 from stablehlo_mem.passes.contractions import Contractions
 from stablehlo_mem.passes.fold_converts import FoldConverts
@@ -20,12 +20,12 @@ from stablehlo_mem.passes.reblock_scans import ReblockScans
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
+from stablehlo_mem.passes.sort_to_top_k import SortToTopK
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.passes.squeeze_sums import SqueezeSums
 from stablehlo_mem.passes.swap_dot_operands import SwapDotOperands
-from stablehlo_mem.passes.top_k import SortToTopK
 from stablehlo_mem.passes.unroll_reductions import UnrollReductions
-from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
+from stablehlo_mem.results.plan import Candidate, Goal, Refusal, Step
 
 
 class Pass(Protocol):

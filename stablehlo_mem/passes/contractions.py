@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.collecting import collect
-from stablehlo_mem.contracting import Sum, emit, kernels, new_bytes, ordered, removed
-from stablehlo_mem.contraction_order import pairs
+from stablehlo_mem.einsum.contraction_order import pairs
+from stablehlo_mem.einsum.matcher import collect
+from stablehlo_mem.einsum.reorder import Sum, emit, kernels, new_bytes, ordered, removed
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.one_hot import Lookup, emit_lookup, match_lookup
-from stablehlo_mem.rewriting import Match, RewritingPass
-from stablehlo_mem.rules.rule import Blocked
+from stablehlo_mem.rewriting.one_hot_lookup import Lookup, emit_lookup, match_lookup
+from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
+from stablehlo_mem.sharding_rules.factor_rule import Blocked
 
 
 class Contractions(RewritingPass):

@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.collecting import PARTS, collect
-from stablehlo_mem.contracting import Sum, emit, improved, kernels, new_bytes, ordered, removed
+from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
+from stablehlo_mem.einsum.matcher import PARTS, collect
+from stablehlo_mem.einsum.reorder import Sum, emit, improved, kernels, new_bytes, ordered, removed
+from stablehlo_mem.einsum.terms import Product
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.op_classes import CLASSES, Class
-from stablehlo_mem.products import Product
-from stablehlo_mem.rewriting import Match, RewritingPass
-from stablehlo_mem.rules.rule import Blocked
+from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
+from stablehlo_mem.sharding_rules.factor_rule import Blocked
 
 
 class MatmulChain(RewritingPass):

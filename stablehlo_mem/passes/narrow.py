@@ -21,16 +21,16 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.cost import matmul_of, op_flops
-from stablehlo_mem.hoisting import invariant_ops
-from stablehlo_mem.ir import build
+from stablehlo_mem.analysis.cost_model import matmul_of, op_flops
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify, integers
+from stablehlo_mem.analysis.loop_invariants import invariant_ops
+from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.narrowing import GIVEN, Emission, Narrowed, Window, leaves, narrowed, window_bytes
-from stablehlo_mem.op_classes import ELEMENTWISE, FUSIBLE, Class, classify, integers
-from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
-from stablehlo_mem.rules import rule_of
-from stablehlo_mem.rules.rule import Blocked, Node, place
+from stablehlo_mem.rewriting.rewriting_pass import Kernel, Match, RewritingPass, needed_only_by
+from stablehlo_mem.rewriting.slice_pushdown import GIVEN, Emission, Narrowed, Window, leaves, narrowed, window_bytes
+from stablehlo_mem.sharding_rules import rule_of
+from stablehlo_mem.sharding_rules.factor_rule import Blocked, Node, place
 
 _SHARE = 0.75
 """A slice of more than this is not worth another form."""
@@ -137,7 +137,7 @@ def _kernel(graph: Graph, one: Narrowed) -> Kernel:
 
 def _first(graph: Graph, root: Op, window: Window) -> Any:
     """The start of a dynamic slice as an i32: in bounds, as they all are in normal form."""
-    return build.convert(graph.mlir_values[root.operands[1 + window.dimension]], ir.IntegerType.get_signless(32))
+    return builders.convert(graph.mlir_values[root.operands[1 + window.dimension]], ir.IntegerType.get_signless(32))
 
 
 def _rest(graph: Graph, root: Op, window: Window, value: Any) -> Any:
@@ -147,10 +147,10 @@ def _rest(graph: Graph, root: Op, window: Window, value: Any) -> Any:
         return value
     if window.start == GIVEN:
         starts = [graph.mlir_values[v] for v in root.operands[1:]]
-        starts[dimension] = build.zeros(starts[dimension].type)
+        starts[dimension] = builders.zeros(starts[dimension].type)
         return stablehlo.dynamic_slice(value, starts, ir.DenseI64ArrayAttr.get(list(result.shape)))
     starts, limits, strides = (
         list(integers(graph, root, name)) for name in ("start_indices", "limit_indices", "strides")
     )
     starts[dimension], limits[dimension] = 0, value.type.shape[dimension]
-    return build.sliced(value, starts, limits, strides)
+    return builders.sliced(value, starts, limits, strides)

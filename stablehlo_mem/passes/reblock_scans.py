@@ -24,20 +24,20 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.axes import grow_axis
+from stablehlo_mem.analysis.live_ranges import Live
+from stablehlo_mem.analysis.peak_memory import Peak, find_peak
+from stablehlo_mem.frontend.canonicalize import attach_rules, drop_identities, open_functions, remove_rules
 from stablehlo_mem.ir.bindings import clone_module, func, ir, is_constant, module_of, run_passes
-from stablehlo_mem.ir.build import building, rebind
+from stablehlo_mem.ir.builders import building, rebind
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, remembered
-from stablehlo_mem.memory import Peak, find_peak
-from stablehlo_mem.passes.normalise import attach_rules, drop_identities, open_functions, remove_rules
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
-from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
-from stablehlo_mem.rewriting import block_paths
-from stablehlo_mem.rules import ROWS, RuleBook, rule_book
-from stablehlo_mem.rules.scans import attributes_of, combination, dependents
-from stablehlo_mem.scans import Scan, find_scans, turned_from
-from stablehlo_mem.splits import decode, split
-from stablehlo_mem.timeline import Live
+from stablehlo_mem.results.plan import Candidate, Goal, Refusal, Step
+from stablehlo_mem.rewriting.rewriting_pass import block_paths
+from stablehlo_mem.sharding_rules import ROWS, RuleBook, rule_book
+from stablehlo_mem.sharding_rules.associative_scan import attributes_of, combination, dependents
+from stablehlo_mem.sharding_rules.associative_scan_matcher import Scan, find_scans, turned_from
+from stablehlo_mem.splitting.axis import grow_axis
+from stablehlo_mem.splitting.split_step import decode, split
 
 
 class ReblockScans:

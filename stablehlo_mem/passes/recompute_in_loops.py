@@ -24,15 +24,15 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.cost import block_runs, fused_seconds
-from stablehlo_mem.hoisting import unchanged
-from stablehlo_mem.ir import build
+from stablehlo_mem.analysis.cost_model import block_runs, fused_seconds
+from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, invariant_carries
+from stablehlo_mem.analysis.loop_invariants import unchanged
+from stablehlo_mem.analysis.peak_memory import Peak
+from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.carries import drop_dead_carries
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects, entry_graph, nested_graph, op_id
-from stablehlo_mem.memory import Peak
-from stablehlo_mem.op_classes import CLASSES, Class, invariant_carries
-from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
+from stablehlo_mem.ir.loop_carries import drop_dead_carries
+from stablehlo_mem.results.plan import Candidate, Goal, Refusal, Step
 
 _SHARE = 8
 """Values are large if they have at least one part in so many of the goal, or of the value they are made for."""
@@ -226,14 +226,14 @@ def _repeat(graph: Graph, one: _Repeated, site: _Site) -> None:
     """Makes a value again where a body begins, for all its readers in the body."""
     body = nested_graph(graph, site.path)
     values: dict[Any, Any] = {}
-    with build.building(body.handles[0], body.handles[0].location):
+    with builders.building(body.handles[0], body.handles[0].location):
         for op in one.ops:
             clone = graph.handles[op].clone().operation
-            build.rebind(clone, values)
+            builders.rebind(clone, values)
             values.update(zip((graph.mlir_values[v] for v in graph.ops[op].results), clone.results, strict=True))
     old, new = body.mlir_values[site.value], values[graph.mlir_values[one.value]]
     for user in _readers(body, site.value):
-        build.rebind(body.handles[user], {old: new})
+        builders.rebind(body.handles[user], {old: new})
 
 
 def _free_results(graph: Graph) -> None:

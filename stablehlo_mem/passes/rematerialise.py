@@ -24,18 +24,18 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from stablehlo_mem.cost import block_runs, fused_seconds
-from stablehlo_mem.ir import build
+from stablehlo_mem.analysis.cost_model import block_runs, fused_seconds
+from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
+from stablehlo_mem.analysis.peak_memory import Peak
+from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
-from stablehlo_mem.ir.carries import drop_dead_carries, with_carries
 from stablehlo_mem.ir.graph import Graph, OpId, Path, entry_graph, nested_graph, op_id
-from stablehlo_mem.memory import Peak
-from stablehlo_mem.op_classes import CLASSES, Class
-from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
-from stablehlo_mem.rewriting import block_paths
-from stablehlo_mem.rules.rule import Blocked
-from stablehlo_mem.segments import find_backward, segment_length, take_in_segments
-from stablehlo_mem.stacks import Reader, Recomputation, Scan, find_readers, find_scan, recompute, stored
+from stablehlo_mem.ir.loop_carries import drop_dead_carries, with_carries
+from stablehlo_mem.results.plan import Candidate, Goal, Refusal, Step
+from stablehlo_mem.rewriting.rewriting_pass import block_paths
+from stablehlo_mem.rewriting.scan_segments import find_backward, segment_length, take_in_segments
+from stablehlo_mem.rewriting.scan_stacks import Reader, Recomputation, Scan, find_readers, find_scan, recompute, stored
+from stablehlo_mem.sharding_rules.factor_rule import Blocked
 
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 """Candidates drop at least so much of what can be dropped."""
@@ -282,18 +282,18 @@ class _Emission:
         """The loop with stacks of the carries that are needed: for each value of the body the stack it lies in."""
         steps = self.scan.steps
         arguments = {c: self.body.mlir_values[self.body.arguments[c]] for c in self.again.carries}
-        with build.building(handle, handle.location):
-            types = [build.retype(a.type, [steps, *a.type.shape]) for a in arguments.values()]
-            added = [build.broadcast_zeros(t) for t in types]
+        with builders.building(handle, handle.location):
+            types = [builders.retype(a.type, [steps, *a.type.shape]) for a in arguments.values()]
+            added = [builders.broadcast_zeros(t) for t in types]
         new = with_carries(handle, [True] * len(self.loop.results), added) if added else handle
         body = new.regions[1].blocks[0]
         end = body.operations[len(body.operations) - 1].operation
         first = len(self.loop.results)
         for i, argument in enumerate(arguments.values()):
-            with build.building(end, new.location):
-                row = build.reshaped(argument, [1, *argument.type.shape])
+            with builders.building(end, new.location):
+                row = builders.reshaped(argument, [1, *argument.type.shape])
                 counter = body.arguments[self.scan.counter]
-                end.operands[first + i] = build.update_along(body.arguments[first + i], row, 0, counter)
+                end.operands[first + i] = builders.update_along(body.arguments[first + i], row, 0, counter)
         stacks = {self.body.arguments[c]: new.results[first + i] for i, c in enumerate(self.again.carries)}
         return {**stacks, **{value: new.results[carry] for carry, value in self.again.kept.items()}}
 
@@ -301,19 +301,19 @@ class _Emission:
         """Repeats the step of a row before the first of its readers, which are then no longer needed."""
         handles = [handle for _, handle in readers]
         first = next(h for h in handles if all(h == other or h.is_before_in_block(other) for other in handles))
-        with build.building(first, first.location):
+        with builders.building(first, first.location):
             values = dict(self.outside)
-            largest = build.splat(index.type, self.scan.steps - 1)
-            row = stablehlo.clamp(build.zeros(index.type), index, largest)
+            largest = builders.splat(index.type, self.scan.steps - 1)
+            row = stablehlo.clamp(builders.zeros(index.type), index, largest)
             counter = self.body.mlir_values[self.body.arguments[self.scan.counter]]
-            values[self.body.arguments[self.scan.counter]] = build.convert(row, counter.type.element_type)
+            values[self.body.arguments[self.scan.counter]] = builders.convert(row, counter.type.element_type)
             for value, stack in self.results.items():
-                values[value] = build.reshaped(build.slice_along(stack, 0, row, 1), self.body.values[value].shape)
+                values[value] = builders.reshaped(builders.slice_along(stack, 0, row, 1), self.body.values[value].shape)
             for op in self.again.ops:
                 clone = _clone(self.body, op, values)
                 values.update(zip(self.body.ops[op].results, clone.results, strict=True))
         for carry, handle in readers:
-            with build.building(handle, handle.location):
+            with builders.building(handle, handle.location):
                 part = _part(values[self.scan.rows[carry]], handle)
             handle.results[0].replace_all_uses_with(part)
 
@@ -323,11 +323,11 @@ def _part(row: Any, reader: Any) -> Any:
     if row.type == reader.results[0].type:
         return row
     _, first, *starts = reader.operands
-    return stablehlo.dynamic_slice(row, [build.zeros(first.type), *starts], reader.attributes["slice_sizes"])
+    return stablehlo.dynamic_slice(row, [builders.zeros(first.type), *starts], reader.attributes["slice_sizes"])
 
 
 def _clone(body: Graph, op: int, values: dict[int, Any]) -> Any:
     """An op of a body on other values, what its regions use of the body's replaced likewise."""
     clone = body.handles[op].clone().operation
-    build.rebind(clone, {body.mlir_values[v]: values[v] for v in body.ops[op].inputs if v in values})
+    builders.rebind(clone, {body.mlir_values[v]: values[v] for v in body.ops[op].inputs if v in values})
     return clone

@@ -21,14 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stablehlo_mem.cost import block_runs, vector_seconds
-from stablehlo_mem.hoisting import copied_before, unchanged
+from stablehlo_mem.analysis.cost_model import block_runs, vector_seconds
+from stablehlo_mem.analysis.fusion_classes import origin
+from stablehlo_mem.analysis.loop_invariants import copied_before, unchanged
+from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir, is_constant, stablehlo
-from stablehlo_mem.ir.build import building, tensor
+from stablehlo_mem.ir.builders import building, tensor
 from stablehlo_mem.ir.graph import Graph, Op, Path, entry_graph, nested_graph, op_id
-from stablehlo_mem.memory import Peak
-from stablehlo_mem.op_classes import origin
-from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
+from stablehlo_mem.results.plan import Candidate, Goal, Refusal, Step
 
 Site = tuple[Path, int]
 """A slice: the path of its block and its op."""

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.memory import Peak
-from stablehlo_mem.plan import Candidate, Goal, Refusal, Step
-from stablehlo_mem.split_candidates import proposals
-from stablehlo_mem.splits import PASS_NAME, decode, split
+from stablehlo_mem.results.plan import Candidate, Goal, Refusal, Step
+from stablehlo_mem.splitting.candidates import proposals
+from stablehlo_mem.splitting.split_step import PASS_NAME, decode, split
 
 
 class SplitIntoLoops:

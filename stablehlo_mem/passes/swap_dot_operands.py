@@ -28,12 +28,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.cost import matmul_of, op_flops
-from stablehlo_mem.ir import build
+from stablehlo_mem.analysis.cost_model import matmul_of, op_flops
+from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, dot_numbers, dot_turned, integers, transposed_dot
+from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.op_classes import CLASSES, Class, dot_numbers, dot_turned, integers, transposed_dot
-from stablehlo_mem.rewriting import Kernel, Match, RewritingPass
+from stablehlo_mem.rewriting.rewriting_pass import Kernel, Match, RewritingPass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,9 +91,9 @@ class SwapDotOperands(RewritingPass):
         result = graph.mlir_values[op.results[0]].type
         shape = [result.shape[swap.permutation.index(d)] for d in range(len(swap.permutation))]
         new = stablehlo.dot_general(
-            build.retype(result, shape), right, left, swapped, precision_config=reversed_precision
+            builders.retype(result, shape), right, left, swapped, precision_config=reversed_precision
         )
-        return [build.transposed(new, swap.permutation)]
+        return [builders.transposed(new, swap.permutation)]
 
 
 def _swap_at(graph: Graph, op: Op) -> _Swap | None:

@@ -26,17 +26,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem import ynnpack
-from stablehlo_mem.cost import op_flops
-from stablehlo_mem.ir import build
+from stablehlo_mem.analysis import xla_cpu
+from stablehlo_mem.analysis.cost_model import op_flops
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify, integers
+from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.narrowing import GIVEN, Emission, Narrowed, Window, cut, leaves, narrowed
-from stablehlo_mem.op_classes import ELEMENTWISE, FUSIBLE, Class, classify, integers
-from stablehlo_mem.rewriting import Kernel, Match, RewritingPass, needed_only_by
-from stablehlo_mem.rules import ROWS, rule_of
-from stablehlo_mem.rules.row import Reduction
-from stablehlo_mem.rules.rule import Blocked, Node, place
+from stablehlo_mem.rewriting.rewriting_pass import Kernel, Match, RewritingPass, needed_only_by
+from stablehlo_mem.rewriting.slice_pushdown import GIVEN, Emission, Narrowed, Window, cut, leaves, narrowed
+from stablehlo_mem.sharding_rules import ROWS, rule_of
+from stablehlo_mem.sharding_rules.factor_rule import Blocked, Node, place
+from stablehlo_mem.sharding_rules.op_rule import Reduction
 
 _LONGEST = 48
 """Of a longer dimension YNNPACK sums one result faster than a kernel reads all its rows (seen on CPU)."""
@@ -137,8 +137,8 @@ def _too_many(graph: Graph, op: Op, n: int, ops: Sequence[Narrowed]) -> Blocked 
         return Blocked("too-many", f"{n} elements of {operand} are {len(ops)} ops each one by one")
     if n > _LONGEST_NESTED and _is_reduced_again(graph, op):
         return Blocked("reduced-again", f"the {n} elements of {operand} are reduced in a kernel that reduces")
-    after, each = ynnpack.fused_after(graph, op), _fused_ops(graph, ops)
-    if after and after + n * each > ynnpack.MOST_OPS:
+    after, each = xla_cpu.fused_after(graph, op), _fused_ops(graph, ops)
+    if after and after + n * each > xla_cpu.MOST_OPS:
         found = f"the {n} elements of {operand} are {each} ops each one by one"
         return Blocked("reduced-again", f"{found}, too many for a kernel that reduces them again")
     return None
@@ -184,18 +184,18 @@ class _Emission:
         reduction, n = _reduction(), self.found.n
         total = reduction.initial(self.op, [self.graph.mlir_values[v] for v in self.root.operands])
         for first in range(0, n, _GROUP):
-            group = [build.convert(v, t.type.element_type) for v, t in zip(self.element(first), total, strict=True)]
+            group = [builders.convert(v, t.type.element_type) for v, t in zip(self.element(first), total, strict=True)]
             for k in range(first + 1, min(first + _GROUP, n)):
                 group = reduction.combine(self.op, group, self.element(k))
             total = reduction.combine(self.op, total, group)
-        return [build.convert(v, r.type.element_type) for v, r in zip(total, self.op.results, strict=True)]
+        return [builders.convert(v, r.type.element_type) for v, r in zip(total, self.op.results, strict=True)]
 
     def element(self, k: int) -> list[Any]:
         """One element of the reduced dimension of each operand, as it is."""
         body = _Element(self.graph, self.found.narrowed, k, self.turned)
         pairs = zip(self.root.operands[: self.count], self.found.windows, strict=False)
         shape = self.graph.values[self.root.results[0]].shape
-        return [build.reshaped(body.without(v, w), shape) for v, w in pairs]
+        return [builders.reshaped(body.without(v, w), shape) for v, w in pairs]
 
 
 class _Element(Emission):
@@ -220,7 +220,7 @@ class _Element(Emission):
         elif classify(self.graph, op) in ELEMENTWISE:
             operands = [self.without(v, w) for v, w in zip(op.inputs, one.windows, strict=True)]
             shapes = [_without(self.graph.values[v].shape, dimension) for v in op.results]
-            made = build.clone_with(self.graph.handles[one.op], operands, shapes)
+            made = builders.clone_with(self.graph.handles[one.op], operands, shapes)
             self.squeezed.update((v, (value, dimension)) for v, value in zip(op.results, made, strict=True))
         elif op.name == "stablehlo.broadcast_in_dim":
             self.squeezed[op.results[0]] = self.broadcast(op, one.windows[0], dimension), dimension
@@ -232,11 +232,11 @@ class _Element(Emission):
         source, dims = op.operands[0], integers(self.graph, op, "broadcast_dimensions")
         value = self.without(source, window)
         if window is None and dimension in dims:
-            value = build.reshaped(value, _without(value.type.shape, dims.index(dimension)))
+            value = builders.reshaped(value, _without(value.type.shape, dims.index(dimension)))
         result = op.results[0]
         shape = _without(self.graph.values[result].shape, dimension)
         kept = [d - (d > dimension) for d in dims if d != dimension]
-        return build.broadcast(value, build.retype(self.graph.mlir_values[result].type, shape), kept)
+        return builders.broadcast(value, builders.retype(self.graph.mlir_values[result].type, shape), kept)
 
     def without(self, value: int, window: Window | None) -> Any:
         """A value in a window of one element, without that dimension."""
@@ -246,21 +246,21 @@ class _Element(Emission):
             return self.chunk(value, window)
         if value in self.turned:
             row = cut(self.turned[value], dataclasses.replace(window, dimension=0), self.start)
-            return build.reshaped(row, row.type.shape[1:])
+            return builders.reshaped(row, row.type.shape[1:])
         part = self.chunk(value, window)
-        return build.reshaped(part, _without(part.type.shape, window.dimension))
+        return builders.reshaped(part, _without(part.type.shape, window.dimension))
 
     def chunk(self, value: int, window: Window | None) -> Any:
         if value in self.squeezed:
             made, dimension = self.squeezed[value]
-            return build.reshaped(made, [*made.type.shape[:dimension], 1, *made.type.shape[dimension:]])
+            return builders.reshaped(made, [*made.type.shape[:dimension], 1, *made.type.shape[dimension:]])
         return super().chunk(value, window)
 
     def cut(self, value: int, window: Window) -> Any:
         if value not in self.turned:
             return super().cut(value, window)
         row = self.without(value, window)
-        return build.reshaped(row, [*row.type.shape, 1])
+        return builders.reshaped(row, [*row.type.shape, 1])
 
 
 def _without(shape: Sequence[int], dimension: int) -> list[int]:
@@ -271,4 +271,4 @@ def _without(shape: Sequence[int], dimension: int) -> list[int]:
 def _first(value: Any) -> Any:
     """A value with its last dimension in front."""
     last = ir.RankedTensorType(value.type).rank - 1
-    return build.transposed(value, [last, *range(last)])
+    return builders.transposed(value, [last, *range(last)])

@@ -21,9 +21,9 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
-from stablehlo_mem._fresh_worker import wait
-from stablehlo_mem.files import write_whole
+from stablehlo_mem.targets._fresh_worker import wait
 from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.utils.atomic_write import write_whole
 
 _log = logging.getLogger(__name__)
 

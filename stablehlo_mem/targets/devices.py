@@ -15,7 +15,7 @@ from jax.experimental import topologies
 
 from stablehlo_mem.errors import TargetError
 from stablehlo_mem.targets.chips import Chip
-from stablehlo_mem.targets.gpus import target_config
+from stablehlo_mem.targets.gpu_configs import target_config
 
 _GRIDS = {
     "tpu:v5e": ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"),

@@ -7,15 +7,15 @@ from typing import Any
 
 import jax
 
+from stablehlo_mem.analysis.peak_memory import Measured, Refused
 from stablehlo_mem.errors import TargetError
-from stablehlo_mem.ingest import Program, as_exported, kept_donated
+from stablehlo_mem.frontend.program import Program, as_exported, kept_donated
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.memory import Measured, Refused
 from stablehlo_mem.targets import compile as compiling
-from stablehlo_mem.targets.apart import Request, measure_apart
 from stablehlo_mem.targets.calibration import calibrated
 from stablehlo_mem.targets.chips import CHIPS, Chip
 from stablehlo_mem.targets.devices import local_devices, require_libtpu, topology_devices
+from stablehlo_mem.targets.isolated_compile import Request, measure_apart
 
 _KINDS = {
     "NVIDIA H200": "cuda:h200",

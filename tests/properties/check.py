@@ -18,8 +18,8 @@ import numpy as np
 from jax.export import Exported, export
 
 import stablehlo_mem as shm
-from stablehlo_mem.ingest import ingest
-from stablehlo_mem.plan import weakest
+from stablehlo_mem.frontend.program import ingest
+from stablehlo_mem.results.plan import weakest
 from tests.properties.drawing import Draw, RandomProgram
 from tests.properties.generate import draw_program
 from tests.support import HONEST, is_float, memory_of
@@ -181,7 +181,7 @@ def difference(new: list[np.ndarray], old: list[np.ndarray]) -> str:
 @contextlib.contextmanager
 def no_failing_passes() -> Generator[None]:
     """A pass that fails is left out, and a line at debug level tells of it: here it is a failure."""
-    logger = logging.getLogger("stablehlo_mem.search")
+    logger = logging.getLogger("stablehlo_mem.planner.greedy_search")
     handler, level = _Raising(), logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)

@@ -18,30 +18,31 @@ import jax
 import numpy as np
 from jax.export import export
 
-from stablehlo_mem import split_candidates, states
-from stablehlo_mem.axes import grow_axis
-from stablehlo_mem.forming import form_region
-from stablehlo_mem.ingest import emit, ingest
+from stablehlo_mem.analysis.live_ranges import Live
+from stablehlo_mem.analysis.peak_memory import Peak, find_peak
+from stablehlo_mem.frontend.canonicalize import remove_rules
+from stablehlo_mem.frontend.program import emit, ingest
 from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.ir.graph import Graph, Path, nested_graph
-from stablehlo_mem.keeping import worth_keeping
-from stablehlo_mem.memory import Peak, find_peak
-from stablehlo_mem.passes import PASSES, blocked_top_k, top_k
-from stablehlo_mem.passes.normalise import remove_rules
+from stablehlo_mem.passes import PASSES, blocked_top_k, sort_to_top_k
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
 from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
-from stablehlo_mem.plan import Candidate, Goal, Numerics, Options, Step, allows, weakest
-from stablehlo_mem.rewriting import Match, RewritingPass, unsettles
-from stablehlo_mem.rules import rule_book
-from stablehlo_mem.segments import find_backward, segment_length
-from stablehlo_mem.split_candidates import regroups
-from stablehlo_mem.splits import PASS_NAME, Split
-from stablehlo_mem.stacks import find_scan, stored
-from stablehlo_mem.states import State
+from stablehlo_mem.planner import search_state
+from stablehlo_mem.planner.search_state import State
+from stablehlo_mem.results.plan import Candidate, Goal, Numerics, Options, Step, allows, weakest
+from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass, unsettles
+from stablehlo_mem.rewriting.scan_segments import find_backward, segment_length
+from stablehlo_mem.rewriting.scan_stacks import find_scan, stored
+from stablehlo_mem.sharding_rules import rule_book
+from stablehlo_mem.splitting import candidates
+from stablehlo_mem.splitting.axis import grow_axis
+from stablehlo_mem.splitting.candidates import regroups
+from stablehlo_mem.splitting.loop_scheduling import form_region
+from stablehlo_mem.splitting.saved_values import worth_keeping
+from stablehlo_mem.splitting.split_step import PASS_NAME, Split
 from stablehlo_mem.targets.chips import CHIPS
-from stablehlo_mem.timeline import Live
 from tests.properties import awkward, kinds
 from tests.properties.check import Seen, compare, difference, in_double, same_results
 from tests.properties.drawing import Draw, RandomProgram, is_float
@@ -89,7 +90,7 @@ def check(seed: int, seen: Seen) -> None:
         given = ingest(original)
         options = _options(program)
         seen.counts["programs"] += 1
-        state, taken = chain(states.start_of(given, _goal(draw, options)), draw, options)
+        state, taken = chain(search_state.start_of(given, _goal(draw, options)), draw, options)
         for one in taken:
             seen.counts[f"step {one.step.pass_name}"] += 1
         seen.counts["changed" if taken else "unchanged"] += 1
@@ -114,7 +115,7 @@ def _goal(draw: Draw, options: Options) -> Goal:
 @contextlib.contextmanager
 def small_values_too() -> Generator[None]:
     """No value is too small for a loop, no row too short for a top-k, or for one in blocks."""
-    thresholds = ((split_candidates, "_SMALLEST", 1), (top_k, "_LEAST", 1), (blocked_top_k, "_LEAST", 1))
+    thresholds = ((candidates, "_SMALLEST", 1), (sort_to_top_k, "_LEAST", 1), (blocked_top_k, "_LEAST", 1))
     with contextlib.ExitStack() as stack:
         for module, name, value in (*thresholds, (blocked_top_k, "_LANES", 2), (blocked_top_k, "_GAIN", 0)):
             stack.enter_context(mock.patch.object(module, name, value))
@@ -137,11 +138,11 @@ def _taken(state: State, one: Forced, options: Options) -> State:
     """The state after a step; one that was proposed does the same when it is done from what it says alone."""
     goal = Goal(state.chip, options, 0)
     module = clone_module(state.module)
-    states.take(module, one.step, state.steps)
+    search_state.take(module, one.step, state.steps)
     if one.candidate is None:
-        new = states.start(module, goal, state.graph.met)
+        new = search_state.start(module, goal, state.graph.met)
         return dataclasses.replace(new, steps=(*state.steps, one.step))
-    new = states.apply(state, one.candidate, goal)
+    new = search_state.apply(state, one.candidate, goal)
     assert str(new.module) == str(module), f"{one.step.pass_name}: another module when it is replayed"
     return new
 
@@ -171,7 +172,7 @@ def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
     least = (1, 1, 256, max(1, value.nbytes // 2))[draw(0, 3)]
     axis = grow_axis(graph, rule_book(graph), (value.index, dimensions[draw(0, len(dimensions) - 1)]), least)
     region = form_region(graph, axis, streaming=bool(draw(0, 1)))
-    if region is None or axis.n < 2 or split_candidates.unsettles(main, path, region):
+    if region is None or axis.n < 2 or candidates.unsettles(main, path, region):
         return None
     kept = worth_keeping(graph, region, CHIPS["cpu"], 1 << 62) if not draw(0, 3) else ()
     split = Split(
@@ -191,7 +192,7 @@ def _through_scans(state: State, draw: Draw) -> Forced | None:
     """A split of a block in which associative scans are ops."""
     module = clone_module(state.module)
     outline(module)
-    main = states.entry_graph(module)
+    main = search_state.entry_graph(module)
     path = _block(main, draw)
     graph = nested_graph(main, path)
     if not any(op.name == "stablehlo.composite" for op in graph.ops):
@@ -316,5 +317,5 @@ def text_of(seed: int) -> str:
     program, draw = drawn_program(seed)
     with jax.enable_x64(True), small_values_too():
         given = ingest(export(jax.jit(program), platforms=["cpu"])(*program.arguments))
-        _, taken = chain(states.start_of(given, _goal(draw, _options(program))), draw, _options(program))
+        _, taken = chain(search_state.start_of(given, _goal(draw, _options(program))), draw, _options(program))
     return "\n".join([str(program), *(f"{t.step.pass_name} ({t.numerics}): {dict(t.step.params)}" for t in taken)])

@@ -1,0 +1,285 @@
+"""Time, estimated: the roofline of FLOPs and bytes moved. Good for comparing plans, not for predicting a clock."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+
+from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
+from stablehlo_mem.analysis.fusion_classes import (
+    CLASSES,
+    ELEMENTWISE,
+    SLICES,
+    Class,
+    buffer_bytes,
+    dot_sizes,
+    dot_turned,
+)
+from stablehlo_mem.analysis.loop_invariants import invariant_ops
+from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
+from stablehlo_mem.ir.matchers import sums_products_in_units
+from stablehlo_mem.ir.trip_count import find_counter
+from stablehlo_mem.targets.chips import Chip
+
+ELEMENT_FLOPS: dict[str, int] = {
+    **dict.fromkeys(("divide", "sqrt", "rsqrt", "remainder", "cbrt"), 4),
+    **dict.fromkeys(("exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "tanh", "erf"), 10),
+    **dict.fromkeys(("sine", "cosine", "tan", "atan2", "power", "erf_inv", "erfc", "lgamma", "digamma"), 20),
+}
+"""FLOPs per element of the elementwise ops that take more than one."""
+
+VECTOR_SHARE = 0.125
+"""Rate of elementwise arithmetic as a share of the chip's matmul rate."""
+
+_UNMOVED = (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL)
+
+_LIKELY_TRIPS = 100
+"""Iterations of a loop whose number depends on data: few would not be worth a loop. The report's FLOPs have it once."""
+_MOST_PACKING = 2.0
+"""Packing takes at most so many times the FLOPs: a matrix times a vector runs at a third of the rate (seen on CPU)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Matmul:
+    """What the rate of a matmul depends on, as both operands are packed (seen on CPU).
+
+    Attributes:
+        rows: of the left operand, however many dimensions they have.
+        columns: of the right one.
+        turned: whether each lies transposed: see `op_classes.dot_turned`.
+    """
+
+    rows: float
+    columns: float
+    turned: tuple[bool, bool] = (False, False)
+
+    def packing_factor(self, chip: Chip) -> float:
+        """How many times longer it takes than its FLOPs alone: packing the left operand is spread over the columns."""
+        left = chip.packed_rows + self.turned[0] * chip.turned_rows
+        right = chip.packed_rows + all(self.turned) * chip.turned_rows
+        return 1 + min(_MOST_PACKING, left / max(1, self.columns) + right / max(1, self.rows))
+
+    def swapped(self) -> Matmul:
+        """That of the operands swapped, which makes the result transposed."""
+        return Matmul(self.columns, self.rows, (not self.turned[1], not self.turned[0]))
+
+
+def matmul_of(graph: Graph, dot: Op) -> Matmul:
+    """That of a dot_general."""
+    rows, columns, _, _ = dot_sizes(graph, dot)
+    return Matmul(rows, columns, dot_turned(graph, dot))
+
+
+@remembered
+def op_flops(graph: Graph, op: Op) -> float:
+    """Floating-point operations of one op, blocks of its own left out."""
+    kind = CLASSES.get(op.name, Class.OPAQUE)
+    if kind is Class.DOT:
+        rows, columns, batch, depth = dot_sizes(graph, op)
+        return 2.0 * rows * columns * batch * depth
+    if op.name == "stablehlo.convolution":
+        return _convolution_flops(graph, op)
+    if op.name in ("stablehlo.sort", "chlo.top_k", "stablehlo.fft"):
+        # The others work along the last dimension.
+        attributes = graph.handles[op.index].attributes
+        dimension = ir.IntegerAttr(attributes["dimension"]).value if op.name == "stablehlo.sort" else -1
+        return sum(_sort_flops(graph.values[v].shape, dimension) for v in op.operands)
+    if op.name in ("stablehlo.cholesky", "stablehlo.triangular_solve"):
+        return math.prod(graph.values[op.results[0]].shape) * graph.values[op.operands[0]].shape[-1]
+    if kind is Class.REDUCE or op.name == "stablehlo.reduce_window":
+        return sum(math.prod(graph.values[v].shape) for v in op.operands)
+    if kind in ELEMENTWISE:
+        return math.prod(graph.values[op.results[0]].shape) * ELEMENT_FLOPS.get(op.name.partition(".")[2], 1)
+    return 0.0
+
+
+def op_bytes(graph: Graph, op: Op, chip: Chip) -> int:
+    """Bytes an op reads and writes when nothing is fused."""
+    kind = CLASSES.get(op.name, Class.OPAQUE)
+    if kind in _UNMOVED:
+        return 0
+    results = sum(buffer_bytes(graph.values[v], chip) for v in op.results)
+    if kind is Class.UPDATE:
+        return 2 * sum(buffer_bytes(graph.values[v], chip) for v in op.operands[1:])
+    if op.name in SLICES:
+        return 2 * results
+    return results + sum(buffer_bytes(graph.values[v], chip) for v in set(op.operands))
+
+
+@remembered
+def op_seconds(graph: Graph, op_index: int, chip: Chip) -> float:
+    """Seconds of one op by itself: the slower of arithmetic and memory; a loop's body times its trip count."""
+    op = graph.ops[op_index]
+    if op.blocks and CLASSES.get(op.name) is Class.CONTROL:
+        return _control_seconds(graph, op, chip)
+    return max(arithmetic_seconds(graph, op, chip), op_bytes(graph, op, chip) / chip.bytes_per_second)
+
+
+def arithmetic_seconds(graph: Graph, op: Op, chip: Chip) -> float:
+    """Seconds of one op were memory infinitely fast."""
+    seconds = unpacked_seconds(graph, op, chip)
+    if CLASSES.get(op.name) is Class.DOT:
+        return seconds * matmul_of(graph, op).packing_factor(chip)
+    return seconds * dealing_factor(_dealt_rows(graph.values[op.results[0]].shape, chip), chip) if seconds else 0.0
+
+
+def unpacked_seconds(graph: Graph, op: Op, chip: Chip) -> float:
+    """The same with nothing for packing operands: FLOPs at the chip's rate."""
+    return op_flops(graph, op) / _rate(op, chip)
+
+
+def dealing_factor(rows: float, chip: Chip) -> float:
+    """How many times longer a kernel takes whose rows are dealt out to cores of which some get one less."""
+    return math.ceil(rows / chip.cores) * chip.cores / rows if rows > 1 else 1.0
+
+
+def _dealt_rows(shape: tuple[int, ...], chip: Chip) -> int:
+    """Rows of a kernel's result that are dealt out as they are: of as many outer dimensions as give each core one."""
+    rows = 1
+    for extent in shape:
+        rows *= extent
+        if rows >= chip.cores:
+            break
+    return rows
+
+
+def graph_seconds(graph: Graph, chip: Chip) -> float:
+    """Seconds of a block with fusion: all arithmetic, but memory moved only by kernels that read and write buffers."""
+    return sum(fused_seconds(graph, chip))
+
+
+def graph_flops(graph: Graph) -> float:
+    """Floating-point operations of a block, loops' bodies times their trip counts but for what they do not change."""
+    return sum(_total_flops(graph, op) for op in graph.ops)
+
+
+def _total_flops(graph: Graph, op: Op) -> float:
+    if CLASSES.get(op.name) is not Class.CONTROL or not op.blocks:
+        return op_flops(graph, op)
+    if op.name == "stablehlo.while":
+        body = op.blocks[1]
+        return _in_loop([_total_flops(body, inner) for inner in body.ops], body, trip_count(graph, op))
+    return max(graph_flops(block) for block in op.blocks)
+
+
+def _in_loop(costs: Sequence[float], body: Graph, trips: int) -> float:
+    """What the ops of a loop's body cost in all iterations: compilers do once what no iteration changes."""
+    invariant = invariant_ops(body)
+    once = sum(cost for i, cost in enumerate(costs) if i in invariant)
+    return trips * (sum(costs) - once) + once
+
+
+@remembered
+def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
+    """For each op of a block its share of `graph_seconds`."""
+    buffers = plan_buffers(graph, chip)
+    seconds: list[float] = []
+    for op in graph.ops:
+        if op.blocks and CLASSES.get(op.name) is Class.CONTROL:
+            seconds.append(_control_seconds(graph, op, chip))
+            continue
+        arithmetic = arithmetic_seconds(graph, op, chip) + _reduced_seconds(graph, op, chip)
+        seconds.append(max(arithmetic, _kernel_bytes(graph, op, buffers, chip) / chip.bytes_per_second))
+    return tuple(seconds)
+
+
+def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
+    """Bytes that the kernel an op is the last of reads and writes, 0 if it is fused into others."""
+    written = sum(buffer_bytes(graph.values[v], chip) for v in op.results if buffers.materialised[v])
+    read = [v for v in buffers.reads[op.index] if v in op.operands or written]
+    moved = written + sum(_read_bytes(graph, v, chip) for v in read)
+    # In place, or nothing is moved.
+    in_place = CLASSES.get(op.name, Class.OPAQUE) in (Class.UPDATE, *_UNMOVED)
+    return min(moved, op_bytes(graph, op, chip)) if in_place else moved
+
+
+@remembered
+def _read_bytes(graph: Graph, value: int, chip: Chip) -> int:
+    """Bytes that a kernel reads of a value, of which slices may be all that is used: its share of them."""
+    whole, users = buffer_bytes(graph.values[value], chip), [graph.ops[user] for user in graph.users[value]]
+    if not all(user.name in SLICES for user in users):
+        return whole
+    taken = sum(buffer_bytes(graph.values[user.results[0]], chip) for user in users)
+    return min(whole, taken // _reader_counts(graph, chip)[value])
+
+
+@remembered
+def _reader_counts(graph: Graph, chip: Chip) -> collections.Counter[int]:
+    """How many kernels read each value from memory."""
+    return collections.Counter(itertools.chain.from_iterable(plan_buffers(graph, chip).reads))
+
+
+def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:
+    """The overhead of a reduction for each of its results, and of some for each element."""
+    if CLASSES.get(op.name) is not Class.REDUCE:
+        return 0.0
+    slow = chip.unit_sum_seconds and sums_products_in_units(graph, op)
+    elements = math.prod(graph.values[op.operands[0]].shape) if slow else 0
+    return chip.reduced_seconds * math.prod(graph.values[op.results[0]].shape) + chip.unit_sum_seconds * elements
+
+
+def matmul_seconds(flops: float, nbytes: float, matmul: Matmul, chip: Chip) -> float:
+    """Seconds of a matmul of so many FLOPs that reads and writes so many bytes."""
+    return max(flops / chip.flops_per_second * matmul.packing_factor(chip), nbytes / chip.bytes_per_second)
+
+
+def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:
+    """Seconds of an elementwise kernel or reduction of so many FLOPs that reads and writes so many bytes."""
+    return max(flops / (chip.flops_per_second * VECTOR_SHARE), nbytes / chip.bytes_per_second)
+
+
+@remembered
+def trip_count(graph: Graph, op: Op, unknown: int = 1) -> int:
+    """How often a while runs, as far as its counter says."""
+    counter = find_counter(graph, op)
+    return unknown if counter is None else counter.steps
+
+
+def likely_trips(graph: Graph, op: Op) -> int:
+    """How often a while is thought to run: where its counter does not say, not just once, or why have a loop."""
+    return trip_count(graph, op, _LIKELY_TRIPS)
+
+
+def block_runs(main: Graph, path: Path) -> int:
+    """How often the block that a path from `main` leads to runs: once for each step of the loops around it."""
+    runs, graph = 1, main
+    for op, block in path:
+        runs *= likely_trips(graph, graph.ops[op]) if graph.ops[op].name == "stablehlo.while" else 1
+        graph = graph.ops[op].blocks[block]
+    return runs
+
+
+def overhead_seconds(graph: Graph, op: Op, chip: Chip) -> float:
+    """Seconds that an op's own loops take for their steps, however little is done in each."""
+    if CLASSES.get(op.name) is not Class.CONTROL:
+        return 0.0
+    inner = max(sum(overhead_seconds(block, o, chip) for o in block.ops) for block in op.blocks)
+    return likely_trips(graph, op) * (chip.step_seconds + inner) if op.name == "stablehlo.while" else inner
+
+
+def _rate(op: Op, chip: Chip) -> float:
+    dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution")
+    return chip.flops_per_second * (1 if dense else VECTOR_SHARE)
+
+
+def _control_seconds(graph: Graph, op: Op, chip: Chip) -> float:
+    if op.name == "stablehlo.while":
+        trips = likely_trips(graph, op)
+        return trips * chip.step_seconds + _in_loop(fused_seconds(op.blocks[1], chip), op.blocks[1], trips)
+    return max(graph_seconds(block, chip) for block in op.blocks)
+
+
+def _convolution_flops(graph: Graph, op: Op) -> float:
+    """2 x output elements x kernel elements per output feature; grouped features are counted once."""
+    kernel = graph.values[op.operands[1]].shape
+    numbers = str(graph.handles[op.index].attributes["dimension_numbers"])
+    feature = numbers.split("x[")[1].split("]")[0].replace(" ", "").split(",").index("o")
+    return 2.0 * math.prod(graph.values[op.results[0]].shape) * math.prod(kernel) / max(1, kernel[feature])
+
+
+def _sort_flops(shape: tuple[int, ...], dimension: int) -> float:
+    return math.prod(shape) * max(1.0, math.log2(max(2, shape[dimension] if shape else 2)))

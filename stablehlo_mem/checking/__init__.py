@@ -1,0 +1,1 @@
+"""Plans proved by running them."""

@@ -1,0 +1,250 @@
+"""Products put in a better order: what to compute, what it costs, and building it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from stablehlo_mem.analysis.fusion_classes import FUSIBLE, classify
+from stablehlo_mem.einsum.contraction_order import Network, Piece, Tree, best_order, cost, factors_of
+from stablehlo_mem.einsum.emit_contraction import Contraction, Tensor, highest_precision, pair_kernels, sum_over
+from stablehlo_mem.einsum.matcher import collect
+from stablehlo_mem.einsum.terms import Factor, Product, Scaling
+from stablehlo_mem.ir.bindings import stablehlo
+from stablehlo_mem.ir.builders import broadcast, convert, index_along, reshaped, retype, splat, tensor, zeros
+from stablehlo_mem.ir.graph import Graph, dtype_bytes
+from stablehlo_mem.ir.matchers import filling
+from stablehlo_mem.ir.view_chains import View, squeezed
+from stablehlo_mem.rewriting.rewriting_pass import Kernel, needed_only_by
+
+_MAX_TERMS = 8
+_MAX_CHANGES = 8
+_MAX_OPEN = 4
+_MAX_FACTORS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """A product and the order to compute it in. `cost` leaves the result's own bytes out."""
+
+    product: Product
+    network: Network
+    tree: Tree
+    cost: Piece
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum:
+    """The products whose sum is what a root computes: mostly one.
+
+    Attributes:
+        flops, peak_bytes: what computing them costs; the peak without the result.
+    """
+
+    terms: tuple[Term, ...]
+    flops: int
+    peak_bytes: int
+
+    def objective(self, bytes_first: bool) -> tuple[int, int]:
+        """What is to be small."""
+        return (self.peak_bytes, self.flops) if bytes_first else (self.flops, self.peak_bytes)
+
+
+def ordered(product: Product, *, bytes_first: bool) -> Sum:
+    """A product in its best order, its additions left as they are."""
+    network = product.network
+    tree, cost = best_order(network, bytes_first=bytes_first)
+    return Sum((Term(product, network, tree, cost),), cost.flops, cost.peak_bytes)
+
+
+def improved(graph: Graph, whole: Sum, *, bytes_first: bool) -> Sum:
+    """The same where it is cheaper with additions distributed over, and without results that others need as well.
+
+    Such a result is free for the taking: going without it must take fewer FLOPs even so.
+    """
+    best = whole
+    for _ in range(_MAX_CHANGES):
+        found = [_changed(graph, best, i, f, bytes_first) for i, term in enumerate(best.terms) for f in _open(term)]
+        changes = [sums for sums in found if sums is not None and len(sums.terms) <= _MAX_TERMS]
+        change = min(changes, key=lambda sums: sums.objective(bytes_first), default=best)
+        if change.objective(bytes_first) >= best.objective(bytes_first):
+            break
+        best = change
+    return best
+
+
+def _open(term: Term) -> list[Factor]:
+    """The factors that one may do without; not all of many, each takes another search for the best order."""
+    factors = term.product.factors
+    found = [f for f in factors if f.addition is not None or f.shared is not None]
+    return found[:_MAX_OPEN] if len(factors) <= _MAX_FACTORS else []
+
+
+def _changed(graph: Graph, sums: Sum, index: int, factor: Factor, bytes_first: bool) -> Sum | None:
+    """A term without one of its factors: the two terms of the addition that is, or the matmul's own factors."""
+    product = sums.terms[index].product
+    if factor.shared is not None:
+        parts = [collect(graph, product.root, product.terms, product.shared | {factor.shared})]
+    else:
+        terms = [{**product.terms, factor.addition or 0: side} for side in (0, 1)]
+        parts = [collect(graph, product.root, choice, product.shared) for choice in terms]
+    new = [ordered(part, bytes_first=bytes_first).terms[0] for part in parts if part is not None]
+    if len(new) < len(parts) or (factor.shared is not None and new[0].cost.flops >= sums.terms[index].cost.flops):
+        return None
+    return _total(graph, (*sums.terms[:index], *new, *sums.terms[index + 1 :]))
+
+
+def _total(graph: Graph, terms: tuple[Term, ...]) -> Sum:
+    """A sum of products, computed one after the other."""
+    value = graph.values[graph.ops[terms[0].product.root].results[0]]
+    elements = value.nbytes // int(dtype_bytes(value.dtype))
+    flops = sum(term.cost.flops for term in terms) + (len(terms) - 1) * elements
+    return Sum(terms, flops, max(term.cost.peak_bytes + (value.nbytes if i else 0) for i, term in enumerate(terms)))
+
+
+def kernels(graph: Graph, sums: Sum) -> tuple[Kernel, ...]:
+    """What the products cost when they are computed in their order."""
+    return tuple(itertools.chain.from_iterable(_kernels(graph, term) for term in sums.terms))
+
+
+def stored(graph: Graph, product: Product) -> dict[int, int]:
+    """The factors that were fused into what they are multiplied in, and are stored for a matmul: their bytes."""
+    found: dict[int, int] = {}
+    for factor in product.factors:
+        op = graph.producer(factor.value)
+        users = {graph.ops[user].name for user in graph.users[factor.value]}
+        if op is not None and classify(graph, op) in FUSIBLE and "stablehlo.dot_general" not in users:
+            found[factor.value] = graph.values[factor.value].nbytes
+    return found
+
+
+def new_bytes(graph: Graph, sums: Sum) -> int:
+    """The peak of the intermediates that were not there before, the results aside."""
+    value = graph.values[graph.ops[sums.terms[0].product.root].results[0]]
+    peaks: list[int] = []
+    for i, term in enumerate(sums.terms):
+        network, factors = term.network, term.product.factors
+        there = [Piece(f.ready.labels) if f.addition is not None else f.ready for f in factors]
+        peak = cost(Network(there, network.kept, network.sizes, network.itemsize), term.tree).peak_bytes
+        peaks.append(peak + (value.nbytes if i else 0) + sum(stored(graph, term.product).values()))
+    return max(peaks)
+
+
+def removed(graph: Graph, sums: Sum) -> tuple[int, ...]:
+    """The ops that go when the root is computed from the products."""
+    kept: set[int] = set()
+    for term in sums.terms:
+        kept.update(f.value for f in term.product.factors)
+        kept.update(s.value for s in term.product.scalings if s.value is not None)
+    return needed_only_by(graph, sums.terms[0].product.root, kept)
+
+
+def _kernels(graph: Graph, term: Term) -> list[Kernel]:
+    network, size = term.network, term.network.itemsize
+    found = [Kernel(0, nbytes) for nbytes in stored(graph, term.product).values()]
+    for i, factor in enumerate(term.product.factors):
+        piece = network.single(i)
+        # An addition is computed as it was.
+        flops = piece.flops - (factor.ready.flops if factor.addition is not None else 0)
+        if flops:
+            found.append(Kernel(flops, graph.values[factor.value].nbytes + network.elements(piece.labels) * size))
+    return [*found, *pair_kernels(network, term.tree)]
+
+
+def emit(graph: Graph, sums: Sum) -> Any:
+    """Builds the sum of the products at the insertion point."""
+    total: Any = None
+    for term in sums.terms:
+        value = _Emitter(graph, term).run()
+        if total is None:
+            total = value
+        else:
+            total = (stablehlo.subtract if term.product.negative else stablehlo.add)(total, value)
+    return total
+
+
+class _Emitter(Contraction):
+    def __init__(self, graph: Graph, term: Term):
+        self.graph, self.product, self.tree = graph, term.product, term.tree
+        self.type: Any = graph.mlir_values[graph.ops[term.product.root].results[0]].type
+        super().__init__(term.network, self.product.out, self.type.element_type, self._precision())
+        self.scalings = self._placed()
+
+    def run(self) -> Any:
+        """The product, in the shape of the root's result."""
+        value, labels = self.build(self.tree)
+        return self.laid_out(convert(value, self.element), labels, self.type)
+
+    def factor(self, index: int) -> Tensor:
+        """A factor without its dimensions of one element, its diagonal taken."""
+        factor = self.product.factors[index]
+        dims = tuple(None if label is None else d for d, label in enumerate(factor.labels))
+        value, kept = squeezed(self.graph, View(factor.value, dims))
+        labels = [label for label in (factor.labels[d] for d in kept) if label is not None]
+        while len(set(labels)) < len(labels):
+            value, labels = _diagonal(value, labels)
+        return value, labels
+
+    def finished(self, value: Any, subset: int) -> Any:
+        for scaling in self.scalings.get(subset, ()):
+            value = self.scaled(value, scaling)
+        return value
+
+    def _precision(self) -> Any:
+        """As all dots of the product have it; the highest where they differ or there was none."""
+        if self.product.like is None:
+            return highest_precision()
+        return self.graph.handles[self.product.like].attributes.get("precision_config", None)
+
+    def _placed(self) -> Mapping[int, list[Scaling]]:
+        """Where each scaling is cheapest: at the smallest partial result.
+
+        Numbers of f16 leave its range soon: there it stays with the smallest factor of those it stood on.
+        """
+        nodes = list(_nodes(self.tree))
+        placed: dict[int, list[Scaling]] = {}
+        for scaling in self.product.scalings:
+            fitting = nodes
+            if self.product.element == "f16":
+                fitting = [1 << i for i in scaling.factors]
+            smallest = min(fitting, key=lambda s: self.network.elements(self.network.result_labels(s)))
+            placed.setdefault(smallest, []).append(scaling)
+        return placed
+
+    def scaled(self, value: Any, scaling: Scaling) -> Any:
+        if scaling.kind == "negate":
+            return stablehlo.negate(value)
+        value = convert(value, self.element)
+        if scaling.value is None:
+            number = splat(tensor((), self.element), scaling.count)
+        else:
+            number = convert(_number(self.graph, scaling.value), self.element)
+        number = broadcast(number, value.type) if list(value.type.shape) else number
+        return (stablehlo.multiply if scaling.kind == "multiply" else stablehlo.divide)(value, number)
+
+
+def _nodes(tree: Tree) -> Iterable[int]:
+    """The sets of factors of a tree's nodes, in order of evaluation."""
+    if not isinstance(tree, int):
+        yield from _nodes(tree[0])
+        yield from _nodes(tree[1])
+    yield factors_of(tree)
+
+
+def _number(graph: Graph, value: int) -> Any:
+    """The number that every element of a value is, as a scalar."""
+    whole = graph.mlir_values[value]
+    number = filling(graph, value)
+    return reshaped(whole, ()) if number is None else splat(retype(whole.type, ()), number)
+
+
+def _diagonal(value: Any, labels: list[int]) -> Tensor:
+    """A value whose first repeated label occurs once less: everything off the diagonal is left out of a sum."""
+    label = next(i for i in labels if labels.count(i) > 1)
+    one, other = [d for d, i in enumerate(labels) if i == label][:2]
+    row, column = (index_along(value.type.shape, d) for d in (one, other))
+    mask = stablehlo.compare(row, column, stablehlo.ComparisonDirectionAttr.get("EQ"))
+    value = sum_over(stablehlo.select(mask, value, zeros(value.type)), [other])
+    return value, [i for d, i in enumerate(labels) if d != other]

@@ -1,0 +1,147 @@
+"""normalise: the form every analysis starts from.
+
+Calls inlined, composites opened, dead code gone, starts of slices in bounds, rules attached.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stablehlo_mem.frontend.clamp_starts import SLICING, clamp_starts
+from stablehlo_mem.ir.bindings import (
+    RULE,
+    RULES_PASS,
+    functions,
+    inlined_func_call,
+    ir,
+    run_passes,
+    stablehlo,
+    walk_operations,
+)
+from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.ir.shards import mark_shards, remove_marks
+from stablehlo_mem.ir.structural_equality import is_same_block
+
+
+def normalise(module: ir.Module) -> None:
+    """Brings a module into the normal form, in place.
+
+    Before: `%1 = call @f(%0)`, `%2:2 = stablehlo.composite "chlo.top_k" %1`, barriers of several operands.
+    After: f's body in place of the call, `%2:2 = chlo.top_k(%1)`, one barrier an operand, starts of slices that cannot
+    be out of bounds, `sdy.sharding_rule`s.
+    """
+    with module.context:
+        open_functions(module)
+        _split_barriers(module)
+        _merge_equal_branches(module)
+        drop_identities(module)
+    run_passes(module, "cse", "canonicalize", "symbol-dce")
+    if _collect(module, *SLICING):
+        clamp_starts(entry_graph(module))
+        run_passes(module, "cse", "canonicalize")
+    attach_rules(module)
+
+
+def open_functions(module: ir.Module) -> None:
+    """Puts what functions do in the place of composites and calls, in place."""
+    with module.context:
+        _open_composites(module)
+        _inline_calls(module)
+
+
+def attach_rules(module: ir.Module) -> None:
+    """Attaches Shardy's factor rules, and what of each value a device has where it distributes the program.
+
+    The custom rules that JAX puts on its custom calls stay.
+    """
+    run_passes(module, RULES_PASS)
+    mark_shards(module)
+
+
+def remove_rules(module: ir.Module) -> None:
+    """Removes the attached rules and marks: custom rules are part of the program and stay."""
+    remove_marks(module)
+    for op in walk_operations(module.operation):
+        if RULE in op.attributes and "custom" not in str(op.attributes[RULE]):
+            del op.attributes[RULE]
+
+
+def _collect(root: Any, *names: str) -> list[Any]:
+    return [op for op in walk_operations(root) if op.name in names]
+
+
+def _open_composites(module: ir.Module) -> None:
+    """A composite of a CHLO op becomes that op; any other becomes a call of its decomposition."""
+    for op in _collect(module, "stablehlo.composite"):
+        types = [r.type for r in op.results]
+        name = ir.StringAttr(op.attributes["name"]).value
+        with op.location, ir.InsertionPoint(op):
+            if name.startswith("chlo.") and module.context.is_registered_operation(name):
+                attributes = _attributes(op)
+                new = ir.Operation.create(name, types, list(op.operands), attributes)
+            else:
+                callee = {"callee": op.attributes["decomposition"]}
+                new = ir.Operation.create("func.call", types, list(op.operands), callee)
+        _replace(op, list(new.results))
+
+
+def _attributes(op: Any) -> dict[str, Any]:
+    if "composite_attributes" not in op.attributes:
+        return {}
+    return {entry.name: entry.attr for entry in ir.DictAttr(op.attributes["composite_attributes"])}
+
+
+def _inline_calls(module: ir.Module) -> None:
+    """Inlines innermost bodies last: a call that comes in with an inlined body is found in the next round."""
+    callees = {ir.StringAttr(f.attributes["sym_name"]).value: f.operation for f in functions(module)}
+    while calls := [c for f in functions(module) if _is_entry(f) for c in _collect(f, "func.call")]:
+        for call in calls:
+            callee = callees[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
+            # The location must come from the context: passed as an argument it crashes jaxlib 0.10.2.
+            with call.location, ir.InsertionPoint(call):
+                results = inlined_func_call(callee, list(call.operands))
+            _replace(call, results)
+
+
+def _is_entry(function: Any) -> bool:
+    attributes = function.operation.attributes
+    private = "sym_visibility" in attributes and ir.StringAttr(attributes["sym_visibility"]).value == "private"
+    return not private
+
+
+def _split_barriers(module: ir.Module) -> None:
+    """Every jax.checkpoint ties all its residuals in one barrier; one an operand says the same for our purposes."""
+    for op in _collect(module, "stablehlo.optimization_barrier"):
+        if len(op.operands) > 1:
+            with op.location, ir.InsertionPoint(op):
+                new = [stablehlo.OptimizationBarrierOp([v]).results[0] for v in op.operands]
+            _replace(op, new)
+
+
+def _merge_equal_branches(module: ir.Module) -> None:
+    """A case whose branches do the same is what they do: so several platforms' lowerings of most ops look."""
+    for op in _collect(module, "stablehlo.case"):
+        blocks = [region.blocks[0] for region in op.regions]
+        if all(is_same_block(blocks[0], block, {}) for block in blocks[1:]):
+            *body, returned = [inner.operation for inner in blocks[0].operations]
+            for inner in body:
+                inner.move_before(op)
+            _replace(op, list(returned.operands))
+
+
+def drop_identities(module: ir.Module) -> None:
+    """Converts to the type there is already, and reshapes forth and back: JAX writes both often."""
+    found = _collect(module, "stablehlo.reshape", "stablehlo.convert")
+    for op in (op for op in found if op.name == "stablehlo.reshape"):
+        inner = op.operands[0].owner
+        if not isinstance(inner, ir.Block) and inner.operation.name == "stablehlo.reshape":
+            op.operands[0] = inner.operation.operands[0]
+    for op in found:
+        if op.operands[0].type == op.results[0].type:
+            _replace(op, [op.operands[0]])
+
+
+def _replace(op: Any, values: list[Any]) -> None:
+    for old, new in zip(op.results, values, strict=True):
+        old.replace_all_uses_with(new)
+    op.erase()

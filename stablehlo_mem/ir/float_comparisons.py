@@ -1,0 +1,92 @@
+"""Floats that are compared with others: what must not be rounded otherwise in one of several places that compute it.
+
+Loops compute values again that an earlier loop had. The gradient of a maximum asks which values are equal to it: where
+one loop rounds them otherwise than the one that found the maximum, none is, and zero is divided by zero. Passes that
+change how something is rounded ask here first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Path, nested_graph, remembered
+from stablehlo_mem.ir.matchers import filling
+
+COMPARED = "it is compared with floats that are computed elsewhere, and has to be rounded as they are"
+"""Why something is left alone."""
+_Place = tuple[Path, int]
+"""A block, and a value in it or an op."""
+
+
+def decides(main: Graph, path: Path, values: Iterable[int]) -> bool:
+    """Whether some values of a block are compared with floats that are not made of them, nor constants."""
+    return bool(_comparisons(main)) and _decides(main, path, tuple(sorted(values)))
+
+
+@remembered
+def _comparisons(main: Graph) -> frozenset[_Place]:
+    """The comparisons of floats with others that are no constants."""
+    return frozenset(_compared_in(main, ()))
+
+
+def _compared_in(graph: Graph, path: Path) -> Iterator[_Place]:
+    for op in graph.ops:
+        is_of_floats = op.name == "stablehlo.compare" and graph.values[op.operands[0]].dtype in FLOATS
+        if is_of_floats and all(filling(graph, v) is None for v in op.operands):
+            yield path, op.index
+        for i, block in enumerate(op.blocks):
+            yield from _compared_in(block, (*path, (op.index, i)))
+
+
+@remembered
+def _decides(main: Graph, path: Path, values: tuple[int, ...]) -> bool:
+    made = {(path, v) for v in values}
+    pending = list(made)
+    while pending:
+        for one in _made_of(main, *pending.pop()):
+            if one not in made:
+                made.add(one)
+                pending.append(one)
+    for place, index in _comparisons(main):
+        operands = {(place, v) in made for v in nested_graph(main, place).ops[index].operands}
+        if operands == {True, False}:
+            return True
+    return False
+
+
+def _made_of(main: Graph, path: Path, value: int) -> Iterator[_Place]:
+    """What is made of a value at once, floats: in its block, in the blocks of ops there and around it."""
+    graph = nested_graph(main, path)
+    for user in graph.users[value]:
+        op = graph.ops[user]
+        if user == len(graph.ops) - 1:
+            yield from _returned(main, path, value)
+        else:
+            yield from _used(graph, path, op, value)
+
+
+def _used(graph: Graph, path: Path, op: Op, value: int) -> Iterator[_Place]:
+    places = [p for p, v in enumerate(op.operands) if v == value]
+    for i, block in enumerate(op.blocks):
+        inside = (*path, (op.index, i))
+        pairs = zip(block.captured, block.captured_from, strict=True)
+        yield from ((inside, inner) for inner, outer in pairs if outer == value)
+        if op.name == "stablehlo.while":
+            yield from ((inside, block.arguments[p]) for p in places)
+    results = [op.results[p] for p in places] if op.name == "stablehlo.while" else op.results if places else ()
+    yield from ((path, v) for v in results if graph.values[v].dtype in FLOATS)
+
+
+def _returned(main: Graph, path: Path, value: int) -> Iterator[_Place]:
+    """What a block's returned value is around it, and in the next step of a loop."""
+    if not path:
+        return
+    *outer, (index, number) = path
+    around = tuple(outer)
+    op = nested_graph(main, around).ops[index]
+    if op.name == "stablehlo.while" and number == 0:
+        return
+    places = [p for p, v in enumerate(op.blocks[number].returned) if v == value]
+    yield from ((around, op.results[p]) for p in places if p < len(op.results))
+    if op.name == "stablehlo.while":
+        yield from (((*around, (index, i)), op.blocks[i].arguments[p]) for i in (0, 1) for p in places)

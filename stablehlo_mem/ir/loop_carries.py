@@ -1,0 +1,101 @@
+"""Carries of while loops: more of them, fewer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stablehlo_mem.ir import builders
+from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
+from stablehlo_mem.ir.graph import Graph, Op, entry_graph
+
+
+def with_carries(loop: Any, keep: Sequence[bool], added: Sequence[Any]) -> Any:
+    """Puts a while in the place of another, which has some of its carries and more, and returns it.
+
+    Args:
+        keep: for each carry, whether it stays. The results of the others are unused; in the body and the condition
+            they are what they were before the loop.
+        added: initial values of the new carries, which come last. The body hands them on unchanged.
+    """
+    operands = [v for v, kept in zip(loop.operands, keep, strict=True) if kept]
+    with builders.building(loop, loop.location):
+        new = stablehlo.WhileOp([v.type for v in (*operands, *added)], [*operands, *added]).operation
+    for region, target in zip(loop.regions, new.regions, strict=True):
+        block = region.blocks[0]
+        block.append_to(target)
+        for value in added:
+            block.add_argument(value.type, loop.location)
+    body = new.regions[1].blocks[0]
+    end = body.operations[len(body.operations) - 1].operation
+    returned = [v for v, kept in zip(end.operands, keep, strict=True) if kept]
+    with builders.building(end, end.location):
+        stablehlo.return_([*returned, *list(body.arguments)[len(keep) :]])
+    end.erase()
+    for i in (i for i in reversed(range(len(keep))) if not keep[i]):
+        for region in new.regions:
+            region.blocks[0].arguments[i].replace_all_uses_with(loop.operands[i])
+            region.blocks[0].erase_argument(i)
+    kept = (r for r, stays in zip(loop.results, keep, strict=True) if stays)
+    for old, result in zip(kept, new.results, strict=False):
+        old.replace_all_uses_with(result)
+    loop.erase()
+    return new
+
+
+def drop_dead_carries(module: ir.Module) -> None:
+    """Removes the carries of loops that nothing depends on, and dead code, in place."""
+    run_passes(module, "canonicalize")
+    while _drop_dead_carries(entry_graph(module)):
+        run_passes(module, "canonicalize")  # what computed them may be all that used others
+
+
+def _drop_dead_carries(graph: Graph) -> bool:
+    """Likewise in the first loop of a block, outermost first, that has any; False if none has."""
+    for op in graph.ops:
+        if op.name == "stablehlo.while":
+            dead = _dead_carries(graph, op)
+            if any(dead):
+                with_carries(graph.handles[op.index], [not d for d in dead], ())
+                return True
+        if any(_drop_dead_carries(block) for block in op.blocks):
+            return True
+    return False
+
+
+def _dead_carries(graph: Graph, op: Op) -> list[bool]:
+    """For each carry, whether neither its result, nor the condition, nor an op with effects depends on it."""
+    live = _live_carries(op, {i for i, v in enumerate(op.results) if graph.users[v]})
+    return [i not in live for i in range(len(op.results))]
+
+
+def _live_carries(op: Op, results: set[int]) -> set[int]:
+    """The carries of a while on which some of its results, its condition or effects depend."""
+    condition, body = op.blocks
+    live = results | {i for i, v in enumerate(condition.arguments) if condition.users[v]}
+    live |= _reached(body, [v for o in body.ops[:-1] if not o.results for v in o.operands])
+    while (found := live | _reached(body, [body.returned[i] for i in live])) != live:
+        live = found
+    return live
+
+
+def _reached(body: Graph, values: Sequence[int]) -> set[int]:
+    """The positions of the block's arguments that values are computed from."""
+    stack, seen = list(values), set(values)
+    while stack:
+        value = stack.pop()
+        inputs = _inputs(body, value)
+        stack += [v for v in inputs if v not in seen]
+        seen.update(inputs)
+    return {body.values[v].result for v in seen if body.values[v].producer == -1}
+
+
+def _inputs(body: Graph, value: int) -> tuple[int, ...]:
+    """What the op that makes a value takes for it: of a loop, not the carries it does not depend on."""
+    op = body.producer(value)
+    if op is None:
+        return ()
+    if op.name != "stablehlo.while":
+        return (*op.operands, *op.captures)
+    live = _live_carries(op, {body.values[value].result})
+    return (*(op.operands[i] for i in live), *op.captures)

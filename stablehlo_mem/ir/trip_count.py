@@ -1,0 +1,98 @@
+"""The counter of a while: a carry that grows by a constant up to another, and how many steps that takes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.matchers import direction, filling, integers_of
+
+_SWAPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Counter:
+    """The carry in which a while counts its steps.
+
+    Attributes:
+        carry: its position.
+        start: its value in the first step.
+        stride: what each step adds to it, never 0.
+        steps: how many there are.
+    """
+
+    carry: int
+    start: int
+    stride: int
+    steps: int
+
+
+def find_counter(graph: Graph, loop: Op) -> Counter | None:
+    """The counter of a while, None where constants do not say how often it runs."""
+    condition, _ = loop.blocks
+    compare = condition.producer(condition.returned[0])
+    if compare is None or compare.name != "stablehlo.compare":
+        return None
+    holds = direction(condition, compare)
+    first, second = compare.operands
+    return _counter(graph, loop, first, holds, second) or _counter(
+        graph, loop, second, _SWAPPED.get(holds, holds), first
+    )
+
+
+def _counter(graph: Graph, loop: Op, counted: int, holds: str, limit: int) -> Counter | None:
+    """The counter of a while that runs as long as something holds between a value of its condition and another."""
+    condition, body = loop.blocks
+    if counted not in condition.arguments:
+        return None
+    carry = condition.arguments.index(counted)
+    start, bound = _integer(graph, loop.operands[carry]), _constant(graph, loop, condition, limit)
+    stride = _stride(graph, loop, carry)
+    if start is None or bound is None or not stride:
+        return None
+    steps = _steps(start, bound, stride, holds)
+    dtype = body.values[body.arguments[carry]].dtype
+    if steps is None or not _least(dtype) <= start + steps * stride < integers_of(dtype):
+        return None
+    return Counter(carry, start, stride, steps)
+
+
+def _stride(graph: Graph, loop: Op, carry: int) -> int | None:
+    """What the body of a while adds to a carry."""
+    body = loop.blocks[1]
+    argument, step = body.arguments[carry], body.producer(body.returned[carry])
+    if step is None or step.name != "stablehlo.add" or argument not in step.operands:
+        return None
+    one, other = step.operands
+    return _constant(graph, loop, body, other if one == argument else one)
+
+
+def _steps(start: int, bound: int, stride: int, holds: str) -> int | None:
+    """How often a number that grows by a stride keeps a relation to a bound; None if for ever, or unknown."""
+    distance = (bound - start) * (1 if stride > 0 else -1)
+    stride, up = abs(stride), stride > 0
+    if holds == "NE":
+        return distance // stride if distance >= 0 and distance % stride == 0 else None
+    if holds == ("LT" if up else "GT"):
+        return max(0, -(-distance // stride))
+    if holds == ("LE" if up else "GE"):
+        return max(0, distance // stride + 1)
+    return None
+
+
+def _constant(graph: Graph, loop: Op, block: Graph, value: int) -> int | None:
+    """The integer that a value in a block of a while is in every step: a constant, or a carry that stays one."""
+    if value not in block.arguments:
+        return _integer(block, value)
+    carry, body = block.arguments.index(value), loop.blocks[1]
+    return _integer(graph, loop.operands[carry]) if body.returned[carry] == body.arguments[carry] else None
+
+
+def _integer(graph: Graph, value: int) -> int | None:
+    number = filling(graph, value)
+    return number if isinstance(number, int) else None
+
+
+def _least(dtype: str) -> int:
+    """The least integer of an element type: beyond it, or the largest, a counter starts anew at the other end."""
+    return 0 if dtype.startswith("u") else -integers_of(dtype)

@@ -1,0 +1,69 @@
+"""What a value shows of another: broadcast, transposed, with dimensions of one element added or dropped."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from stablehlo_mem.analysis.fusion_classes import integers
+from stablehlo_mem.ir.builders import reshaped
+from stablehlo_mem.ir.graph import Graph, Op, remembered
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """A value seen as its source spread over the value's dimensions.
+
+    Attributes:
+        source: the value that is shown.
+        dims: for each dimension of the source the value's dimension it lies along; None for one of one element that
+            lies along none. The value repeats the source along all its other dimensions.
+    """
+
+    source: int
+    dims: tuple[int | None, ...]
+
+
+@remembered
+def view_of(graph: Graph, value: int) -> View:
+    """The value furthest back that a value shows, the value itself if it shows none."""
+    view = View(value, tuple(range(len(graph.values[value].shape))))
+    while True:
+        op = graph.producer(view.source)
+        places = _places(graph, op) if op is not None else None
+        if op is None or places is None:
+            return view
+        view = View(op.operands[0], tuple(None if d is None else view.dims[d] for d in places))
+
+
+def squeezed(graph: Graph, view: View) -> tuple[Any, list[int]]:
+    """Builds the source without the dimensions that lie along none, and says where each of the others lies."""
+    value = graph.mlir_values[view.source]
+    kept = [d for d in view.dims if d is not None]
+    if len(kept) < len(view.dims):
+        shape = [size for size, d in zip(value.type.shape, view.dims, strict=True) if d is not None]
+        value = reshaped(value, shape)
+    return value, kept
+
+
+def _places(graph: Graph, op: Op) -> tuple[int | None, ...] | None:
+    """For each dimension of a view's operand the result's dimension it becomes; None if the op is no view."""
+    shapes = [graph.values[v].shape for v in (op.operands[0], op.results[0])] if op.operands else []
+    if op.name == "stablehlo.broadcast_in_dim":
+        dims = integers(graph, op, "broadcast_dimensions")
+        return tuple(d if size == shapes[1][d] else None for size, d in zip(shapes[0], dims, strict=True))
+    if op.name == "stablehlo.transpose":
+        permutation = integers(graph, op, "permutation")
+        return tuple(permutation.index(d) for d in range(len(permutation)))
+    if op.name == "stablehlo.reshape":
+        return _reshaped(*shapes)
+    return None
+
+
+def _reshaped(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int | None, ...] | None:
+    """The places of a reshape that only adds and drops dimensions of one element."""
+    places = [d for d, size in enumerate(after) if size != 1]
+    if [size for size in before if size != 1] != [after[d] for d in places]:
+        return None
+    rest = iter(places)
+    return tuple(next(rest) if size != 1 else None for size in before)

@@ -1,0 +1,1 @@
+"""`jit` inside JAX: a primitive whose jaxpr is planned when it is lowered."""

@@ -1,0 +1,1 @@
+"""What passes and planner exchange: goals, candidates, steps, refusals."""

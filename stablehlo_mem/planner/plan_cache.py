@@ -1,0 +1,173 @@
+"""Plans kept in a directory: the steps of an earlier call are taken again instead of being searched for and measured.
+
+A plan is found by all that decides it: the program, the budget, the targets with their devices and compilers, the
+options, and the versions of everything. Its compiler's figures are those of the same module and the same compiler:
+each step checks the fingerprint of the module it is taken on, and the module that comes out is checked too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import logging
+import os
+import pathlib
+from importlib import metadata
+from types import NoneType, UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+
+import jax
+
+from stablehlo_mem.errors import PassError
+from stablehlo_mem.frontend.canonicalize import normalise, remove_rules
+from stablehlo_mem.frontend.program import Program
+from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
+from stablehlo_mem.planner.search_state import take
+from stablehlo_mem.results.plan import Options, Plan
+from stablehlo_mem.targets.target import Target
+from stablehlo_mem.utils.atomic_write import write_whole
+
+_log = logging.getLogger(__name__)
+
+_VARIABLE = "STABLEHLO_MEM_CACHE"
+_FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
+"""Environment variables that change what the compilers do."""
+_PLUGINS = ("libtpu", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """A plan without its programs, and the fingerprint of the module its steps lead to."""
+
+    plan: Plan
+    fingerprint: str
+
+
+def cache_directory() -> pathlib.Path | None:
+    """Where plans are kept, None for nowhere.
+
+    $STABLEHLO_MEM_CACHE, "" for nowhere; where that is not set, beside the executables that JAX keeps, if it keeps any
+    in a local directory (`jax_compilation_cache_dir`).
+    """
+    given = os.environ.get(_VARIABLE)
+    if given is not None:
+        return pathlib.Path(given).expanduser() if given else None
+    config: Any = jax.config
+    directory = config.jax_compilation_cache_dir if config.jax_enable_compilation_cache else None
+    return pathlib.Path(directory) / "stablehlo_mem" if directory and "://" not in directory else None
+
+
+def entry_path(
+    program: Program, budget: int | str | None, targets: tuple[Target, ...], options: Options
+) -> pathlib.Path | None:
+    """The file of a plan, None if none is to be kept."""
+    directory = cache_directory() if options.cache else None
+    if directory is None:
+        return None
+    facts = {
+        # As it came in, not in normal form: the figures are of this program.
+        "program": fingerprint(program.module),
+        "platforms": program.platforms,
+        "donated": program.donated,
+        "budget": budget,
+        "targets": [_facts(target, program) for target in targets],
+        "options": repr(options),
+        "versions": [package_digest(), jax.__version__, metadata.version("jaxlib"), *_plugins()],
+        "flags": [os.environ.get(name, "") for name in _FLAGS],
+    }
+    return directory / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.plan"
+
+
+def _facts(target: Target, program: Program) -> list[str]:
+    device = target.devices(program.exported.nr_devices if program.exported is not None else 1)[0]
+    return [repr(target), device.device_kind, device.client.platform_version]
+
+
+@functools.cache
+def _plugins() -> tuple[str, ...]:
+    """The compilers that come in packages of their own."""
+    found = (d for d in metadata.distributions() if d.metadata["Name"] in _PLUGINS)
+    return tuple(sorted(f"{d.metadata['Name']} {d.version}" for d in found))
+
+
+@functools.cache
+def package_digest() -> str:
+    """A digest of this package's sources: a plan is as good as what made it."""
+    root = pathlib.Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def read(path: pathlib.Path) -> Kept | None:
+    """The plan in a file, None if there is none or the file is damaged."""
+    try:
+        digest, _, text = path.read_bytes().partition(b"\n")
+        if digest != _digest(text):
+            raise ValueError("the file is damaged")
+        data = json.loads(text)
+        plan = {**data["plan"], "result": None, "exported": None, "bytecode": b""}
+        return Kept(_restored(Plan, plan), data["fingerprint"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        _log.warning("the plan in %s is left aside: %r", path, error)
+        return None
+
+
+def write(path: pathlib.Path, plan: Plan) -> None:
+    """Keeps a plan; whoever reads at the same time sees all of it or nothing. A failure is logged."""
+    text = json.dumps({"fingerprint": fingerprint(plan.module), "plan": json.loads(plan.to_json())}).encode()
+    try:
+        write_whole(path, _digest(text) + b"\n" + text)
+    except OSError as error:
+        _log.warning("the plan is not kept in %s: %r", path, error)
+
+
+def _digest(text: bytes) -> bytes:
+    """The first line of a file: no step tells that a figure beside it was damaged."""
+    return hashlib.sha256(text).hexdigest().encode()
+
+
+def replay(module: ir.Module, kept: Kept) -> ir.Module | None:
+    """What the steps of a plan make of a clone of a module; None if it is not what they made of it before."""
+    clone = clone_module(module)
+    steps = kept.plan.steps
+    if steps:
+        normalise(clone)
+    for i, step in enumerate(steps):
+        if fingerprint(clone) != step.input_fingerprint:
+            return None
+        try:
+            take(clone, step, steps[:i])
+        except PassError as error:
+            _log.warning("a plan of an earlier call cannot be followed: %s", error)
+            return None
+    if steps:
+        remove_rules(clone)
+    return clone if fingerprint(clone) == kept.fingerprint else None
+
+
+def _restored(kind: Any, data: Any) -> Any:
+    """What `plan.plain_data` made of a value of a type: dataclasses, tuples, unions and mappings of plain values."""
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        shown = (field.name for field in dataclasses.fields(kind) if field.name in data)
+        return cast("Any", kind)(**{name: _restored(hints[name], data[name]) for name in shown})
+    arguments = get_args(kind)
+    if get_origin(kind) is tuple:
+        kinds = [arguments[0]] * len(data) if arguments[-1] is Ellipsis else arguments
+        return tuple(_restored(one, item) for one, item in zip(kinds, data, strict=True))
+    if get_origin(kind) in (Union, UnionType) and data is not None:
+        return _restored(next(one for one in arguments if _may_be(one, data)), data)
+    return data
+
+
+def _may_be(kind: Any, data: Any) -> bool:
+    """Whether data may be of a member of a union: dataclasses are told apart by their fields."""
+    if dataclasses.is_dataclass(kind):
+        return isinstance(data, dict) and {field.name for field in dataclasses.fields(kind) if field.repr} == set(data)
+    return kind is not NoneType and isinstance(data, list if get_origin(kind) is tuple else get_origin(kind) or kind)

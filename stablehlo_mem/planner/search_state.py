@@ -1,0 +1,164 @@
+"""A module on the way to its budget, and how a step leads from one such state to the next."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from stablehlo_mem.analysis.cost_model import graph_flops, graph_seconds
+from stablehlo_mem.analysis.peak_memory import Peak, find_peak
+from stablehlo_mem.errors import PassError
+from stablehlo_mem.frontend.canonicalize import attach_rules, normalise
+from stablehlo_mem.frontend.program import Program
+from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
+from stablehlo_mem.ir.graph import Graph, Met, entry_graph, len_ops
+from stablehlo_mem.passes import PASSES, Pass
+from stablehlo_mem.results.plan import Candidate, Decision, Goal, Refusal, Step
+from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.utils import gc_pause
+
+_KEPT_OPS = 20_000
+"""Ops of all the modules that are kept of those a step on one module led to: other searches try it again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """A module on the way, its graph and static peak, and the steps that led to it.
+
+    `first` names the first of the candidates taken, by the refusal it would have been; `added_seconds` and
+    `moved_seconds` are the estimates of all of them. `tried` is the candidate that led here, of which `taken` makes a
+    decision.
+    """
+
+    module: ir.Module
+    graph: Graph
+    peak: Peak
+    chip: Chip
+    steps: tuple[Step, ...] = ()
+    tried: Candidate | None = None
+    decisions: tuple[Decision, ...] = ()
+    first: Refusal | None = None
+    added_seconds: float = 0.0
+    moved_seconds: float = 0.0
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the module: printed once, however many candidates are tried on it."""
+        memo = self.graph.memo
+        if fingerprint not in memo:
+            memo[fingerprint] = fingerprint(self.module)
+        return memo[fingerprint]
+
+    @functools.cached_property
+    def flops(self) -> float:
+        """Arithmetic of one execution."""
+        return graph_flops(self.graph)
+
+    @functools.cached_property
+    def seconds(self) -> float:
+        """The time a whole program is thought to take."""
+        return graph_seconds(self.graph, self.chip) + self.moved_seconds
+
+    @property
+    def regroups(self) -> bool:
+        """Whether a decision is not exact."""
+        return any(decision.numerics != "exact" for decision in self.decisions)
+
+
+@gc_pause.kept()
+def start(module: ir.Module, goal: Goal, met: Met | None = None) -> State:
+    """The state before any step; `module` is in normal form and is not edited; `met` by the graphs before."""
+    graph = entry_graph(module, met)
+    return State(module, graph, find_peak(graph, goal.chip), goal.chip)
+
+
+def start_of(program: Program, goal: Goal) -> State:
+    """The state of a program as written, in normal form; the program's own module is not edited."""
+    module = clone_module(program.module)
+    normalise(module)
+    return start(module, goal)
+
+
+def apply(state: State, candidate: Candidate, goal: Goal) -> State:
+    """The state after a candidate's step, on a clone.
+
+    Raises:
+        PassError: the pass left an invalid module: a bug.
+    """
+    # As a plan that is kept in a file has them: no tuples.
+    params = json.loads(json.dumps(candidate.step.params))
+    step = dataclasses.replace(candidate.step, input_fingerprint=state.fingerprint, params=params)
+    return dataclasses.replace(
+        _changed(state, dataclasses.replace(candidate, step=step), goal),
+        steps=(*state.steps, step),
+        tried=dataclasses.replace(candidate, step=step, edit=None),
+        decisions=state.decisions,
+        first=state.first or candidate.otherwise,
+        added_seconds=state.added_seconds + candidate.added_seconds,
+        moved_seconds=state.moved_seconds + candidate.moved_seconds,
+    )
+
+
+@gc_pause.kept()
+def _changed(state: State, candidate: Candidate, goal: Goal) -> State:
+    """The module after a candidate's step, as if nothing had been before; of small ones kept for the next search."""
+    kept: dict[Any, State] = state.graph.memo.setdefault(_changed, {})
+    key = goal.chip, candidate.step.pass_name, *_effect(candidate)
+    if key in kept:
+        return kept[key]
+    module = clone_module(state.module)
+    take(module, candidate.step, state.steps, candidate.edit)
+    new = start(module, goal, state.graph.met)
+    if (len(kept) + 1) * len_ops(new.graph) <= _KEPT_OPS:
+        kept[key] = new
+    return new
+
+
+def _effect(candidate: Candidate) -> tuple[Any, str]:
+    """What a candidate does, and in which size; of most passes that is all that its step says."""
+    params = candidate.step.params
+    if candidate.effect is not None:
+        params = {name: params[name] for name in candidate.sizes[0].params}
+    return candidate.effect, json.dumps(params)
+
+
+def take(
+    module: ir.Module, step: Step, before: Iterable[Step], edit: Callable[[ir.Module, Step], None] | None = None
+) -> None:
+    """Takes a step on a module, in place, which had those before.
+
+    Args:
+        edit: see `Candidate.edit`.
+
+    Raises:
+        PassError: the step is for another module, or the pass left an invalid one: a bug.
+    """
+    try:
+        (edit or _pass_of(step).apply)(module, step)
+        module.operation.verify()
+    except Exception as error:
+        raise PassError(step.pass_name, str(error), tuple(s.pass_name for s in before)) from error
+    attach_rules(module)
+
+
+def taken(before: State, after: State) -> State:
+    """The state after a step that is taken and not only tried: with the decision, and what it brought."""
+    assert after.tried is not None
+    decision = Decision(
+        pass_name=after.tried.step.pass_name,
+        what=after.tried.summary,
+        how=_pass_of(after.tried.step).describe(after.tried.step),
+        location=after.tried.otherwise.location,
+        numerics=after.tried.numerics,
+        saved_bytes=before.peak.temp_bytes - after.peak.temp_bytes,
+        added_seconds=after.seconds - before.seconds,
+        added_flops=after.flops - before.flops,
+    )
+    return dataclasses.replace(after, decisions=(*before.decisions, decision))
+
+
+def _pass_of(step: Step) -> Pass:
+    return next(p for p in PASSES if p.name == step.pass_name)

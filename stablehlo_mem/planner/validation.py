@@ -1,0 +1,78 @@
+"""What is checked before planning, and of what comes out."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import jax
+import jax.numpy as jnp
+
+from stablehlo_mem.errors import BudgetError, InputError, PassError
+from stablehlo_mem.frontend.program import Program
+from stablehlo_mem.ir.bindings import ir, is_callback, source_line, walk_operations
+from stablehlo_mem.ir.graph import main_function
+from stablehlo_mem.passes import PASSES
+from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.results.plan import Numerics, Options, Step
+from stablehlo_mem.targets.target import Target
+
+
+def check_options(options: Options) -> None:
+    """Looks at options before anything is done with them.
+
+    Raises:
+        InputError: they cannot be followed.
+    """
+    known = [one.name for one in PASSES]
+    unknown = [name for name in options.passes or () if name not in known]
+    if unknown:
+        raise InputError(f"there is no pass named {', '.join(unknown)}: the passes are {', '.join(known)}")
+    if options.numerics not in get_args(Numerics):
+        raise InputError(f"numerics is one of {', '.join(get_args(Numerics))}, not {options.numerics!r}")
+    if options.max_compiles < 1:
+        raise InputError(f"max_compiles is at least 1, not {options.max_compiles}")
+
+
+def check_tuning(program: Program, targets: tuple[Target, ...]) -> None:
+    """Looks whether plans for a program can be timed.
+
+    Raises:
+        InputError: they cannot, on this machine or at all.
+    """
+    if len(targets) != 1 or ":" in targets[0].name:
+        names = ", ".join(target.name for target in targets)
+        raise InputError(f"tune=True times plans on this machine's device: the target is cpu, cuda or tpu, not {names}")
+    if program.exported is not None and program.exported.nr_devices > 1:
+        raise InputError(f"tune=True times programs of one device, not of {program.exported.nr_devices}")
+    called = next((op for op in walk_operations(program.module.operation) if is_callback(op)), None)
+    if called is not None:
+        where = source_line(called.location) or "a callback"
+        raise InputError(f"tune=True runs plans, which would call Python ({where}) for nothing")
+    avals = program.exported.in_avals if program.exported is not None else ()
+    keys = [str(aval.dtype) for aval in avals if jnp.issubdtype(aval.dtype, jax.dtypes.extended)]
+    if keys:
+        raise InputError(
+            f"tune=True draws arguments, and does not know how to draw {keys[0]}: pass jax.random.key_data"
+        )
+
+
+def verify(program: Program, module: ir.Module, steps: tuple[Step, ...]) -> None:
+    """Raises a PassError unless a module is valid and has the program's signature."""
+    names = tuple(step.pass_name for step in steps)
+    if not module.operation.verify():
+        raise PassError("verify", "the optimised module is not valid", names)
+    if str(main_function(module).type) != str(program.main.type):
+        raise PassError("verify", "the signature of main changed", names)
+
+
+def below_floor(program: Program, budget: int) -> BudgetError:
+    """The error for a budget that not even arguments and outputs keep."""
+    floor = program.floor_bytes
+    return BudgetError(
+        f"the budget of {format_bytes(budget)} is below the arguments and outputs alone "
+        f"({format_bytes(floor)} with donation counted once); no plan can change that",
+        budget_bytes=budget,
+        needed_bytes=floor,
+        reached_bytes=floor,
+        best=None,
+    )

@@ -1,0 +1,186 @@
+"""Plans and memory profiles as people read them in a terminal: rich tables, and the same as plain text."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from stablehlo_mem.analysis.peak_memory import MemoryProfile
+from stablehlo_mem.checking.plan_check import Check
+from stablehlo_mem.planner.explain import Explanation
+from stablehlo_mem.planner.pareto_curve import CurvePoint
+from stablehlo_mem.reports.phrases import SHOWN, advice, effort_text, format_bytes, format_seconds, headline, how_text
+from stablehlo_mem.reports.tables import (
+    Section,
+    check_headline,
+    check_notes,
+    check_section,
+    decision_entries,
+    explanation_sections,
+    figures_section,
+    live_section,
+    memory_section,
+    outcome,
+    peak_sections,
+    refused_notes,
+    timings_section,
+)
+from stablehlo_mem.results.plan import Plan, plain_data
+from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.targets.registry import KnownTarget
+
+_TEXT_WIDTH = 120
+
+
+def profile_report(profile: MemoryProfile) -> RenderableType:
+    """Rich tables of a profile: the peak with its parts, where it is, and the values live there."""
+    return _spaced(
+        _table_block(memory_section({"": profile})),
+        _refused_block({"the program": profile}),
+        *map(_table_block, live_section(profile, "Live at the peak", SHOWN)),
+    )
+
+
+def profile_text(profile: MemoryProfile) -> str:
+    """`profile_report` as plain text."""
+    return render_text(profile_report(profile))
+
+
+def profile_json(profile: MemoryProfile) -> str:
+    """A profile as JSON text."""
+    return json.dumps({"peak_bytes": profile.peak_bytes, **plain_data(profile)}, indent=2)
+
+
+def plan_report(plan: Plan) -> RenderableType:
+    """Rich tables of a plan: headline, memory before and after, decisions, live values, refusals, effort."""
+    profiles = {"before": plan.before, "after": plan.after}
+    return _spaced(
+        [Text(headline(plan), style="bold green" if plan.fits else "bold red")],
+        *map(_table_block, (memory_section(profiles), *figures_section(plan.figures), *timings_section(plan.timings))),
+        _refused_block(profiles),
+        _decisions_block(plan),
+        *map(_table_block, peak_sections(plan, SHOWN)),
+        _advice_block(plan),
+        [Text(effort_text(plan), style="dim")],
+    )
+
+
+def plan_text(plan: Plan) -> str:
+    """`plan_report` as plain text, without colours and independent of the terminal."""
+    return render_text(plan_report(plan))
+
+
+def check_report(check: Check) -> RenderableType:
+    """A rich table of a check: where it ran, each result's errors and limit, and what has to be said of them."""
+    _, *table = _table_block(check_section(check, 2 * SHOWN))
+    title = Text(check_headline(check), style="bold green" if check.ok else "bold red")
+    return _spaced([title, *table], (Text(note, style="dim") for note in check_notes(check)))
+
+
+def check_text(check: Check) -> str:
+    """`check_report` as plain text."""
+    return render_text(check_report(check))
+
+
+def explanation_report(explanation: Explanation) -> RenderableType:
+    """Rich tables of an explanation: where the memory is, what could be done there, what not and why."""
+    return _spaced(*map(_table_block, explanation_sections(explanation, SHOWN)))
+
+
+def targets_report(targets: Sequence[KnownTarget]) -> RenderableType:
+    """A rich table of the targets there are, whether they are here, and what the analyses know about them."""
+    rows: list[Sequence[str]] = []
+    for one in targets:
+        chip = one.chip
+        here = f"{one.attached} attached" if one.attached else "compiles" if one.compiles else one.missing
+        memory = format_bytes(chip.memory_bytes) if chip.memory_bytes else "the host's"
+        rows.append((chip.name, here, memory, f"{chip.flops_per_second:.2g}", f"{chip.bytes_per_second:.2g}"))
+    return _table(Section("", ("target", "here", "memory", "FLOP/s", "bytes/s"), rows, (2, 3, 4)))
+
+
+def chip_report(chip: Chip) -> RenderableType:
+    """A rich table of what the analyses know about a chip, field by field."""
+    rows: list[Sequence[str]] = []
+    for field in dataclasses.fields(chip):
+        value = getattr(chip, field.name)
+        rows.append((field.name, f"{value:.2g}" if isinstance(value, float) else str(value)))
+    return _table(Section("", ("", "here"), rows, (1,)))
+
+
+def curve_report(points: Sequence[CurvePoint]) -> RenderableType:
+    """A rich table of the budgets that are reachable, the highest peak first."""
+    rows: list[Sequence[str]] = []
+    for point in points:
+        steps = "\n".join(d.what + how_text(d) for d in point.decisions) or "as it is"
+        worth = (format_bytes(point.peak_bytes), format_seconds(point.seconds), f"×{point.slowdown:.2f}")
+        rows.append((*worth, steps))
+    title = "Memory against time, both estimated; ×1 is the program as it is"
+    return Group(*_table_block(Section(title, ("peak", "time", "slower", "steps"), rows, (0, 1, 2))))
+
+
+def render_text(renderable: RenderableType, width: int = _TEXT_WIDTH) -> str:
+    """A rich renderable as plain text of a fixed width, trailing spaces dropped."""
+    buffer = io.StringIO()
+    console = Console(file=buffer, width=width, color_system=None, force_terminal=False, highlight=False)
+    console.print(renderable, soft_wrap=False)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+
+
+def _spaced(*blocks: Iterable[RenderableType]) -> RenderableType:
+    """Blocks with an empty line between each two; empty ones are left out."""
+    parts: list[RenderableType] = []
+    for block in map(list, blocks):
+        parts += [Text(), *block] if parts and block else block
+    return Group(*parts)
+
+
+def _table_block(section: Section) -> Iterable[RenderableType]:
+    yield _title(": ".join(filter(None, (section.title, section.note))))
+    if section.rows:
+        yield _table(section)
+    if section.more:
+        yield Text(f"… and {section.more} more", style="dim")
+
+
+def _table(section: Section) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for i, head in enumerate(section.heads):
+        if i in section.numbers:
+            table.add_column(head, justify="right", no_wrap=True)
+        else:
+            table.add_column(head, overflow="fold")
+    for row in section.rows:
+        table.add_row(*map(Text, row), style="bold" if section.sums and row is section.rows[-1] else None)
+    return table
+
+
+def _refused_block(profiles: dict[str, MemoryProfile]) -> Iterable[Text]:
+    return (Text(note, style="yellow") for note in refused_notes(profiles))
+
+
+def _decisions_block(plan: Plan) -> Iterable[RenderableType]:
+    if plan.steps:
+        yield _title("Decisions")
+    for what, lines in decision_entries(plan):
+        yield Text(what, style="cyan")
+        yield from (Padding(Text(line), (0, 0, 0, 3)) for line in lines)
+    if outcome(plan):
+        yield Text(outcome(plan))
+
+
+def _advice_block(plan: Plan) -> Iterable[RenderableType]:
+    lines = advice(plan)
+    if lines:
+        yield _title("What may help")
+        yield from (Text(f"- {line}") for line in lines)
+
+
+def _title(text: str) -> Text:
+    return Text(text, style="bold")

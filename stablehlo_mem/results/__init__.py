@@ -1,0 +1,1 @@
+"""What the public calls return: plain data."""

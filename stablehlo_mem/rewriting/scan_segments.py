@@ -1,0 +1,187 @@
+"""Scans in segments: a loop over T steps as a loop over T/k segments of loops over k steps, and its stacks likewise.
+
+The stack of a scan in segments has a row for every segment, which holds the rows of its steps; the backward loop that
+reads it is taken in the same segments. Then a segment's rows are something that the outer loop stores for later, and
+can be computed again from what the segment began with, as one row can (`stacks`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stablehlo_mem.ir import builders
+from stablehlo_mem.ir.bindings import stablehlo
+from stablehlo_mem.ir.graph import Graph, nested_graph
+from stablehlo_mem.ir.matchers import filling
+from stablehlo_mem.rewriting.scan_stacks import Reader, Scan, counted, find_readers
+from stablehlo_mem.sharding_rules.factor_rule import Blocked
+
+
+@dataclasses.dataclass(frozen=True)
+class Backward:
+    """The loop that reads the rows of stacks, each at its own step or counted from the end.
+
+    Attributes:
+        op: its index in the block of the scan.
+        counter: the position of its carry that counts.
+        readers: of each stack, by its carry.
+        forward: of each reader's op in the loop's body, whether it reads the row of its step, else as counted back.
+    """
+
+    op: int
+    counter: int
+    readers: Mapping[int, tuple[Reader, ...]]
+    forward: Mapping[int, bool]
+
+
+def segment_length(steps: int) -> int:
+    """The divisor of a number of steps nearest to its square root, 1 for a prime: as many segments as steps in one."""
+    return max(k for k in range(1, math.isqrt(steps) + 1) if steps % k == 0)
+
+
+def find_backward(graph: Graph, scan: Scan, stacks: Sequence[int]) -> Backward | Blocked:
+    """The one loop that reads all rows of some of a scan's stacks, in as many steps."""
+    results = graph.ops[scan.op].results
+    readers: dict[int, tuple[Reader, ...]] = {}
+    for carry in stacks:
+        found = find_readers(graph, results[carry])
+        if isinstance(found, Blocked):
+            return found
+        readers[carry] = found
+    paths = {reader.path for found in readers.values() for reader in found}
+    elsewhere = Blocked("other-readers", "its rows are not all read by one loop over as many steps")
+    if len(paths) != 1 or len(path := next(iter(paths))) != 1:
+        return elsewhere
+    loop = graph.ops[path[0][0]]
+    counter = counted(graph, loop) if loop.name == "stablehlo.while" else None
+    if counter is None or counter.steps != scan.steps:
+        return elsewhere
+    body = nested_graph(graph, path)
+    forward: dict[int, bool] = {}
+    for op in (body.ops[reader.op] for found in readers.values() for reader in found):
+        place = _affine(body, op.operands[1], body.arguments[counter.carry], scan.steps)
+        if place not in ((1, 0), (-1, scan.steps - 1)):
+            return elsewhere
+        forward[op.index] = place == (1, 0)
+    return Backward(loop.index, counter.carry, readers, forward)
+
+
+def _affine(body: Graph, value: int, counter: int, steps: int) -> tuple[int, int] | None:
+    """(a, b) where an index is a · counter + b for all steps, None if it is something else."""
+    if value == counter:
+        return 1, 0
+    number = filling(body, value)
+    if isinstance(number, int):
+        return 0, number
+    op = body.producer(value)
+    if op is None or op.name not in ("stablehlo.add", "stablehlo.subtract", "stablehlo.clamp", "stablehlo.convert"):
+        return None
+    parts = [_affine(body, v, counter, steps) for v in op.operands]
+    if op.name == "stablehlo.convert":
+        return parts[0]
+    if op.name == "stablehlo.clamp":
+        low, inner, high = parts
+        within = inner in ((1, 0), (-1, steps - 1)) and low == (0, 0) and high == (0, steps - 1)
+        return inner if within else None
+    (one, other), sign = parts, 1 if op.name == "stablehlo.add" else -1
+    return (one[0] + sign * other[0], one[1] + sign * other[1]) if one and other else None
+
+
+def take_in_segments(graph: Graph, scan: Scan, backward: Backward, size: int) -> None:
+    """Rewrites a scan and its backward loop into segments of `size` steps, in place; the graph is stale then."""
+    count = scan.steps // size
+    reader = graph.handles[backward.op]
+    sites = {carry: [_site(graph, backward, r) for r in readers] for carry, readers in backward.readers.items()}
+    outer = _nest(graph.handles[scan.op], scan.counter, count, size, list(backward.readers))
+    later = _nest(reader, backward.counter, count, size, ())
+    for carry, handles in sites.items():
+        for handle, forward in handles:
+            _read(handle, outer.results[carry], later, backward.counter, (count, size), forward=forward)
+
+
+def _site(graph: Graph, backward: Backward, reader: Reader) -> tuple[Any, bool]:
+    return nested_graph(graph, reader.path).handles[reader.op], backward.forward[reader.op]
+
+
+def _nest(loop: Any, counter: int, count: int, size: int, stacks: Sequence[int]) -> Any:
+    """A loop over segments in the place of a loop over steps, each a loop over its steps; carries keep their places."""
+    operands = list(loop.operands)
+    body = loop.regions[1].blocks[0]
+    with builders.building(loop, loop.location):
+        zero = builders.zeros(operands[counter].type)
+        initial = list(operands)
+        for i in stacks:
+            initial[i] = builders.broadcast_zeros(
+                builders.retype(operands[i].type, [count, size, *operands[i].type.shape[1:]])
+            )
+        initial[counter] = zero
+        outer = builders.counted_while(initial, counter, count)
+        segment = outer.regions[1].blocks.append(*[v.type for v in initial])
+    with builders.building(segment, loop.location):
+        index = segment.arguments[counter]
+        base = stablehlo.multiply(index, builders.splat(index.type, size))
+        begun = list(segment.arguments)
+        begun[counter] = zero
+        for i in stacks:
+            begun[i] = builders.broadcast_zeros(builders.retype(operands[i].type, [size, *operands[i].type.shape[1:]]))
+        inner = builders.counted_while(begun, counter, size)
+        body.append_to(inner.regions[1])
+        following = list(inner.results)
+        following[counter] = stablehlo.add(index, builders.ones(index.type))
+        for i in stacks:
+            row = builders.reshaped(inner.results[i], [1, *inner.results[i].type.shape])
+            following[i] = builders.update_along(segment.arguments[i], row, 0, index)
+        stablehlo.return_(following)
+    _renumber(inner, body, counter, base, stacks)
+    with builders.building(loop, loop.location):
+        for i, result in enumerate(loop.results):
+            if any(True for _ in result.uses):
+                whole = builders.splat(result.type, count * size) if i == counter else outer.results[i]
+                result.replace_all_uses_with(
+                    builders.reshaped(whole, list(result.type.shape)) if i in stacks else whole
+                )
+    loop.erase()
+    return outer
+
+
+def _renumber(loop: Any, body: Any, counter: int, base: Any, stacks: Sequence[int]) -> None:
+    """In a body that was that of all steps: its counter counts a segment's, and rows are written into its stacks."""
+    end = body.operations[len(body.operations) - 1].operation
+    step = body.arguments[counter]
+    with builders.building(end, end.location):
+        following = stablehlo.add(step, builders.ones(step.type))
+    end.operands[counter] = following
+    local = [following.owner]
+    for i in stacks:
+        update = end.operands[i].owner
+        mlir_type = loop.operands[i].type
+        body.arguments[i].set_type(mlir_type)
+        update.operation.results[0].set_type(mlir_type)
+        local.append(update)
+    with builders.building(body.operations[0].operation, end.location):
+        number = stablehlo.add(base, step)
+    step.replace_all_uses_except(number, [*(o.operation for o in local), number.owner.operation])
+
+
+def _read(reader: Any, stack: Any, outer: Any, counter: int, sizes: tuple[int, int], *, forward: bool) -> None:
+    """Reads a row from a segment of a stack, which the outer loop reads, instead of from the whole stack."""
+    count, size = sizes
+    segment = outer.regions[1].blocks[0]
+    inner = next(op.operation for op in segment.operations if op.operation.name == "stablehlo.while")
+    with builders.building(inner, inner.location):
+        rows = builders.slice_along(stack, 0, _place(segment.arguments[counter], count, forward=forward), 1)
+        rows = builders.reshaped(rows, rows.type.shape[1:])
+    step = inner.regions[1].blocks[0].arguments[counter]
+    with builders.building(reader, reader.location):
+        place = builders.convert(_place(step, size, forward=forward), reader.operands[1].type.element_type)
+        starts = [place, *list(reader.operands)[2:]]
+        row = stablehlo.dynamic_slice(rows, starts, reader.attributes["slice_sizes"])
+    reader.results[0].replace_all_uses_with(row)
+    reader.erase()
+
+
+def _place(index: Any, count: int, *, forward: bool) -> Any:
+    return index if forward else stablehlo.subtract(builders.splat(index.type, count - 1), index)

@@ -1,0 +1,176 @@
+"""What a loop over steps stores for later: stacks with a row for every step, and who reads their rows.
+
+`jax.lax.scan` becomes a while that counts from 0 and writes each step's outputs, a gradient's residuals among them,
+into stacks with dynamic_update_slice; the backward loop reads the rows in reverse with dynamic_slice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+
+from stablehlo_mem.analysis.fusion_classes import Class, classify, integers, invariant_carries
+from stablehlo_mem.ir.graph import Graph, Op, Path, effects
+from stablehlo_mem.ir.matchers import filling
+from stablehlo_mem.ir.trip_count import Counter, find_counter
+from stablehlo_mem.sharding_rules.factor_rule import Blocked
+
+
+@dataclasses.dataclass(frozen=True)
+class Scan:
+    """A while that counts its steps from 0.
+
+    Attributes:
+        op: its index in the block's graph.
+        steps: how many.
+        counter: the position of the carry that counts.
+        invariant: for each carry, whether the body hands it on unchanged.
+        rows: for each carry that is a stack, the value of the body that each step writes into its row of it.
+    """
+
+    op: int
+    steps: int
+    counter: int
+    invariant: tuple[bool, ...]
+    rows: Mapping[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """A dynamic_slice that reads one row of a stack, or a part of it.
+
+    Attributes:
+        path: of its block, from the stack's.
+        op: its index there.
+    """
+
+    path: Path
+    op: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Recomputation:
+    """What computes rows of stacks again.
+
+    Attributes:
+        ops: of the body, in program order.
+        carries: the positions of the carries whose value at the step is needed.
+        kept: the stacks that are read instead, each with the value of the body that lies in it.
+    """
+
+    ops: tuple[int, ...]
+    carries: tuple[int, ...]
+    kept: Mapping[int, int]
+
+
+def find_scan(graph: Graph, op: Op) -> Scan | None:
+    """The scan that a while is, None if it is none or it stores nothing."""
+    counter = counted(graph, op) if op.name == "stablehlo.while" else None
+    if counter is None or counter.steps < 2:
+        return None
+    body, places = op.blocks[1], range(len(op.results))
+    rows = {i: row for i in places if (row := _row(body, i, counter)) is not None}
+    return Scan(op.index, counter.steps, counter.carry, invariant_carries(op), rows) if rows else None
+
+
+def counted(graph: Graph, op: Op) -> Counter | None:
+    """The counter of a while that counts its steps from 0, one by one."""
+    counter = find_counter(graph, op)
+    return counter if counter is not None and (counter.start, counter.stride) == (0, 1) else None
+
+
+def _row(body: Graph, carry: int, counter: Counter) -> int | None:
+    """The value that every step writes into its own row of a carry, None if the carry is no stack."""
+    argument = body.arguments[carry]
+    update = body.producer(body.returned[carry])
+    if update is None or update.name != "stablehlo.dynamic_update_slice" or update.operands[0] != argument:
+        return None
+    shape = body.values[argument].shape
+    whole_row = body.values[update.operands[1]].shape == (1, *shape[1:])
+    first, *others = update.operands[2:]
+    in_order = first == body.arguments[counter.carry] and all(filling(body, v) == 0 for v in others)
+    alone = body.users[argument] == (update.index,) and update.operands.count(argument) == 1
+    return update.operands[1] if whole_row and in_order and alone and shape[0] == counter.steps else None
+
+
+def find_readers(graph: Graph, value: int) -> tuple[Reader, ...] | Blocked:
+    """All readers of a stack, if it is only read row by row, in its block or in blocks inside."""
+    found = tuple(_readers(graph, value, ()))
+    blocked = next((r for r in found if isinstance(r, Blocked)), None)
+    return blocked or tuple(r for r in found if isinstance(r, Reader))
+
+
+def _readers(graph: Graph, value: int, path: Path) -> Iterator[Reader | Blocked]:
+    for user in graph.users[value]:
+        op = graph.ops[user]
+        if op.name == "stablehlo.while" and value in op.operands:
+            yield from _carried(graph, op, value, path)
+        elif value in op.operands:
+            yield Reader(path, user) if _reads_a_row(graph, op, value) else _used(graph, op)
+        if value in op.captures:
+            for i, block in enumerate(op.blocks):
+                if value in block.captured_from:
+                    inner = block.captured[block.captured_from.index(value)]
+                    yield from _readers(block, inner, (*path, (user, i)))
+
+
+def _carried(graph: Graph, loop: Op, value: int, path: Path) -> Iterator[Reader | Blocked]:
+    """The readers in a loop that carries a stack unchanged."""
+    same = invariant_carries(loop)
+    for i in (i for i, v in enumerate(loop.operands) if v == value):
+        if not same[i] or graph.users[loop.results[i]] or loop.blocks[0].users[loop.blocks[0].arguments[i]]:
+            yield _used(graph, loop)
+            continue
+        body = loop.blocks[1]
+        for found in _readers(body, body.arguments[i], (*path, (loop.index, 1))):
+            returned = isinstance(found, Blocked) and found.code == "returned"
+            if not returned:
+                yield found
+
+
+def _used(graph: Graph, op: Op) -> Blocked:
+    if op.index == len(graph.ops) - 1:
+        return Blocked("returned", "it is handed on as a whole")
+    return Blocked("used-whole", f"{op.name} uses all of it")
+
+
+def _reads_a_row(graph: Graph, op: Op, value: int) -> bool:
+    """Whether an op reads one row of a stack, or a part of it."""
+    rows = op.name == "stablehlo.dynamic_slice" and op.operands[0] == value
+    return rows and integers(graph, op, "slice_sizes")[0] == 1
+
+
+def stored(body: Graph, row: int) -> int:
+    """The value that a row shows under another shape."""
+    producer = body.producer(row)
+    while producer is not None and classify(body, producer) is Class.VIEW and len(producer.operands) == 1:
+        row = producer.operands[0]
+        producer = body.producer(row)
+    return row
+
+
+def recompute(body: Graph, scan: Scan, dropped: Iterable[int]) -> Recomputation | Blocked:
+    """How the rows of some stacks are computed again from what is left: other stacks, invariants and carries."""
+    dropped = set(dropped)
+    kept = {stored(body, row): carry for carry, row in scan.rows.items() if carry not in dropped}
+    position = {v: i for i, v in enumerate(body.arguments)}
+    ops: set[int] = set()
+    carries: set[int] = set()
+    reads: dict[int, int] = {}
+    stack = [scan.rows[carry] for carry in dropped]
+    seen = set(stack)
+    while stack:
+        value = stack.pop()
+        if value in kept:
+            reads[kept[value]] = value
+        elif value in position:
+            if position[value] != scan.counter and not scan.invariant[position[value]]:
+                carries.add(position[value])
+        elif (op := body.producer(value)) is not None:
+            if op.index in effects(body):
+                return Blocked("effects", f"{op.name} cannot be run twice")
+            ops.add(op.index)
+            inputs = [v for v in (*op.operands, *op.captures) if v not in seen]
+            seen.update(inputs)
+            stack += inputs
+    return Recomputation(tuple(sorted(ops)), tuple(sorted(carries)), reads)

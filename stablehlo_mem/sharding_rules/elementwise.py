@@ -1,0 +1,69 @@
+"""Rows of the ops that work element by element or only say how elements are arranged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stablehlo_mem.ir import builders
+from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
+from stablehlo_mem.sharding_rules.factor_rule import Rule, elementwise_rule
+from stablehlo_mem.sharding_rules.op_rule import Row, Site
+
+_SHARDY_ELEMENTWISE = (
+    "abs", "add", "and", "atan2", "bitcast_convert", "cbrt", "ceil", "clamp", "compare", "complex", "convert",
+    "cosine", "count_leading_zeros", "divide", "exponential", "exponential_minus_one", "floor", "imag", "is_finite",
+    "log", "log_plus_one", "logistic", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power",
+    "real", "reduce_precision", "remainder", "round_nearest_afz", "round_nearest_even", "rsqrt", "select",
+    "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sine", "sqrt", "subtract", "tan", "tanh",
+    "xor",
+)  # fmt: skip
+
+_CHLO_ELEMENTWISE = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "conj", "cosh", "digamma", "erf", "erf_inv",
+    "erfc", "is_inf", "is_neg_inf", "is_pos_inf", "lgamma", "next_after", "polygamma", "sinh", "square", "tan", "zeta",
+)  # fmt: skip
+
+
+def _same_shape_rule(op: Any) -> Rule | None:
+    shape = tuple(op.results[0].type.shape)
+    ranks = tuple(len(v.type.shape) for v in op.operands)
+    return elementwise_rule(len(shape), shape, ranks, len(op.results))
+
+
+def _constant_rule(op: Any) -> Rule | None:
+    """Splats exist at any size; other constants are whole values to be sliced."""
+    value = dense_value(op)
+    return _same_shape_rule(op) if value is not None and value.is_splat else None
+
+
+def _emit_constant(site: Site) -> list[Any]:
+    value = dense_value(site.op)
+    assert value is not None
+    chunk_type = builders.retype(site.op.results[0].type, site.result_shapes[0])
+    return [stablehlo.constant(ir.DenseElementsAttr.get_splat(chunk_type, value.get_splat_value()))]
+
+
+def _emit_iota(site: Site) -> list[Any]:
+    """Iota of the chunk, shifted by its start where the axis is the counted dimension."""
+    dimension = site.op.attributes["iota_dimension"].value
+    whole = site.op.results[0].type
+    if site.node.result_dims[0] != dimension:
+        return builders.clone_with(site.op, (), site.result_shapes)
+    # Counted in i32 and converted once: adding the start in a narrow float would round twice.
+    counted = builders.tensor(site.result_shapes[0], ir.IntegerType.get_signless(32))
+    iota = stablehlo.iota(counted, site.op.attributes["iota_dimension"])
+    start = stablehlo.multiply(site.chunk.start, builders.i32(whole.shape[dimension] // site.node.n))
+    return [builders.convert(stablehlo.add(iota, builders.broadcast(start, counted)), whole.element_type)]
+
+
+ROWS: dict[str, Row] = {
+    **{f"stablehlo.{name}": Row() for name in _SHARDY_ELEMENTWISE},
+    **{f"chlo.{name}": Row(rule=_same_shape_rule) for name in _CHLO_ELEMENTWISE},
+    "stablehlo.optimization_barrier": Row(rule=_same_shape_rule),
+    "sdy.sharding_constraint": Row(rule=_same_shape_rule),
+    "stablehlo.constant": Row(rule=_constant_rule, emit=_emit_constant, free=True),
+    "stablehlo.iota": Row(rule=_same_shape_rule, emit=_emit_iota, free=True),
+    "stablehlo.broadcast_in_dim": Row(free=True),
+    "stablehlo.reshape": Row(view=True),
+    "stablehlo.transpose": Row(),
+}

@@ -1,0 +1,257 @@
+"""Rows of gather and scatter: split along what they copy whole, and along what they address by index.
+
+Along an indexed dimension a gather takes from each chunk what lies in it, and a scatter writes to each chunk what
+belongs there. Along its updates a scatter writes chunk after chunk into the same carry.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from stablehlo_mem.ir import builders
+from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.sharding_rules.factor_rule import Rule, shardy_rule
+from stablehlo_mem.sharding_rules.op_rule import Reduction, Row, Site, clone_on_chunk
+from stablehlo_mem.sharding_rules.reductions import body_name, in_order, regroups_floats
+
+_PLACED = "updates are placed by index along it"
+_UNINDEXED = "no index goes with it: its beginning is meant"
+_WINDOWS = "windows of several elements begin where an index says: one may lie in two chunks"
+_UNSHIFTED = "its indices cannot be counted from a chunk's start in any integer type"
+_UNMASKED = "its indices have no number that is out of bounds"
+
+
+def _unaddressed(indices: Any, *, indexed: bool, window: int) -> str | None:
+    """Why a dimension cannot be addressed from a chunk's start, None if it can."""
+    element = indices.type.element_type
+    if not indexed:
+        return _UNINDEXED
+    if window != 1:
+        return _WINDOWS
+    return None if isinstance(element, ir.IntegerType) and _signed_width(element) <= 64 else _UNSHIFTED
+
+
+def _signed_width(element: Any) -> int:
+    return max(32, element.width * (2 if element.is_unsigned else 1))
+
+
+def _scatter_rule(op: Any) -> Rule | None:
+    """What inputs and updates share passes through, so does what is indexed; along the updates results accumulate."""
+    rule = shardy_rule(op)
+    if rule is None:
+        return None
+    inputs = len(op.results)
+    numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    factors = [{f for dims in operand for f in dims} for operand in rule.operands]
+    shared = set.intersection(*factors[:inputs], *factors[inputs + 1 :])
+    reasons: dict[int, str | None] = dict.fromkeys(range(len(rule.sizes)), _PLACED)
+    reasons |= {f: rule.reason(f) for f in shared}
+    for dimension, window in enumerate(_windows(op, numbers)):
+        indexed = dimension in numbers.scattered_dims_to_operand_dims
+        reason = _unaddressed(op.operands[inputs], indexed=indexed, window=window)
+        reasons |= dict.fromkeys(set(rule.operands[0][dimension]) - shared, reason)
+    reasons |= dict.fromkeys(rule.reduction & factors[inputs], None if _is_maskable(op, numbers) else _UNMASKED)
+    blocked = tuple((f, reason) for f, reason in reasons.items() if reason)
+    return in_order(op, dataclasses.replace(rule, blocked=blocked))
+
+
+def _windows(op: Any, numbers: Any) -> list[int]:
+    """How many elements an update has along each dimension of the input."""
+    updates = op.operands[len(op.results) + 1].type.shape
+    single = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
+    others = iter(numbers.update_window_dims)
+    return [1 if d in single else updates[next(others)] for d in range(len(op.results[0].type.shape))]
+
+
+def _is_maskable(op: Any, numbers: Any) -> bool:
+    """Whether the index of `_outside` is out of bounds, and in order at the head of sorted ones."""
+    element = op.operands[len(op.results)].type.element_type
+    if not isinstance(element, ir.IntegerType) or not element.is_unsigned:
+        return isinstance(element, ir.IntegerType)
+    extents = [op.results[0].type.shape[d] for d in numbers.scattered_dims_to_operand_dims]
+    is_sorted = "indices_are_sorted" in op.attributes and op.attributes["indices_are_sorted"].value
+    return not is_sorted and min(extents, default=_outside_index(element) + 1) <= _outside_index(element)
+
+
+def _outside_index(element: Any) -> int:
+    """The least signed integer, the greatest unsigned one the bindings take."""
+    return 2 ** min(63, element.width) - 1 if element.is_unsigned else -(2 ** (element.width - 1))
+
+
+def _emit_scatter(site: Site) -> list[Any]:
+    """Along the updates: the indices and updates of the chunk, which `_scatter_on` writes into the carries."""
+    inputs = len(site.op.results)
+    if site.node.reducing:
+        return list(site.operands[inputs:])
+    return clone_on_chunk(site) if site.node.operand_dims[inputs + 1] is not None else _write_to_chunk(site)
+
+
+def _write_to_chunk(site: Site) -> list[Any]:
+    """The scatter of all updates by shifted indices: those of other chunks are out of bounds, and dropped.
+
+    Shifting keeps different indices different and sorted ones sorted. The very least are raised for that: they stay
+    out of bounds, and would otherwise come round to the greatest. A single update is not left to the compiler to drop:
+    it makes slices at the index of it, and folds them with the chunk's (docs/xla_bugs.md). It is made within the chunk,
+    and chosen where it is meant.
+    """
+    inputs, dimension = len(site.op.results), site.node.operand_dims[0]
+    assert dimension is not None
+    numbers = stablehlo.ScatterDimensionNumbers(site.op.attributes["scatter_dimension_numbers"])
+    component = list(numbers.scattered_dims_to_operand_dims).index(dimension)
+    indices = _signed(site.operands[inputs])
+    extent = site.op.results[0].type.shape[dimension]
+    least = builders.splat(
+        builders.tensor((), indices.type.element_type), extent + _outside_index(indices.type.element_type)
+    )
+    shifted = _shifted(site, stablehlo.maximum(indices, builders.broadcast(least, indices.type)), extent)
+    single = _is_single(indices, numbers.index_vector_dim)
+    place = _inside(site, shifted, dimension) if single else shifted
+    moved = _replace_component(indices, place, numbers.index_vector_dim, component)
+    operands = [*site.operands[:inputs], moved, *site.operands[inputs + 1 :]]
+    results = builders.clone_with(site.op, operands, site.result_shapes)
+    if not single:
+        return results
+    present = _component(_in_chunk(site, shifted, dimension), numbers.index_vector_dim, component)
+    pairs = zip(results, site.operands, strict=False)
+    return [stablehlo.select(builders.reshaped(present, ()), new, old) for new, old in pairs]
+
+
+def _is_single(indices: Any, vector_dimension: int) -> bool:
+    """Whether there is one index vector only."""
+    return math.prod(size for d, size in enumerate(indices.type.shape) if d != vector_dimension) == 1
+
+
+def _inside(site: Site, shifted: Any, dimension: int) -> Any:
+    """Shifted indices, those of other chunks at its edges."""
+    scalar = builders.tensor((), shifted.type.element_type)
+    last = builders.splat(scalar, site.operands[0].type.shape[dimension] - 1)
+    return stablehlo.clamp(builders.zeros(scalar), shifted, last)
+
+
+def _scatter_on(op: Any, carries: Sequence[Any], partials: Sequence[Any]) -> list[Any]:
+    return builders.clone_with(op, [*carries, *partials], [list(r.type.shape) for r in op.results])
+
+
+def _outside(op: Any, position: int, operands: Sequence[Any]) -> Any:
+    """An index that is out of bounds, whose update is dropped; the update itself may be anything."""
+    scalar = builders.tensor((), op.operands[position].type.element_type)
+    return builders.splat(scalar, _outside_index(scalar.element_type) if position == len(op.results) else 0)
+
+
+SCATTER = Reduction(
+    initial=lambda op, operands: list(operands[: len(op.results)]),
+    combine=_scatter_on,
+    identity=_outside,
+    regroups=regroups_floats,
+    addends=lambda op: (0,) if len(op.results) == 1 and body_name(op) == "stablehlo.add" else None,
+)
+
+
+def _gather_rule(op: Any) -> Rule | None:
+    """Shardy's rule; along an indexed dimension single elements are taken chunk by chunk."""
+    rule = shardy_rule(op)
+    if rule is None:
+        return None
+    numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    for dimension, window in enumerate(op.attributes["slice_sizes"]):
+        indexed = dimension in numbers.start_index_map
+        reason = _unaddressed(op.operands[1], indexed=indexed, window=window)
+        moved = set(rule.operands[0][dimension]) & (rule.reduction | {f for f, _ in rule.blocked})
+        rule = rule.block(moved, reason) if reason else rule
+    return rule
+
+
+def _emit_gather(site: Site) -> list[Any]:
+    if site.node.reducing:
+        return _take_from_chunk(site)
+    results = clone_on_chunk(site)
+    dimension = site.node.operand_dims[0]
+    sizes = list(site.op.attributes["slice_sizes"])
+    if dimension is not None and sizes[dimension] != 1:
+        sizes[dimension] = site.operands[0].type.shape[dimension]
+        results[0].owner.attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(sizes)
+    return results
+
+
+def _take_from_chunk(site: Site) -> list[Any]:
+    """Which results lie in this chunk, and the chunk gathered by shifted indices."""
+    numbers = stablehlo.GatherDimensionNumbers(site.op.attributes["dimension_numbers"])
+    dimension = site.node.operand_dims[0]
+    assert dimension is not None
+    indices = _signed(site.operands[1])
+    component = list(numbers.start_index_map).index(dimension)
+    extent = site.op.operands[0].type.shape[dimension]
+    # As the whole gather clamps them.
+    bounds = [builders.splat(builders.tensor((), indices.type.element_type), value) for value in (0, extent - 1)]
+    shifted = _shifted(site, stablehlo.clamp(bounds[0], indices, bounds[1]), extent)
+    present = _component(_in_chunk(site, shifted, dimension), numbers.index_vector_dim, component)
+    moved = _replace_component(indices, _inside(site, shifted, dimension), numbers.index_vector_dim, component)
+    (taken,) = builders.clone_with(site.op, [site.operands[0], moved], site.result_shapes)
+    batch = [d for d in range(len(taken.type.shape)) if d not in numbers.offset_dims]
+    mask = builders.broadcast(present, builders.tensor(taken.type.shape, present.type.element_type), batch)
+    return [mask, taken]
+
+
+def _signed(indices: Any) -> Any:
+    """Indices in a signed type, of 32 bits at least, that holds them all."""
+    return builders.convert(indices, ir.IntegerType.get_signless(_signed_width(indices.type.element_type)))
+
+
+def _shifted(site: Site, indices: Any, extent: int) -> Any:
+    """All components relative to the chunk's start along a dimension of `extent` elements."""
+    start = stablehlo.multiply(site.chunk.start, builders.i32(extent // site.node.n))
+    return stablehlo.subtract(
+        indices, builders.broadcast(builders.convert(start, indices.type.element_type), indices.type)
+    )
+
+
+def _in_chunk(site: Site, shifted: Any, dimension: int) -> Any:
+    size = builders.convert(builders.i32(site.operands[0].type.shape[dimension]), shifted.type.element_type)
+    below = stablehlo.compare(
+        shifted, builders.broadcast(size, shifted.type), stablehlo.ComparisonDirectionAttr.get("LT")
+    )
+    least = stablehlo.compare(shifted, builders.zeros(shifted.type), stablehlo.ComparisonDirectionAttr.get("GE"))
+    return stablehlo.and_(below, least)
+
+
+def _component(tensor: Any, vector_dimension: int, component: int) -> Any:
+    """One component of every index vector; without a vector dimension the index itself."""
+    shape = list(tensor.type.shape)
+    if vector_dimension == len(shape):
+        return tensor
+    starts, limits = [0] * len(shape), list(shape)
+    starts[vector_dimension], limits[vector_dimension] = component, component + 1
+    one = stablehlo.slice(tensor, *(ir.DenseI64ArrayAttr.get(a) for a in (starts, limits, [1] * len(shape))))
+    del shape[vector_dimension]
+    return builders.reshaped(one, shape)
+
+
+def _replace_component(indices: Any, shifted: Any, vector_dimension: int, component: int) -> Any:
+    shape = indices.type.shape
+    if vector_dimension == len(shape) or shape[vector_dimension] == 1:
+        return shifted
+    i32_type = builders.tensor(shape, ir.IntegerType.get_signless(32))
+    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), vector_dimension)
+    chosen = stablehlo.compare(
+        stablehlo.iota(i32_type, number),
+        builders.broadcast(builders.i32(component), i32_type),
+        stablehlo.ComparisonDirectionAttr.get("EQ"),
+    )
+    return stablehlo.select(chosen, shifted, indices)
+
+
+GATHER = Reduction(
+    initial=lambda op, operands: [builders.zeros(op.results[0].type)],
+    combine=lambda op, carries, partials: [stablehlo.select(partials[0], partials[1], carries[0])],
+    # What an earlier chunk has taken is taken again: the same element.
+    identity=lambda op, position, operands: None,
+    regroups=lambda op: False,
+)
+
+ROWS: dict[str, Row] = {
+    "stablehlo.gather": Row(rule=_gather_rule, emit=_emit_gather, reduction=GATHER),
+    "stablehlo.scatter": Row(rule=_scatter_rule, emit=_emit_scatter, reduction=SCATTER),
+}

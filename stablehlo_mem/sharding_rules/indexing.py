@@ -1,0 +1,95 @@
+"""Rows of the ops that pick, place or order elements: split along the dimensions they leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.sharding_rules.factor_rule import Rule, elementwise_rule, shardy_rule
+from stablehlo_mem.sharding_rules.op_rule import Row, Site, clone_on_chunk
+
+
+def _sized(attribute: str, of_result: bool) -> Callable[[Site], list[Any]]:
+    """The op on a chunk with one entry of a size attribute replaced by the chunk's.
+
+    `of_result`: the attribute has an entry for each result dimension, else for each dimension of operand 0.
+    """
+
+    def emit(site: Site) -> list[Any]:
+        results = clone_on_chunk(site)
+        sizes = list(site.op.attributes[attribute])
+        dimension = site.node.result_dims[0] if of_result else site.node.operand_dims[0]
+        if dimension is not None:
+            tensor = results[0] if of_result else site.operands[0]
+            sizes[dimension] = tensor.type.shape[dimension]
+            results[0].owner.attributes[attribute] = ir.DenseI64ArrayAttr.get(sizes)
+        return results
+
+    return emit
+
+
+def _only_shared(operands: tuple[int, ...], reason: str) -> Callable[[Any], Rule | None]:
+    """Shardy's rule with the factors blocked that do not run through all the given operands."""
+
+    def rule_of(op: Any) -> Rule | None:
+        rule = shardy_rule(op)
+        if rule is None:
+            return None
+        factors = [{f for d in rule.operands[i] for f in d} for i in operands]
+        return rule.block(set(range(len(rule.sizes))) - set.intersection(*factors), reason)
+
+    return rule_of
+
+
+def _all_but(attribute: str) -> Callable[[Any], Rule | None]:
+    """Every dimension passes through but the one the attribute names."""
+
+    def rule_of(op: Any) -> Rule | None:
+        shape = tuple(op.operands[0].type.shape)
+        ranks = tuple(len(v.type.shape) for v in op.operands)
+        dimension = op.attributes[attribute].value % max(1, len(shape))
+        rule = elementwise_rule(len(shape), shape, ranks, len(op.results))
+        return rule.block({dimension}, "elements are ordered along it")
+
+    return rule_of
+
+
+def _top_k_rule(op: Any) -> Rule | None:
+    """Every dimension passes through but the last, whose size differs between operand and results."""
+    shape = tuple(op.operands[0].type.shape)
+    last = len(shape) - 1
+    dims = tuple((d,) for d in range(last))
+    sizes = (*shape, op.results[0].type.shape[-1])
+    rule = Rule(sizes, ((*dims, (last,)),), ((*dims, (last + 1,)),) * 2, frozenset(), ())
+    return rule.block({last, last + 1}, "the largest elements are searched along it")
+
+
+def _concatenate_rule(op: Any) -> Rule | None:
+    rule = shardy_rule(op)
+    if rule is None:
+        return None
+    joined = rule.results[0][op.attributes["dimension"].value]
+    return rule.block(set(joined), "the operands are joined along it")
+
+
+def _pad_rule(op: Any) -> Rule | None:
+    """Shardy's rule, which takes a shift for no padding: as much is cut off at one end as is added at the other."""
+    rule = shardy_rule(op)
+    if rule is None:
+        return None
+    edges = (op.attributes[name] for name in ("edge_padding_low", "edge_padding_high", "interior_padding"))
+    moved = [d for d, amounts in enumerate(zip(*edges, strict=True)) if any(amounts)]
+    return rule.block({f for d in moved for f in rule.results[0][d]}, "it moves elements along the dimension")
+
+
+ROWS: dict[str, Row] = {
+    "stablehlo.slice": Row(emit=_sized("limit_indices", of_result=True), view=True),
+    "stablehlo.dynamic_slice": Row(emit=_sized("slice_sizes", of_result=True)),
+    "stablehlo.dynamic_update_slice": Row(rule=_only_shared((0, 1), "a part of it is updated")),
+    "stablehlo.concatenate": Row(rule=_concatenate_rule),
+    "stablehlo.pad": Row(rule=_pad_rule),
+    "stablehlo.reverse": Row(),
+    "stablehlo.sort": Row(rule=_all_but("dimension")),
+    "chlo.top_k": Row(rule=_top_k_rule),
+}

@@ -1,0 +1,54 @@
+"""Ops that are linear in some of their operands: a sum over chunks may be made before them as well as after.
+
+Where the operands of one of an op's groups are partial, and the others whole, its result is partial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from stablehlo_mem.sharding_rules.reductions import body_name, is_float
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+def linear_groups(op: Any) -> Groups:
+    """The groups of operands in each of which an op is linear; none if it is not."""
+    groups = _LINEAR.get(op.name)
+    return groups(op) if groups else ()
+
+
+def _in(*groups: tuple[int, ...]) -> Callable[[Any], Groups]:
+    return lambda op: groups
+
+
+def _in_all(op: Any) -> Groups:
+    return (tuple(range(len(op.operands))),)
+
+
+def _if_it_adds(groups: Callable[[Any], Groups]) -> Callable[[Any], Groups]:
+    return lambda op: groups(op) if len(op.results) == 1 and body_name(op) == "stablehlo.add" else ()
+
+
+def _of_floats(op: Any) -> Groups:
+    """Integers are rounded: the quotients of parts do not add up."""
+    return ((0,),) if is_float(op.results[0].type) else ()
+
+
+_LINEAR: dict[str, Callable[[Any], Groups]] = {
+    **dict.fromkeys(("stablehlo.add", "stablehlo.subtract", "stablehlo.concatenate"), _in_all),
+    **{
+        f"stablehlo.{name}": _in((0,))
+        for name in (
+            *("negate", "reshape", "transpose", "broadcast_in_dim", "slice", "reverse", "optimization_barrier"),
+            *("real", "imag", "dynamic_slice", "gather"),
+        )
+    },
+    **dict.fromkeys(("stablehlo.multiply", "stablehlo.dot_general", "stablehlo.convolution"), _in((0,), (1,))),
+    **dict.fromkeys(("stablehlo.pad", "stablehlo.dynamic_update_slice", "stablehlo.complex"), _in((0, 1))),
+    "stablehlo.divide": _of_floats,
+    "stablehlo.select": _in((1, 2)),
+    "stablehlo.reduce": _if_it_adds(_in_all),
+    "stablehlo.scatter": _if_it_adds(_in((0, 2))),
+}

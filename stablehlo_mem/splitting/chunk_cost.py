@@ -1,0 +1,297 @@
+"""How many elements of an axis a step takes: as few as the budget wants, as many as the time wants."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVarTuple
+
+from stablehlo_mem.analysis.cost_model import (
+    Matmul,
+    dealing_factor,
+    matmul_of,
+    op_seconds,
+    overhead_seconds,
+    unpacked_seconds,
+)
+from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
+from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.sharding_rules.factor_rule import Node
+from stablehlo_mem.sharding_rules.halo import Use, Window
+from stablehlo_mem.splitting.loop_schedule import Region, operand_uses
+from stablehlo_mem.targets.chips import Chip
+
+_Ts = TypeVarTuple("_Ts")
+
+_MULTIPLES = (128, 8, 1)
+_TILES = 8
+"""Chunks of at least so many tiles are made of whole ones."""
+_LINE_BYTES = 64
+"""What memory is read in: of shorter runs the rest is read for nothing."""
+_EVEN_STEPS = 16
+"""Up to so many steps every number of them is worth a chunk of its own."""
+_CACHE_SPEEDUP = 4
+"""How much faster operands are read again from the shared cache than from memory."""
+_FADES = 8
+"""Intermediates of so many times the cache and more all go through memory (seen on CPU, linear in between)."""
+_PASSES_OVER_MEMORY = 4
+"""What an intermediate that does not stay in cache costs: written and read, and its pages faulted in (seen on CPU)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopCost:
+    """The time of a region's loops as a function of the chunk.
+
+    Attributes:
+        n: elements of the axis.
+        fixed_seconds: recomputation: what later phases run again.
+        step_seconds: of one step of every loop: overhead, that of loops inside too, operands read whole, accumulators
+            read and written.
+        traffic_seconds: of the intermediates, once written and once read, through main memory.
+        element_bytes: of the intermediates, per element of the axis.
+        chip: intermediates up to its cache's size do not go through main memory; of larger ones ever more do.
+        work_seconds: of all the ops in the loops: a last chunk that is not full repeats a part.
+        masked: the repeated part costs a mask besides: sums are accumulated.
+        packed: of each matmul in the loops of which a step takes some rows or columns: the seconds of its arithmetic
+            packing left aside, what it is, and whether it is columns that are taken.
+        dealt: of each kernel that a step does some outermost rows of: the seconds of all, rows for an element.
+        laned: of each kernel that a step does some of the innermost elements of: likewise.
+        strided: of each value that is sliced or written back: the seconds one pass over it takes, and the bytes that
+            lie side by side for each element of the axis.
+    """
+
+    n: int
+    fixed_seconds: float
+    step_seconds: float
+    traffic_seconds: float
+    element_bytes: float
+    chip: Chip
+    work_seconds: float
+    masked: bool
+    packed: tuple[tuple[float, Matmul, bool], ...]
+    dealt: tuple[tuple[float, float], ...]
+    laned: tuple[tuple[float, float], ...]
+    strided: tuple[tuple[float, int], ...]
+
+    def loop_seconds(self, chunk: int) -> float:
+        """Time added to the program by loops of this chunk, wherever their memory is."""
+        steps = -(-self.n // chunk)
+        repeated = (steps * chunk / self.n - 1) * self.work_seconds
+        arithmetic = self.fixed_seconds + repeated + self.packing_seconds(chunk)
+        return arithmetic + self.dealing_seconds(chunk) + self.lane_seconds(chunk) + steps * self.step_seconds
+
+    def packing_seconds(self, chunk: int) -> float:
+        """What matmuls of few rows take more than those of all."""
+        taken = chunk / self.n
+        pairs = ((seconds, whole, _share(whole, taken, columns)) for seconds, whole, columns in self.packed)
+        return sum(
+            seconds * (part.packing_factor(self.chip) - whole.packing_factor(self.chip))
+            for seconds, whole, part in pairs
+        )
+
+    def dealing_seconds(self, chunk: int) -> float:
+        """What is lost where few rows are dealt out to the cores."""
+        return sum(seconds * (dealing_factor(chunk * rows, self.chip) - 1) for seconds, rows in self.dealt)
+
+    def lane_seconds(self, chunk: int) -> float:
+        """What is lost where the innermost dimension has fewer elements than a kernel works on at a time."""
+        lanes = ((seconds, max(1.0, self.chip.lanes / (chunk * elements))) for seconds, elements in self.laned)
+        return sum(seconds * (factor - max(1.0, self.chip.lanes / self.n)) for seconds, factor in lanes)
+
+    def moved_seconds(self, chunk: int) -> float:
+        """What `cost.graph_seconds` does not see of it: what caches spare, and what short runs of bytes add."""
+        runs = ((seconds, chunk * side_by_side) for seconds, side_by_side in self.strided)
+        strides = sum(seconds * (_LINE_BYTES / run - 1) for seconds, run in runs if run < _LINE_BYTES)
+        # What stays in the cache as it is has nothing to gain, as in a loop that another split has made.
+        return strides - (self.cached_share(chunk) - self.cached_share(self.n)) * self.traffic_seconds
+
+    def cached_share(self, chunk: int) -> float:
+        """The share of the intermediates' traffic that stays in the cache."""
+        cache = self.chip.cache_bytes
+        over = chunk * self.element_bytes / cache - 1 if cache else _FADES
+        return min(1.0, max(0.0, 1.0 - over / _FADES))
+
+    def chunks(self) -> list[tuple[int, float, float]]:
+        """All chunks to choose from, the fastest first: they do not depend on the memory there is.
+
+        Each with the time its loops add to the program, negative where caches make it faster, and the part of it that
+        is `moved_seconds`.
+        """
+        moved = {c: self.moved_seconds(c) for c in chunk_sizes(self.n, even=not self.masked)}
+        timed = [(c, self.loop_seconds(c) + seconds, seconds) for c, seconds in moved.items()]
+        return sorted(timed, key=lambda item: (item[1], -item[0]))
+
+
+@functools.lru_cache(maxsize=1024)
+def chunk_sizes(n: int, *, even: bool = False) -> tuple[int, ...]:
+    """The chunks to choose from for an axis of `n` elements, each about 1/√2 of the one before, the last 1.
+
+    Args:
+        even: with those of a few steps that are as even as can be, also if they do not divide the axis.
+    """
+    half = (n + 1) // 2
+    sizes = {1}
+    limit = half
+    while limit > 1:
+        sizes.add(round_chunk(n, limit))
+        limit = min(limit - 1, round(limit / math.sqrt(2)))
+    if even:
+        sizes |= {c for steps in range(2, _EVEN_STEPS + 1) if (c := _tiled(-(-n // steps))) <= half}
+    return tuple(sorted(sizes, reverse=True))
+
+
+def _tiled(size: int) -> int:
+    """A size rounded up to tiles, where that adds little."""
+    multiple = next(m for m in _MULTIPLES if size >= _TILES * m or m == 1)
+    return -(-size // multiple) * multiple
+
+
+@functools.lru_cache(maxsize=4096)
+def round_chunk(n: int, largest: int) -> int:
+    """A chunk near `largest`, at most that, which divides `n` if one does not much smaller; tiles kept whole.
+
+    Chunks that do not divide the axis repeat a part of it and cost a mask in accumulations.
+    """
+    largest = max(1, min(largest, n))
+    for multiple in _MULTIPLES:
+        candidates = range(largest // multiple * multiple, largest // 2, -multiple)
+        divisor = next((c for c in candidates if c and n % c == 0), None)
+        if divisor:
+            return divisor
+    multiple = next(m for m in _MULTIPLES if m <= largest)
+    return largest // multiple * multiple
+
+
+def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> LoopCost:
+    """The cost of a region's loops; `spared_bytes` of intermediates are no longer kept whole."""
+    # Each node with the number of loops that run it: loops that wait for one another run most of them again.
+    runs = {node: loops.bit_count() for node, loops in region.loops_of.items() if loops}
+    seconds = {op: op_seconds(graph, op, chip) for op in {*(node.op for node in runs), *region.owned}}
+    work = sum(count * seconds[node.op] for node, count in runs.items())
+    moved = _whole_bytes(graph, region) + 3 * _accumulated_bytes(graph, region) + _rescaled_bytes(graph, region)
+    bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
+    steps_inside = sum(count * overhead_seconds(graph, graph.ops[node.op], chip) for node, count in runs.items())
+    step = chip.step_seconds * region.phases + steps_inside + moved / bandwidth
+    windows = ((node, node.window) for node in runs if node.window is not None)
+    step += sum(runs[node] * seconds[node.op] * _overlap(window) for node, window in windows)
+    traffic = _PASSES_OVER_MEMORY * spared_bytes / chip.bytes_per_second
+    return LoopCost(
+        n=region.axis.n,
+        fixed_seconds=work - sum(seconds[op] for op in region.owned),
+        step_seconds=step,
+        traffic_seconds=traffic,
+        element_bytes=spared_bytes / region.axis.n,
+        chip=chip,
+        work_seconds=work,
+        masked=any(item.accumulated for item in region.leaving),
+        packed=_added_up(_packed(graph, runs, chip)),
+        dealt=_added_up(_dealt(graph, runs, seconds)),
+        laned=_added_up(_laned(graph, runs, seconds)),
+        strided=_added_up(_strided(graph, region, chip)),
+    )
+
+
+def _added_up(parts: Iterable[tuple[float, *_Ts]]) -> tuple[tuple[float, *_Ts], ...]:
+    """The seconds of parts that are alike in all else, added up: a chunk's time is asked for very often."""
+    found: dict[tuple[*_Ts], float] = {}
+    for part in parts:
+        seconds, key = part[0], part[1:]
+        found[key] = found.get(key, 0.0) + seconds
+    return tuple((seconds, *key) for key, seconds in found.items())
+
+
+def _overlap(window: Window) -> float:
+    """The share of an op in windows around the chunk that a step repeats of the step before."""
+    return max(0, window.length - window.stride) / window.n
+
+
+def _share(whole: Matmul, taken: float, columns: bool) -> Matmul:
+    """A matmul of a share of the rows, or of the columns."""
+    if columns:
+        return dataclasses.replace(whole, columns=whole.columns * taken)
+    return dataclasses.replace(whole, rows=whole.rows * taken)
+
+
+def _packed(graph: Graph, runs: Mapping[Node, int], chip: Chip) -> Iterator[tuple[float, Matmul, bool]]:
+    """The matmuls of which a step takes some rows or columns: seconds of all without packing, and which it takes."""
+    for node, count in runs.items():
+        op = graph.ops[node.op]
+        along = [dimension is not None for dimension in node.operand_dims[:2]]
+        if CLASSES.get(op.name) is Class.DOT and along[0] != along[1]:
+            yield count * unpacked_seconds(graph, op, chip), matmul_of(graph, op), along[1]
+
+
+def _dealt(graph: Graph, runs: Mapping[Node, int], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:
+    """The kernels of which a step does some outermost rows: seconds of all, rows for an element."""
+    for node, count in runs.items():
+        op, dimension = graph.ops[node.op], node.result_dims[0]
+        shape = graph.values[op.results[0]].shape
+        if dimension is not None and CLASSES.get(op.name) is not Class.DOT and math.prod(shape[:dimension]) == 1:
+            yield count * seconds[node.op], shape[dimension] / node.n
+
+
+def _laned(graph: Graph, runs: Mapping[Node, int], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:
+    """The kernels of which a step does some innermost elements: seconds of all, elements for one of the axis."""
+    for node, count in runs.items():
+        op, kind = graph.ops[node.op], CLASSES.get(graph.ops[node.op].name)
+        if kind is Class.REDUCE:
+            value, dimension = op.operands[0], node.operand_dims[0]
+        elif kind in ELEMENTWISE:
+            value, dimension = op.results[0], node.result_dims[0]
+        else:
+            continue
+        shape = graph.values[value].shape
+        if dimension is not None and math.prod(shape[dimension + 1 :]) == 1:
+            yield count * seconds[node.op], shape[dimension] / node.n
+
+
+def _strided(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, int]]:
+    """What is sliced in a phase or written back: seconds of a pass over it, bytes side by side for an element."""
+    left = {item.value for item in region.leaving}
+    passes = {use: loops.bit_count() for use, loops in _sliced(graph, region).items()}
+    for use in region.axis.producers:
+        if use.value in left:
+            passes[use] = passes.get(use, 0) + 1
+    for (value, dimension, _), count in passes.items():
+        data = graph.values[value]
+        inner = data.nbytes // max(1, math.prod(data.shape[: dimension + 1]))
+        yield count * data.nbytes / chip.bytes_per_second, max(1, inner)
+
+
+def _sliced(graph: Graph, region: Region) -> dict[Use, int]:
+    """The uses that are sliced from whole values, each with the loops that do, a bit each."""
+    found: dict[Use, int] = {}
+    for node, loops in region.loops_of.items():
+        for use in operand_uses(graph, node):
+            slicing = loops & region.sliced_in(use)
+            if slicing:
+                found[use] = found.get(use, 0) | slicing
+    return found
+
+
+def _whole_bytes(graph: Graph, region: Region) -> int:
+    """Bytes of operands that every step reads whole, each loop once."""
+    whole: dict[int, int] = {}
+    for node, loops in region.loops_of.items():
+        op = graph.ops[node.op]
+        for position, (value, dimension) in enumerate(zip(op.inputs, node.operand_dims, strict=True)):
+            if dimension is None and not (position == 0 and _touches_a_part(op)):
+                whole[value] = whole.get(value, 0) | loops
+    return sum(loops.bit_count() * graph.values[value].nbytes for value, loops in whole.items())
+
+
+def _accumulated_bytes(graph: Graph, region: Region) -> int:
+    sums = (item for item in region.leaving if item.accumulated and not _touches_a_part(graph.ops[item.node.op]))
+    return sum(graph.values[item.value].nbytes for item in sums)
+
+
+def _touches_a_part(op: Op) -> bool:
+    """Whether an op moves of its first operand only as much as it takes or writes."""
+    return op.name in SLICES or CLASSES.get(op.name) is Class.UPDATE
+
+
+def _rescaled_bytes(graph: Graph, region: Region) -> int:
+    """Bytes of accumulators that are scaled down as a maximum grows: one more time read and written in part."""
+    return sum(graph.values[v].nbytes for v, terms in region.streams.terms.items() if any(t.scales_down for t in terms))

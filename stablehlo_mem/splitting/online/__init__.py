@@ -1,0 +1,1 @@
+"""Reductions in loops whose maximum is not known yet: streaming softmax, and what is made of it."""

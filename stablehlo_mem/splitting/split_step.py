@@ -1,0 +1,76 @@
+"""A split as data, and how it is done: an axis is grown and formed into loops, which take the place of its ops."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from stablehlo_mem.analysis.peak_memory import Path
+from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.graph import Graph, entry_graph, graph_of_copy, nested_graph
+from stablehlo_mem.results.plan import Step
+from stablehlo_mem.sharding_rules import rule_book
+from stablehlo_mem.splitting.axis import grow_axis
+from stablehlo_mem.splitting.emit_loops import emit_loops
+from stablehlo_mem.splitting.loop_schedule import Region
+from stablehlo_mem.splitting.loop_scheduling import form_region
+
+PASS_NAME = "split-into-loops"
+"""Of the pass whose steps are splits."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Split:
+    """One split, as data.
+
+    Attributes:
+        path: the block, from the entry function's.
+        value, dimension: the seed of the axis, in that block's graph.
+        big_bytes: values of at least this size are split.
+        chunk: elements of the axis in one step.
+        elements: of the axis, for people.
+        loops: number of them, for people.
+        streaming: reductions run in the loop of those they depend on, where they can.
+        kept: values that a loop keeps for later ones, which would compute them again.
+    """
+
+    path: Path
+    value: int
+    dimension: int
+    big_bytes: int
+    chunk: int
+    elements: int = 0
+    loops: int = 0
+    streaming: bool = False
+    kept: tuple[int, ...] = ()
+
+
+def split(module: ir.Module, decision: Split) -> None:
+    """Rewrites a module in place.
+
+    Raises:
+        ValueError: the decision was not made for this module.
+    """
+    graph = nested_graph(entry_graph(module), decision.path)
+    axis = grow_axis(graph, rule_book(graph), (decision.value, decision.dimension), decision.big_bytes)
+    region = form_region(graph, axis, streaming=decision.streaming)
+    if region is None:
+        raise ValueError(f"nothing to split: {decision}")
+    with module.context:
+        emit_loops(graph, region.keeping(decision.kept), decision.chunk)
+
+
+def split_copy(main: Graph, forms: Mapping[tuple[int, ...], Region], copy: ir.Module, step: Step) -> None:
+    """Splits a copy of the module of a graph as a step says, whose region in it is known by what it keeps."""
+    decision = decode(step)
+    graph = nested_graph(graph_of_copy(main, copy), decision.path)
+    with copy.context:
+        emit_loops(graph, forms[decision.kept], decision.chunk)
+
+
+def decode(step: Step) -> Split:
+    """The split of a step, also of one that came back from JSON."""
+    params = dict(step.params)
+    params["path"] = tuple((op, block) for op, block in params["path"])
+    params["kept"] = tuple(params.get("kept", ()))
+    return Split(**params)

@@ -1,0 +1,111 @@
+"""Running modules once, on a device of this machine or on its host, where there is room for them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.export import Exported
+
+from stablehlo_mem.analysis.peak_memory import Measured
+from stablehlo_mem.frontend.wrap_module import wrap_module
+from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.graph import main_function
+from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.targets.compile import executable, measure_exported
+
+Array = np.ndarray[Any, Any]
+
+_MEMINFO = pathlib.Path("/proc/meminfo")
+_GROUP = pathlib.Path("/sys/fs/cgroup")
+_SHARE = 0.9
+"""Of the free memory that may be asked for."""
+
+
+class CannotRunError(Exception):
+    """Why a module cannot be run at a place."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A device of this machine, by the platform's name in an Exported; the host is platform "cpu"."""
+
+    platform: str
+    device: Any
+
+    @property
+    def name(self) -> str:
+        """How people call it."""
+        return "the CPU" if self.platform == "cpu" else self.device.device_kind
+
+    def wrapped(self, module: ir.Module) -> Exported:
+        """A module of one device as something to run here: flat arguments and results of main's own types."""
+        return wrap_module(module, main_function(module), self.platform)
+
+    def needed_bytes(self, wrapped: Exported) -> int:
+        """What one execution needs by the compiler's report, nothing donated.
+
+        Raises:
+            CannotRunError: the compiler refuses it.
+        """
+        measured = measure_exported(wrapped, (), 0, self.platform, [self.device])
+        if isinstance(measured, Measured):
+            return measured.peak_bytes
+        if measured.needed_bytes is not None:
+            return measured.needed_bytes
+        raise CannotRunError(f"{self.name} does not run the program: {_first_line(measured.message)}")
+
+    def require_room(self, needed_bytes: int) -> None:
+        """Raises a CannotRunError if more is needed than is free, where that is known."""
+        free = host_free_bytes() if self.platform == "cpu" else _device_free_bytes(self.device)
+        if free is not None and needed_bytes > _SHARE * free:
+            raise CannotRunError(
+                f"{format_bytes(needed_bytes)} are needed on {self.name}, where {format_bytes(free)} are free"
+            )
+
+    def run(self, wrapped: Exported, arguments: Sequence[Array]) -> list[Array]:
+        """The results of one execution, on the host.
+
+        Raises:
+            CannotRunError: it does not compile, or fails.
+        """
+        try:
+            with jax.enable_x64(True):
+                compiled, passed = executable(wrapped, (), self.platform, [self.device])
+                given = jax.device_put([arguments[i] for i in passed], self.device)
+                return [np.asarray(result) for result in compiled(*given)]
+        except jax.errors.JaxRuntimeError as error:
+            raise CannotRunError(f"{self.name} does not run the program: {_first_line(str(error))}") from error
+
+
+def host_free_bytes() -> int | None:
+    """Memory that can be had on this machine without swapping, None where the system does not say."""
+    known: list[int] = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = [line for line in _MEMINFO.read_text().splitlines() if line.startswith("MemAvailable:")]
+        known.append(int(lines[0].split()[1]) * 1024)
+    with contextlib.suppress(OSError, ValueError):  # "max", or no group of its own
+        limit, used = (int((_GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
+        known.append(limit - used + _reclaimable_bytes())
+    return min(known, default=None)
+
+
+def _reclaimable_bytes() -> int:
+    """What the group's files take in memory, and give back where it is needed."""
+    lines = (_GROUP / "memory.stat").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+
+
+def _device_free_bytes(device: Any) -> int | None:
+    statistics = device.memory_stats() or {}
+    limit = statistics.get("bytes_limit")
+    return None if limit is None else limit - statistics.get("bytes_in_use", 0)
+
+
+def _first_line(message: str) -> str:
+    return message.strip().partition("\n")[0]
