@@ -15,6 +15,7 @@ lint: .venv/stamp
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m pyright stablehlo_mem
+	.venv/bin/lint-imports
 
 docs: .venv/stamp
 	$(PY) benchmarks/tables.py

@@ -24,7 +24,7 @@ import record
 import tables
 
 import stablehlo_mem as shm
-from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.utils.units import format_bytes
 
 TARGETS = ("cpu", "cuda:h200", "tpu:v5e")
 SHARE = 0.2

@@ -26,7 +26,7 @@ from exla import contenders, worker
 from exla.contenders import Contender
 
 import stablehlo_mem as shm
-from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.utils.units import format_bytes
 
 PATH = record.RESULTS / "autochunk_runs.json"
 SELF = "autochunk_runs"

@@ -22,8 +22,8 @@ import programs
 import record
 
 import stablehlo_mem as shm
-from stablehlo_mem.reports.phrases import format_bytes
 from stablehlo_mem.targets.fresh_process import run_fresh
+from stablehlo_mem.utils.units import format_bytes
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import programs
 import record
 
 import stablehlo_mem as shm
-from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.utils.units import format_bytes
 
 PLATFORMS = {"cpu": "cpu", "cuda:h200": "cuda", "tpu:v5e": "tpu"}
 FIXED_TEMPORARIES = {"rbf_prime": 256 * 2**20}

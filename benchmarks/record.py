@@ -16,9 +16,10 @@ from unittest import mock
 from jax.export import Exported
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.peak_memory import Measured, MemoryProfile, Refused
 from stablehlo_mem.ir.bindings import module_bytes
+from stablehlo_mem.results.memory_profile import MemoryProfile
 from stablehlo_mem.targets.calibration import processor
+from stablehlo_mem.targets.measurement import Measured, Refused
 from stablehlo_mem.targets.target import Target
 
 RESULTS = pathlib.Path(__file__).parent / "results"

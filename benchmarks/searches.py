@@ -23,10 +23,10 @@ import training_programs
 from stablehlo_mem.frontend.canonicalize import remove_rules
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
+from stablehlo_mem.pass_api.candidate import Goal, Options
 from stablehlo_mem.planner.branch_and_bound import search
 from stablehlo_mem.planner.greedy_search import cheapen
 from stablehlo_mem.planner.search_state import start_of
-from stablehlo_mem.results.plan import Goal, Options
 from stablehlo_mem.targets.target import named_targets
 
 sys.path.insert(0, str(record.RESULTS.parents[1]))

@@ -35,10 +35,11 @@ import training_programs
 from jax.sharding import SingleDeviceSharding
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.peak_memory import Measured, Refused
-from stablehlo_mem.reports.phrases import budget_error_text, format_bytes, format_value
+from stablehlo_mem.reports.phrases import budget_error_text, format_value
 from stablehlo_mem.targets.compile import refusal
+from stablehlo_mem.targets.measurement import Measured, Refused
 from stablehlo_mem.targets.target import Target, named_targets
+from stablehlo_mem.utils.units import format_bytes
 
 TARGETS = ("cpu", "tpu:v5e", "cuda:h200")
 PATH = record.RESULTS / "training.json"

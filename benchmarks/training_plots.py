@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.utils.units import format_bytes
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 400, 60, 30, 50
 COLOURS = {"written": "#000000", "ours": "#1565c0", "by hand": "#e65100"}

@@ -40,7 +40,7 @@ from exla.contenders import Contender, Outcome
 from training_programs import Program
 
 import stablehlo_mem as shm
-from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.utils.units import format_bytes
 
 PATH = record.RESULTS / "training_runs.json"
 IMAGES = tables.ROOT / "docs" / "img"

@@ -30,8 +30,8 @@ from training_programs import Program
 from training_runs import SIZES
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.peak_memory import Measured
-from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.targets.measurement import Measured
+from stablehlo_mem.utils.units import format_bytes
 
 PATH = record.RESULTS / "versus_checkpoint.json"
 TARGETS = ("cpu", "tpu:v5e", "cuda:h200")

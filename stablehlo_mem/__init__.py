@@ -5,15 +5,17 @@
 >>> smaller = shm.optimize(exported, "512MiB", target="tpu:v5e")
 """
 
-from stablehlo_mem.analysis.peak_memory import MemoryProfile
 from stablehlo_mem.api.functions import calibrate, curve, explain, export, optimize, plan, profile
 from stablehlo_mem.api.jit import jit
-from stablehlo_mem.checking.comparison import CheckedResult
-from stablehlo_mem.checking.plan_check import Check
-from stablehlo_mem.errors import BudgetError, CheckError, InputError, PassError, StableHLOMemError, TargetError
-from stablehlo_mem.planner.explain import Explanation
-from stablehlo_mem.planner.pareto_curve import CurvePoint
-from stablehlo_mem.results.plan import Options, Plan
+from stablehlo_mem.api.rendering import provide_rendering
+from stablehlo_mem.errors import InputError, PassError, StableHLOMemError, TargetError
+from stablehlo_mem.pass_api.candidate import Options
+from stablehlo_mem.results.budget_error import BudgetError
+from stablehlo_mem.results.check import Check, CheckedResult, CheckError
+from stablehlo_mem.results.explanation import Explanation
+from stablehlo_mem.results.memory_profile import MemoryProfile
+from stablehlo_mem.results.memory_time_curve import CurvePoint
+from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.target import Target
 
 __all__ = [
@@ -40,3 +42,5 @@ __all__ = [
     "plan",
     "profile",
 ]
+
+provide_rendering()

@@ -14,15 +14,15 @@ from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.frontend.canonicalize import attach_rules, normalise, remove_rules
 from stablehlo_mem.frontend.program import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options, Step
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
-from stablehlo_mem.results.plan import Candidate, Goal, Options, Step
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass, block_paths
 from stablehlo_mem.rewriting.scan_segments import Backward, find_backward
 from stablehlo_mem.rewriting.scan_stacks import Scan, find_readers, find_scan, stored
-from stablehlo_mem.sharding_rules.factor_rule import Blocked
 from stablehlo_mem.splitting.axis import Axis, RuleBook, grow_axis
 from stablehlo_mem.splitting.candidates import regroups
 from stablehlo_mem.splitting.loop_schedule import Region

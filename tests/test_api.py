@@ -12,9 +12,9 @@ import pytest
 from jax.export import deserialize, export
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.peak_memory import Measured
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.planner import budget_loop
+from stablehlo_mem.targets.measurement import Measured
 
 MIB = 2**20
 N = 1024

@@ -7,7 +7,7 @@ import pytest
 from jax.export import export
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.peak_memory import Measured, Refused
+from stablehlo_mem.targets.measurement import Measured, Refused
 from stablehlo_mem.targets.target import Target
 from tests.support import HONEST, exported, memory_of, spec
 

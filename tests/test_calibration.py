@@ -10,8 +10,8 @@ from jax.export import export
 import stablehlo_mem as shm
 from stablehlo_mem.cli.main import main
 from stablehlo_mem.frontend.program import ingest
+from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner.plan_cache import entry_path
-from stablehlo_mem.results.plan import Options
 from stablehlo_mem.targets import calibration
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.target import named_targets

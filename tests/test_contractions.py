@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import stablehlo_mem as shm
+from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.passes.contractions import Contractions
-from stablehlo_mem.results.plan import Options
 from tests.support import exported, normals, rewritten, spec
 
 PASS = Contractions()

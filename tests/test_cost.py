@@ -17,12 +17,11 @@ from stablehlo_mem.analysis.cost_model import (
     op_bytes,
     op_flops,
     op_seconds,
-    trip_count,
     unpacked_seconds,
 )
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
-from stablehlo_mem.ir.trip_count import Counter, find_counter
+from stablehlo_mem.ir.trip_count import Counter, find_counter, trip_count
 from stablehlo_mem.targets.chips import CHIPS
 from tests import support
 from tests.support import program_of

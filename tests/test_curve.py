@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.peak_memory import Refused
+from stablehlo_mem.targets.measurement import Refused
 from stablehlo_mem.targets.target import Target
 from tests.support import exported, spec
 

@@ -16,8 +16,8 @@ import pytest
 
 import stablehlo_mem as shm
 from stablehlo_mem.reports.html import frame, plan_page
-from stablehlo_mem.reports.phrases import format_bytes
 from stablehlo_mem.results.memory_history import Buffer, LiveValue
+from stablehlo_mem.utils.units import format_bytes
 from tests.browser import Browser, find_browser
 from tests.support import exported, spec
 

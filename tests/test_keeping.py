@@ -10,8 +10,8 @@ import pytest
 
 import stablehlo_mem as shm
 from stablehlo_mem.ir.bindings import clone_module
+from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
-from stablehlo_mem.results.plan import Step
 from stablehlo_mem.splitting.saved_values import worth_keeping
 from stablehlo_mem.splitting.split_step import decode
 from stablehlo_mem.targets.chips import CHIPS

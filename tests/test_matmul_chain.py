@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import stablehlo_mem as shm
 from stablehlo_mem.analysis.cost_model import op_flops
 from stablehlo_mem.einsum.matcher import collect
+from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.passes.matmul_chain import MatmulChain
-from stablehlo_mem.results.plan import Options
 from stablehlo_mem.rewriting.rewriting_pass import Match
 from tests.support import exported, graph_of, in_f64, matches, normals, program_of, refusals, rewritten, spec, yardstick
 from tests.test_products import exhaustive

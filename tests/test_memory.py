@@ -9,12 +9,13 @@ import pytest
 from jax.export import export
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.peak_memory import Measured, find_peak, materialised
+from stablehlo_mem.analysis.peak_memory import find_peak, materialised
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.results.memory_profile import profile_module
 from stablehlo_mem.targets import devices
 from stablehlo_mem.targets.chips import CHIPS
+from stablehlo_mem.targets.measurement import Measured
 from tests.programs.forward import FORWARD, GRADIENTS, SPLIT
 from tests.programs.general import DEVELOPMENT
 from tests.programs.measure import Comparison, compare, compare_planned

@@ -17,8 +17,8 @@ from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.frontend.canonicalize import attach_rules
 from stablehlo_mem.frontend.program import emit, ingest
 from stablehlo_mem.ir.graph import entry_graph, nested_graph
+from stablehlo_mem.pass_api.candidate import Goal, Options, Refusal
 from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
-from stablehlo_mem.results.plan import Goal, Options, Refusal
 from stablehlo_mem.rewriting.rewriting_pass import Match, block_paths
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import (

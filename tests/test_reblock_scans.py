@@ -12,8 +12,8 @@ import stablehlo_mem as shm
 from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.ir.graph import entry_graph, nested_graph
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options
 from stablehlo_mem.passes.reblock_scans import ReblockScans
-from stablehlo_mem.results.plan import Candidate, Goal, Options
 from stablehlo_mem.sharding_rules.associative_scan_matcher import find_scans
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import (

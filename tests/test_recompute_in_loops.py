@@ -13,8 +13,8 @@ from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options, Refusal
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
-from stablehlo_mem.results.plan import Candidate, Goal, Options, Refusal
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import exported, graph_of, normal, normals, program_of, repeated, run, same_bits
 

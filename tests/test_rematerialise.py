@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 import stablehlo_mem as shm
 from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.rewriting.scan_stacks import find_readers, find_scan
-from stablehlo_mem.sharding_rules.factor_rule import Blocked
 from tests.support import (
     droppable,
     exported,

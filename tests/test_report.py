@@ -8,13 +8,18 @@ import json
 
 import pytest
 
-from stablehlo_mem.analysis.peak_memory import LiveValue, Measured, MemoryProfile, Refused
+from stablehlo_mem.analysis.peak_memory import LiveValue
 from stablehlo_mem.ir.graph import OpId
-from stablehlo_mem.planner.explain import Explanation
-from stablehlo_mem.planner.pareto_curve import CurvePoint
-from stablehlo_mem.reports.phrases import budget_error_text, format_bytes, format_flops, format_seconds
+from stablehlo_mem.pass_api.candidate import Refusal, Step
+from stablehlo_mem.reports.phrases import budget_error_text
 from stablehlo_mem.reports.text import curve_report, plan_text, profile_text, render_text
-from stablehlo_mem.results.plan import Cost, Decision, Figures, Plan, Refusal, Step
+from stablehlo_mem.results.decision import Decision
+from stablehlo_mem.results.explanation import Explanation
+from stablehlo_mem.results.memory_profile import MemoryProfile
+from stablehlo_mem.results.memory_time_curve import CurvePoint
+from stablehlo_mem.results.plan import Cost, Figures, Plan
+from stablehlo_mem.targets.measurement import Measured, Refused
+from stablehlo_mem.utils.units import format_bytes, format_flops, format_seconds
 
 MIB = 2**20
 SCORES = LiveValue("dot_general", "f32", (8, 8192, 8192), 2048 * MIB, "attention.py:12 (dot_general)")

@@ -5,9 +5,9 @@ import pytest
 from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.ir.bindings import clone_module, fingerprint
 from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.planner.search_state import take
-from stablehlo_mem.results.plan import Candidate, Goal, Options
 from stablehlo_mem.rewriting.rewriting_pass import RewritingPass
 from stablehlo_mem.targets.chips import CHIPS
 from tests import textual

@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stablehlo_mem.ir.alike import known_of_alike
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.ir.structural_equality import known_of_alike
 from stablehlo_mem.sharding_rules import ROWS, RuleBook, rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Blocked, Node, Rule, elementwise_rule, place
+from stablehlo_mem.sharding_rules.factor_rule import Node, Rule, elementwise_rule, place
 from stablehlo_mem.sharding_rules.halo import Window
 from stablehlo_mem.sharding_rules.linear_ops import linear_groups
 from tests.support import graph_of, normal, program_of

@@ -13,11 +13,11 @@ from stablehlo_mem.errors import PassError
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import clone_module, fingerprint
 from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.pass_api.candidate import Goal, Numerics, Options, Refusal, Step
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.planner.branch_and_bound import _Ways, search
 from stablehlo_mem.planner.greedy_search import cheapen, descend, propose
 from stablehlo_mem.planner.search_state import apply, start, start_of, take
-from stablehlo_mem.results.plan import Goal, Numerics, Options, Refusal, Step
 from stablehlo_mem.targets.chips import CHIPS
 from tests.programs.general import DEVELOPMENT as GENERAL
 from tests.support import normal, program_of, text

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from stablehlo_mem.analysis.peak_memory import Measured
+from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner.smallest_peak import towards_min
-from stablehlo_mem.results.plan import Options
 from stablehlo_mem.targets.chips import CHIPS
+from stablehlo_mem.targets.measurement import Measured
 
 
 class Program:

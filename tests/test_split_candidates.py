@@ -10,7 +10,7 @@ import pytest
 from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.ir.bindings import clone_module, fingerprint
 from stablehlo_mem.ir.graph import entry_graph
-from stablehlo_mem.results.plan import Candidate, Goal, Options
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options
 from stablehlo_mem.splitting.candidates import proposals
 from stablehlo_mem.splitting.split_step import decode, split
 from stablehlo_mem.targets.chips import CHIPS

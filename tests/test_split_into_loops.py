@@ -11,8 +11,8 @@ import pytest
 from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options, Refusal
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
-from stablehlo_mem.results.plan import Candidate, Goal, Options, Refusal
 from stablehlo_mem.splitting.split_step import Split, decode, split
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import apply_split, normal, possible_splits, program_of, spec, text

@@ -12,8 +12,8 @@ import stablehlo_mem as shm
 from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.frontend.canonicalize import attach_rules
 from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
-from stablehlo_mem.results.plan import Candidate, Goal, Options
 from stablehlo_mem.splitting.split_step import decode, split
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import (

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import stablehlo_mem as shm
+from stablehlo_mem.pass_api.candidate import Goal, Options
 from stablehlo_mem.passes.swap_dot_operands import SwapDotOperands
 from stablehlo_mem.planner.greedy_search import cheapen
 from stablehlo_mem.planner.search_state import start
-from stablehlo_mem.results.plan import Goal, Options
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import exported, normal, normals, program_of, rewritten, spec
 

@@ -13,13 +13,13 @@ import pytest
 from jax.export import export
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.peak_memory import Measured, Refused
 from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.targets import compile as compiling
 from stablehlo_mem.targets import devices, isolated_compile
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.compile import constant_bytes, refusal
+from stablehlo_mem.targets.measurement import Measured, Refused
 from stablehlo_mem.targets.target import named_targets, resolve_targets
 
 needs = {

@@ -14,12 +14,12 @@ import pytest
 
 import stablehlo_mem as shm
 from stablehlo_mem.analysis.cost_model import graph_seconds
-from stablehlo_mem.analysis.peak_memory import Measured
 from stablehlo_mem.frontend.canonicalize import normalise
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.planner import budget_loop
 from stablehlo_mem.targets.chips import CHIPS
+from stablehlo_mem.targets.measurement import Measured
 from tests.support import HONEST, in_f64, memory_of, normals, spec, yardstick
 
 BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"

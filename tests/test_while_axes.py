@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import stablehlo_mem as shm
 from stablehlo_mem.analysis.peak_memory import find_peak
+from stablehlo_mem.pass_api.candidate import Goal, Options
 from stablehlo_mem.planner.greedy_search import propose
 from stablehlo_mem.planner.search_state import start
-from stablehlo_mem.results.plan import Goal, Options
 from stablehlo_mem.splitting.axis import RuleBook, grow_axis
 from stablehlo_mem.splitting.split_step import decode
 from stablehlo_mem.targets.chips import CHIPS

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.peak_memory import Measured
 from stablehlo_mem.sharding_rules import RuleBook
 from stablehlo_mem.sharding_rules.halo import Use, Window
 from stablehlo_mem.splitting.axis import grow_axis
 from stablehlo_mem.splitting.window_cuts import cheapest_cut
+from stablehlo_mem.targets.measurement import Measured
 from tests.support import (
     apply_split,
     graph_of,

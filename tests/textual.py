@@ -16,11 +16,11 @@ import re
 from stablehlo_mem.frontend.canonicalize import normalise
 from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.graph import Path, entry_graph, nested_graph
+from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.sink_converts import SinkConverts
-from stablehlo_mem.results.plan import Step
 from stablehlo_mem.rewriting.rewriting_pass import RewritingPass
 from stablehlo_mem.splitting.split_step import Split, split
 from tests.support import blocks, offered, repeated, rewrite, text, without_stacks

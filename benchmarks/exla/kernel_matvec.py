@@ -34,7 +34,7 @@ from exla import contenders, worker
 from exla.contenders import Contender, Outcome, compare, fastest, powers_of_two
 
 import stablehlo_mem as shm
-from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.utils.units import format_bytes
 
 TARGETS = ("cpu", "tpu:v5e", "cuda:h200")
 LIMITS = {"100 MB": 10**8, "500 MB": 5 * 10**8, "1 GB": 10**9, "5 GB": 5 * 10**9, "20 GB": 2 * 10**10}

@@ -32,7 +32,7 @@ from exla import contenders, worker
 from exla.contenders import Contender, Outcome, compare, fastest, powers_of_two
 
 import stablehlo_mem as shm
-from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.utils.units import format_bytes
 
 SELF = "exla.knn"
 K = 10

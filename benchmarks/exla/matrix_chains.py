@@ -32,9 +32,10 @@ from exla import contenders, worker
 from exla.contenders import Contender
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.cost_model import op_flops, trip_count
+from stablehlo_mem.analysis.cost_model import op_flops
 from stablehlo_mem.ir.graph import Graph, entry_graph
-from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.ir.trip_count import trip_count
+from stablehlo_mem.utils.units import format_bytes
 
 COUNTS = (4, 8, 16, 36, 72)
 KINDS = ("plain", "transposed", "vector")

@@ -31,7 +31,7 @@ from exla import contenders, worker
 from exla.contenders import Contender, Outcome
 
 import stablehlo_mem as shm
-from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.utils.units import format_bytes
 
 PACKAGES = ("gpjax", "optax", "equinox", "lineax", "numpyro")
 SHAPES = {"3droad": (278_319, 3), "houseelectric": (1_311_539, 11)}

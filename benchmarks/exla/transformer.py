@@ -30,8 +30,8 @@ from exla import contenders, worker
 from exla.contenders import Contender
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.peak_memory import Refused
-from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.targets.measurement import Refused
+from stablehlo_mem.utils.units import format_bytes
 
 TARGETS = ("cpu", "tpu:v5e", "cuda:h200")
 LENGTHS = (250, 500, 1_000, 2_000, 3_000, 5_000, 7_000)

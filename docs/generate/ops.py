@@ -13,9 +13,10 @@ from collections.abc import Iterator
 
 from stablehlo_mem.frontend.canonicalize import attach_rules
 from stablehlo_mem.ir.bindings import chlo, ir, parse_module, stablehlo
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.sharding_rules import ROWS, RuleBook, rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Blocked, Node, Rule
+from stablehlo_mem.sharding_rules.factor_rule import Node, Rule
 from stablehlo_mem.sharding_rules.region_edges import Side
 
 _BLOCK = re.compile(r"(<!-- ops table -->\n).*?(<!-- end of ops table -->)", re.DOTALL)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 import stablehlo_mem as shm
-from stablehlo_mem.reports.phrases import format_bytes
+from stablehlo_mem.utils.units import format_bytes
 
 _STYLE = (
     "<style>text{font:12px system-ui,sans-serif;fill:#333}.before{fill:#e15759}.after{fill:#4e79a7}"

@@ -9,20 +9,13 @@ import math
 from collections.abc import Sequence
 
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
-from stablehlo_mem.analysis.fusion_classes import (
-    CLASSES,
-    ELEMENTWISE,
-    SLICES,
-    Class,
-    buffer_bytes,
-    dot_sizes,
-    dot_turned,
-)
+from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class, buffer_bytes
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
+from stablehlo_mem.ir.graph import Graph, Op, remembered
 from stablehlo_mem.ir.matchers import sums_products_in_units
-from stablehlo_mem.ir.trip_count import find_counter
+from stablehlo_mem.ir.op_attributes import dot_sizes, dot_turned
+from stablehlo_mem.ir.trip_count import likely_trips, trip_count
 from stablehlo_mem.targets.chips import Chip
 
 ELEMENT_FLOPS: dict[str, int] = {
@@ -37,8 +30,6 @@ VECTOR_SHARE = 0.125
 
 _UNMOVED = (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL)
 
-_LIKELY_TRIPS = 100
-"""Iterations of a loop whose number depends on data: few would not be worth a loop. The report's FLOPs have it once."""
 _MOST_PACKING = 2.0
 """Packing takes at most so many times the FLOPs: a matrix times a vector runs at a third of the rate (seen on CPU)."""
 
@@ -232,27 +223,6 @@ def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:
     return max(flops / (chip.flops_per_second * VECTOR_SHARE), nbytes / chip.bytes_per_second)
 
 
-@remembered
-def trip_count(graph: Graph, op: Op, unknown: int = 1) -> int:
-    """How often a while runs, as far as its counter says."""
-    counter = find_counter(graph, op)
-    return unknown if counter is None else counter.steps
-
-
-def likely_trips(graph: Graph, op: Op) -> int:
-    """How often a while is thought to run: where its counter does not say, not just once, or why have a loop."""
-    return trip_count(graph, op, _LIKELY_TRIPS)
-
-
-def block_runs(main: Graph, path: Path) -> int:
-    """How often the block that a path from `main` leads to runs: once for each step of the loops around it."""
-    runs, graph = 1, main
-    for op, block in path:
-        runs *= likely_trips(graph, graph.ops[op]) if graph.ops[op].name == "stablehlo.while" else 1
-        graph = graph.ops[op].blocks[block]
-    return runs
-
-
 def overhead_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     """Seconds that an op's own loops take for their steps, however little is done in each."""
     if CLASSES.get(op.name) is not Class.CONTROL:
@@ -283,3 +253,22 @@ def _convolution_flops(graph: Graph, op: Op) -> float:
 
 def _sort_flops(shape: tuple[int, ...], dimension: int) -> float:
     return math.prod(shape) * max(1.0, math.log2(max(2, shape[dimension] if shape else 2)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """What a piece of a new form costs: FLOPs, bytes read and written, and the matmul that it is, if it is one.
+
+    Where an op of the old form moves the same bytes, `moves` names it: as the chip lays them out, and not `nbytes`.
+    """
+
+    flops: float
+    nbytes: float
+    matmul: Matmul | None = None
+    moves: Op | None = None
+
+    def seconds(self, chip: Chip) -> float:
+        """Its time on a chip."""
+        if self.matmul is not None:
+            return matmul_seconds(self.flops, self.nbytes, self.matmul, chip)
+        return vector_seconds(self.flops, self.nbytes, chip)

@@ -14,20 +14,12 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from stablehlo_mem.analysis import kernel_scratch, xla_cpu
-from stablehlo_mem.analysis.fusion_classes import (
-    ELEMENTWISE,
-    FUSIBLE,
-    SLICES,
-    Class,
-    classify,
-    dot_sizes,
-    invariant_carries,
-    is_view,
-    origin,
-)
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, SLICES, Class, classify, is_view, origin
 from stablehlo_mem.analysis.loop_invariants import hoisted
 from stablehlo_mem.ir.graph import Graph, Op, remembered
+from stablehlo_mem.ir.loop_carries import invariant_carries
 from stablehlo_mem.ir.matchers import below_sign
+from stablehlo_mem.ir.op_attributes import dot_sizes
 from stablehlo_mem.targets.chips import Chip
 
 _MAX_COPIES = 8

@@ -5,18 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from stablehlo_mem.analysis.fusion_classes import (
-    Class,
-    buffer_bytes,
-    classify,
-    dot_numbers,
-    dot_sizes,
-    integers,
-    is_nested,
-    origin,
-)
+from stablehlo_mem.analysis.fusion_classes import Class, buffer_bytes, classify, is_nested, origin
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import NARROW_FLOATS, Graph, Op, dtype_bytes
+from stablehlo_mem.ir.op_attributes import dot_numbers, dot_sizes, integers
 from stablehlo_mem.targets.chips import Chip
 
 _CUSTOM_TOP_K = 16

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from stablehlo_mem.analysis.fusion_classes import (
-    CLASSES,
-    FUSIBLE,
-    Class,
-    classify,
-    invariant_carries,
-    is_nested,
-    origin,
-)
+from stablehlo_mem.analysis.fusion_classes import CLASSES, FUSIBLE, Class, classify, is_nested, origin
 from stablehlo_mem.analysis.kernel_scratch import transposed_operands
 from stablehlo_mem.ir.graph import Graph, Op, effects, remembered
+from stablehlo_mem.ir.loop_carries import invariant_carries
 from stablehlo_mem.targets.chips import Chip
 
 _STAYING = frozenset(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stablehlo_mem.analysis.fusion import plan_buffers
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, Class, buffer_bytes, classify, donated_types, owner
@@ -13,103 +12,10 @@ from stablehlo_mem.analysis.live_ranges import Peak, Slot, Timeline
 from stablehlo_mem.analysis.loop_invariants import copied_bytes, hoisted
 from stablehlo_mem.analysis.schedule import order_kernels
 from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
-from stablehlo_mem.results.memory_history import History, LiveValue
 from stablehlo_mem.targets.chips import Chip
 
 if TYPE_CHECKING:
-    from stablehlo_mem.planner.pareto_curve import CurvePoint
-    from stablehlo_mem.results.plan import Options
-    from stablehlo_mem.targets.target import Target
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What a target's compiler reports for one executable, in bytes."""
-
-    argument_bytes: int
-    output_bytes: int
-    temp_bytes: int
-    alias_bytes: int
-    constant_bytes: int
-
-    @property
-    def peak_bytes(self) -> int:
-        """Arguments + outputs + temporaries + embedded constants − aliased."""
-        return self.argument_bytes + self.output_bytes + self.temp_bytes + self.constant_bytes - self.alias_bytes
-
-
-@dataclasses.dataclass(frozen=True)
-class Refused:
-    """The compiler did not compile: its message, and the bytes it says the program needs (None: another error)."""
-
-    message: str
-    needed_bytes: int | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """A program as `optimize` takes it, none that anybody can change, and the target it was profiled for."""
-
-    program: Any
-    target: Target
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MemoryProfile:
-    """The memory of one execution, in bytes: static estimates, and the compiler's own figures where it was asked.
-
-    Attributes:
-        live: the values live at the peak, largest first.
-        point: the op at the peak and the user's source line.
-        measured: the compiler's figures, `Refused`, or None if it was not asked.
-        history: the memory over the program, by the static profile; None where nobody kept it.
-        origin: the program and what it was profiled for, None where it is not known.
-    """
-
-    argument_bytes: int
-    output_bytes: int
-    temp_bytes: int
-    alias_bytes: int
-    constant_bytes: int
-    live: tuple[LiveValue, ...]
-    point: str
-    measured: Measured | Refused | None = None
-    history: History | None = None
-    origin: Origin | None = dataclasses.field(default=None, repr=False, compare=False)
-
-    @property
-    def static_peak_bytes(self) -> int:
-        """Arguments + outputs + temporaries + constants − aliased, by the static profile."""
-        return self.argument_bytes + self.output_bytes + self.temp_bytes + self.constant_bytes - self.alias_bytes
-
-    @property
-    def peak_bytes(self) -> int:
-        """The compiler's figure where there is one, else arguments + outputs + temporaries + constants − aliased."""
-        if isinstance(self.measured, Measured):
-            return self.measured.peak_bytes
-        if isinstance(self.measured, Refused) and self.measured.needed_bytes is not None:
-            return self.measured.needed_bytes
-        return self.static_peak_bytes
-
-    def __str__(self) -> str:
-        from stablehlo_mem.reports.text import profile_text  # reports know profiles, never the other way at import time
-
-        return profile_text(self)
-
-    def curve(self, options: Options | None = None) -> tuple[CurvePoint, ...]:
-        """Which budgets are reachable, at what estimated time: `stablehlo_mem.curve` of the program profiled.
-
-        Args:
-            options: what may be done, by default what `optimize` does.
-
-        Raises:
-            InputError: the profile does not know its program: it is an optimised one's, or read from a file.
-        """
-        from stablehlo_mem.planner.pareto_curve import (
-            curve_of_profile,  # plans are made from profiles, not the other way
-        )
-
-        return curve_of_profile(self, options)
+    pass
 
 
 def materialised(graph: Graph, chip: Chip) -> tuple[bool, ...]:

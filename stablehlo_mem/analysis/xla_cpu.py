@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 
-from stablehlo_mem.analysis.fusion_classes import integers
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, remembered
+from stablehlo_mem.ir.op_attributes import integers
 
 MOST_OPS = 100
 """A fusion has no more, its operands included: what is left over of a long chain is written to memory (seen on CPU)."""

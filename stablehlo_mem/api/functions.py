@@ -10,22 +10,22 @@ import jax
 from jax import export as jax_export
 from jax.export import Exported
 
-from stablehlo_mem.analysis.peak_memory import MemoryProfile, Origin
 from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.frontend.symbolic_shapes import at_sizes
 from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner import budget_loop
-from stablehlo_mem.planner.explain import Explanation, explain_program
-from stablehlo_mem.planner.pareto_curve import CurvePoint, curve_of_program
-from stablehlo_mem.results.memory_profile import profile_module
-from stablehlo_mem.results.plan import Options, Plan
+from stablehlo_mem.planner.explain import explain_program
+from stablehlo_mem.planner.pareto_curve import curve_of_program
+from stablehlo_mem.results.explanation import Explanation
+from stablehlo_mem.results.memory_profile import MemoryProfile, Origin, profile_module
+from stablehlo_mem.results.memory_time_curve import CurvePoint
+from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets import calibration
 from stablehlo_mem.targets.chips import Chip
-from stablehlo_mem.targets.target import Target, named_targets, resolve_targets
+from stablehlo_mem.targets.target import TargetLike, named_targets, platforms_of, resolve_targets
 from stablehlo_mem.utils.units import parse_budget
-
-TargetLike = str | Target | tuple[str | Target, ...] | None
 
 
 def optimize(module: Any, budget: int | str | None, *, target: TargetLike = None, options: Options = Options()) -> Any:
@@ -178,11 +178,6 @@ def curve(
     """
     program = ingest(_as_module(fun_or_module, args, target))
     return curve_of_program(program, resolve_targets(target, program)[0], options)
-
-
-def platforms_of(targets: tuple[Target, ...]) -> tuple[str, ...]:
-    """The platforms of targets, each once, in order."""
-    return tuple(dict.fromkeys(t.platform for t in targets))
 
 
 def calibrate(target: str | None = None) -> Chip:

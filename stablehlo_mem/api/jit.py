@@ -11,12 +11,13 @@ from typing import Any
 import jax
 from jax.core import Tracer
 
-from stablehlo_mem.api.functions import TargetLike
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import check_callable, core, discharge, linear_util, pe, state
 from stablehlo_mem.jaxpr.budgeted_primitive import bind, budgeted_p
 from stablehlo_mem.jaxpr.plan_at_lowering import Settings, planned
-from stablehlo_mem.results.plan import Options, Plan
+from stablehlo_mem.pass_api.candidate import Options
+from stablehlo_mem.results.plan import Plan
+from stablehlo_mem.targets.target import TargetLike
 from stablehlo_mem.utils.units import parse_budget
 
 

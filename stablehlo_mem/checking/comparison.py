@@ -9,6 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from stablehlo_mem.results.check import CheckedResult
+
 Array = np.ndarray[Any, Any]
 
 _TWICE = 2.0
@@ -23,52 +25,6 @@ _FEW = 1000
 """Of fewer elements the largest error is chance, of the original's as well: they have `_NUDGED` times the rounding."""
 _AT_A_TIME = 2**20
 """Elements compared at once: results may be as large as memory is."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CheckedResult:
-    """One result of a plan, beside the original's. Errors are over the elements where the original is finite.
-
-    Attributes:
-        path: where it is among the results: "result['loss']", "result[0]".
-        dtype, shape: of the result.
-        from_original: worst |new − original|; of whole numbers and booleans the number of elements that differ.
-        original_from_f64, new_from_f64: worst distance from the program in float64, None where there is none.
-        limit: what the distance that counts may be: of `new_from_f64`, or of `from_original` where that is None.
-        not_finite: share of the original's elements that are infinite or not a number.
-        nudged: whether the original was run on nudged arguments too, to see what rounding alone decides: the limit
-            has room for it.
-        undecided: elements beyond the limit, or that differ, where nudged arguments do as much to the original.
-        fault: what is wrong, "" if nothing is.
-    """
-
-    path: str
-    dtype: str
-    shape: tuple[int, ...]
-    from_original: float
-    original_from_f64: float | None
-    new_from_f64: float | None
-    limit: float
-    not_finite: float = 0.0
-    nudged: bool = False
-    undecided: int = 0
-    fault: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Whether it is within the limit."""
-        return not self.fault
-
-    @property
-    def share(self) -> float:
-        """The distance that counts, as a share of its limit: 0 to 1 where it is right."""
-        counts = self.from_original if self.new_from_f64 is None else self.new_from_f64
-        return counts / self.limit if self.limit else float("inf") if counts else 0.0
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether it is of whole numbers or booleans, which must be equal."""
-        return not jnp.issubdtype(self.dtype, np.inexact)
 
 
 def compare(path: str, new: Array, old: Array, wide: Array | None, effect: Array | None = None) -> CheckedResult:

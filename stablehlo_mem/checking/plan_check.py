@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.export import Exported
 
-from stablehlo_mem.checking.comparison import CheckedResult, compare, effect_of
+from stablehlo_mem.checking.comparison import compare, effect_of
 from stablehlo_mem.checking.double_precision import NoDouble, in_double
-from stablehlo_mem.errors import CheckError, InputError
+from stablehlo_mem.errors import InputError
 from stablehlo_mem.frontend.program import Program, ingest
 from stablehlo_mem.ir.bindings import ir, is_callback, walk_operations
-from stablehlo_mem.results.plan import Plan, plain_data
+from stablehlo_mem.results.check import Check, CheckedResult, CheckError
+from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets._fresh_worker import random_array
 from stablehlo_mem.targets.devices import local_devices
 from stablehlo_mem.targets.execution import CannotRunError, Place
@@ -32,46 +32,6 @@ _ROLES = ("inputs", "results")
 """Of a function's type."""
 _SHOWN = 8
 """Arguments that a message lists."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Check:
-    """What `Plan.check` found.
-
-    Attributes:
-        results: one for each result of the program, in order.
-        where: what both programs ran on.
-        why: why there and not on the device that was planned for, "" if it was that.
-        arguments: "given", or "drawn, seed 0".
-        no_float64: why the original could not be had in float64, "" if it could.
-    """
-
-    results: tuple[CheckedResult, ...]
-    where: str
-    why: str
-    arguments: str
-    no_float64: str
-
-    @property
-    def ok(self) -> bool:
-        """Whether every result is within its limit."""
-        return all(result.ok for result in self.results)
-
-    def __str__(self) -> str:
-        from stablehlo_mem.reports.text import check_text  # reports know checks, never the other way at import time
-
-        return check_text(self)
-
-    def to_json(self) -> str:
-        """All of it as JSON text."""
-        return json.dumps(self.to_data(), indent=2)
-
-    def to_data(self) -> dict[str, Any]:
-        """What `to_json` writes."""
-        data = plain_data(self)
-        for one, result in zip(data["results"], self.results, strict=True):
-            one["ok"] = result.ok
-        return {"ok": self.ok, **data}
 
 
 def check_plan(plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any], seed: int) -> Check:

@@ -14,8 +14,8 @@ from rich.table import Table
 
 import stablehlo_mem as shm
 from stablehlo_mem.errors import TargetError
-from stablehlo_mem.reports.phrases import format_bytes
 from stablehlo_mem.targets.fresh_process import FreshRun, FreshRunError, run_fresh
+from stablehlo_mem.utils.units import format_bytes
 
 HEADS, WIDTH = 8, 64
 TOKENS, LONG_TOKENS, REPORT_TOKENS = 8192, 32768, 16384

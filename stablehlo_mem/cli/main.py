@@ -20,7 +20,7 @@ from rich.console import Console, Group, RenderableType
 
 import stablehlo_mem as shm
 from stablehlo_mem.cli import demo
-from stablehlo_mem.errors import BudgetError, CheckError, InputError, StableHLOMemError, TargetError
+from stablehlo_mem.errors import InputError, StableHLOMemError, TargetError
 from stablehlo_mem.reports import phrases
 from stablehlo_mem.reports.html import explanation_page, plan_page
 from stablehlo_mem.reports.text import (
@@ -33,9 +33,11 @@ from stablehlo_mem.reports.text import (
     profile_report,
     targets_report,
 )
-from stablehlo_mem.results.plan import plain_data
+from stablehlo_mem.results.budget_error import BudgetError
+from stablehlo_mem.results.check import CheckError
 from stablehlo_mem.targets.calibration import calibration_path
 from stablehlo_mem.targets.registry import known_targets
+from stablehlo_mem.utils.plain_data import plain_data
 from stablehlo_mem.utils.progress import listening
 
 EXIT_BUDGET = 1

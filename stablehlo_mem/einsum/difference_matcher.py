@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, dot_labels
+from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE
 from stablehlo_mem.ir.bindings import RULE, ir, same_attributes
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes, remembered
 from stablehlo_mem.ir.matchers import filling
+from stablehlo_mem.ir.op_attributes import dot_labels
 from stablehlo_mem.ir.view_chains import view_of
 
 _MAX_DEPTH = 32

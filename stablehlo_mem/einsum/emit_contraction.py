@@ -6,12 +6,11 @@ import abc
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import Matmul
+from stablehlo_mem.analysis.cost_model import Kernel, Matmul
 from stablehlo_mem.einsum.contraction_order import Labels, Network, Tree, factors_of, pairs
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.builders import broadcast, convert, laid_along, reduced, reshaped, tensor, transposed
 from stablehlo_mem.ir.graph import NARROW_FLOATS
-from stablehlo_mem.rewriting.rewriting_pass import Kernel
 
 Tensor = tuple[Any, list[int]]
 """An MLIR value and the label of each of its dimensions."""

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from stablehlo_mem.analysis.fusion_classes import dot_labels, integers
 from stablehlo_mem.einsum.contraction_order import Labels, Piece, bits, joined, label_mask
 from stablehlo_mem.einsum.terms import Factor, Product, Scaling
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Value, dtype_bytes, remembered
 from stablehlo_mem.ir.matchers import adds, delta_dims, filling, is_alone, starts_at_zero
+from stablehlo_mem.ir.op_attributes import dot_labels, integers
 from stablehlo_mem.ir.view_chains import view_of
 
 NO_TERMS: Mapping[int, int] = MappingProxyType({})

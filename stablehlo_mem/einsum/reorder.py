@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.analysis.fusion_classes import FUSIBLE, classify
 from stablehlo_mem.einsum.contraction_order import Network, Piece, Tree, best_order, cost, factors_of
 from stablehlo_mem.einsum.emit_contraction import Contraction, Tensor, highest_precision, pair_kernels, sum_over
@@ -14,10 +15,10 @@ from stablehlo_mem.einsum.matcher import collect
 from stablehlo_mem.einsum.terms import Factor, Product, Scaling
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.builders import broadcast, convert, index_along, reshaped, retype, splat, tensor, zeros
+from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
 from stablehlo_mem.ir.matchers import filling
 from stablehlo_mem.ir.view_chains import View, squeezed
-from stablehlo_mem.rewriting.rewriting_pass import Kernel, needed_only_by
 
 _MAX_TERMS = 8
 _MAX_CHANGES = 8

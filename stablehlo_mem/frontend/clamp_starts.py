@@ -14,11 +14,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stablehlo_mem.analysis.fusion_classes import integers, invariant_carries
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.loop_carries import invariant_carries
 from stablehlo_mem.ir.matchers import direction, filling, integers_of
+from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.trip_count import find_counter
 
 SLICING = frozenset({"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice", "stablehlo.gather"})

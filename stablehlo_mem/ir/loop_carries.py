@@ -99,3 +99,9 @@ def _inputs(body: Graph, value: int) -> tuple[int, ...]:
         return (*op.operands, *op.captures)
     live = _live_carries(op, {body.values[value].result})
     return (*(op.operands[i] for i in live), *op.captures)
+
+
+def invariant_carries(op: Op) -> tuple[bool, ...]:
+    """For each carry of a while, whether its body hands it on unchanged."""
+    body = op.blocks[1]
+    return tuple(a == r for a, r in zip(body.arguments, body.returned, strict=True))

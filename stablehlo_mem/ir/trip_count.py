@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
 from stablehlo_mem.ir.matchers import direction, filling, integers_of
+
+_LIKELY_TRIPS = 100
+"""Iterations of a loop whose number depends on data: few would not be worth a loop. The report's FLOPs have it once."""
 
 _SWAPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
 
@@ -96,3 +99,24 @@ def _integer(graph: Graph, value: int) -> int | None:
 def _least(dtype: str) -> int:
     """The least integer of an element type: beyond it, or the largest, a counter starts anew at the other end."""
     return 0 if dtype.startswith("u") else -integers_of(dtype)
+
+
+@remembered
+def trip_count(graph: Graph, op: Op, unknown: int = 1) -> int:
+    """How often a while runs, as far as its counter says."""
+    counter = find_counter(graph, op)
+    return unknown if counter is None else counter.steps
+
+
+def likely_trips(graph: Graph, op: Op) -> int:
+    """How often a while is thought to run: where its counter does not say, not just once, or why have a loop."""
+    return trip_count(graph, op, _LIKELY_TRIPS)
+
+
+def block_runs(main: Graph, path: Path) -> int:
+    """How often the block that a path from `main` leads to runs: once for each step of the loops around it."""
+    runs, graph = 1, main
+    for op, block in path:
+        runs *= likely_trips(graph, graph.ops[op]) if graph.ops[op].name == "stablehlo.while" else 1
+        graph = graph.ops[op].blocks[block]
+    return runs

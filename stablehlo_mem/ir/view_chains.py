@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from stablehlo_mem.analysis.fusion_classes import integers
 from stablehlo_mem.ir.builders import reshaped
 from stablehlo_mem.ir.graph import Graph, Op, remembered
+from stablehlo_mem.ir.op_attributes import integers
 
 
 @dataclasses.dataclass(frozen=True)

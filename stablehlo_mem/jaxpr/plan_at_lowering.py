@@ -6,16 +6,16 @@ import dataclasses
 import weakref
 from typing import Any
 
-from stablehlo_mem.api.functions import TargetLike, platforms_of
 from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import core, debugging, lowering, pe
 from stablehlo_mem.jaxpr.inline_exported import Lowered, call_lowered, lower_privately
 from stablehlo_mem.jaxpr.planning_thread import run_apart
 from stablehlo_mem.jaxpr.recompute import inspects, without_inspections
+from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner import budget_loop
-from stablehlo_mem.results.plan import Options, Plan
-from stablehlo_mem.targets.target import Target, named_targets
+from stablehlo_mem.results.plan import Plan
+from stablehlo_mem.targets.target import Target, TargetLike, named_targets, platforms_of
 from stablehlo_mem.utils.units import parse_budget
 
 

@@ -25,11 +25,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, classify
 from stablehlo_mem.ir.bindings import chlo, ir, stablehlo
 from stablehlo_mem.ir.builders import gathered, reduced, retype, sliced, splat, tensor
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
-from stablehlo_mem.rewriting.rewriting_pass import Kernel, Match, RewritingPass
+from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
 _LEAST = 4096
 """Elements of which the largest are found as they are."""

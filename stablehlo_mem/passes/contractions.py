@@ -17,10 +17,10 @@ from typing import Any
 from stablehlo_mem.einsum.contraction_order import pairs
 from stablehlo_mem.einsum.matcher import collect
 from stablehlo_mem.einsum.reorder import Sum, emit, kernels, new_bytes, ordered, removed
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.rewriting.one_hot_lookup import Lookup, emit_lookup, match_lookup
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
-from stablehlo_mem.sharding_rules.factor_rule import Blocked
 
 
 class Contractions(RewritingPass):

@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import matmul_of, op_flops
-from stablehlo_mem.analysis.fusion_classes import integers
+from stablehlo_mem.analysis.cost_model import Kernel, matmul_of, op_flops
 from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.blocked import Blocked
+from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.rewriting.rewriting_pass import Kernel, Match, RewritingPass, needed_only_by
-from stablehlo_mem.sharding_rules.factor_rule import Blocked
+from stablehlo_mem.ir.op_attributes import integers
+from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
 _WIDENED = frozenset({("bf16", "f32"), ("f16", "f32"), ("i8", "i32")})
 """Types the compilers multiply, and the type that holds every product, in which they sum."""

@@ -21,12 +21,15 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.fusion_classes import DotNumbers, dot_numbers, integers, invariant_carries
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.ir.bindings import RULE, ir, stablehlo
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import zeros
+from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import Graph, Op, Path, nested_graph
-from stablehlo_mem.rewriting.rewriting_pass import Kernel, Match, RewritingPass, needed_only_by
-from stablehlo_mem.sharding_rules.factor_rule import Blocked
+from stablehlo_mem.ir.loop_carries import invariant_carries
+from stablehlo_mem.ir.op_attributes import DotNumbers, dot_numbers, integers
+from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
 _READERS = frozenset({"stablehlo.dot_general", "stablehlo.while"})
 

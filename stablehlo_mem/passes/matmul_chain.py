@@ -21,9 +21,9 @@ from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
 from stablehlo_mem.einsum.matcher import PARTS, collect
 from stablehlo_mem.einsum.reorder import Sum, emit, improved, kernels, new_bytes, ordered, removed
 from stablehlo_mem.einsum.terms import Product
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
-from stablehlo_mem.sharding_rules.factor_rule import Blocked
 
 
 class MatmulChain(RewritingPass):

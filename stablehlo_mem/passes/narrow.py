@@ -21,16 +21,19 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import matmul_of, op_flops
-from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify, integers
+from stablehlo_mem.analysis.cost_model import Kernel, matmul_of, op_flops
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.blocked import Blocked
+from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.rewriting.rewriting_pass import Kernel, Match, RewritingPass, needed_only_by
+from stablehlo_mem.ir.op_attributes import integers
+from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 from stablehlo_mem.rewriting.slice_pushdown import GIVEN, Emission, Narrowed, Window, leaves, narrowed, window_bytes
 from stablehlo_mem.sharding_rules import rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Blocked, Node, place
+from stablehlo_mem.sharding_rules.factor_rule import Node, place
 
 _SHARE = 0.75
 """A slice of more than this is not worth another form."""

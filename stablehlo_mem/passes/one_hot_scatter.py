@@ -21,14 +21,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.fusion_classes import integers
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.einsum.emit_contraction import sum_over
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.builders import broadcast, convert, index_along, laid_along, retype, splat, tensor, zeros
+from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.matchers import adds, filling, index_dim, integers_of, starts_at_zero
+from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.rewriting.one_hot_lookup import is_inside, wide
-from stablehlo_mem.rewriting.rewriting_pass import Kernel, Match, RewritingPass, needed_only_by
+from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
 Dims = tuple[int | None, ...]
 """For each dimension of a value the one of the scatter's result that it lies along; None for one of one element."""

@@ -26,16 +26,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.einsum.contraction_order import bits, pairs
 from stablehlo_mem.einsum.difference_matcher import Difference, Factor, Product, Spread, Sum, sum_at
 from stablehlo_mem.einsum.emit_contraction import pair_kernels
 from stablehlo_mem.einsum.emit_distances import Emitter, Form, Term
 from stablehlo_mem.ir.bindings import stablehlo
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import convert
+from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
 from stablehlo_mem.ir.matchers import adds, filling, starts_at_zero
-from stablehlo_mem.rewriting.rewriting_pass import Kernel, Match, RewritingPass, needed_only_by
-from stablehlo_mem.sharding_rules.factor_rule import Blocked
+from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
 _MAX_WALK = 500
 """Ops looked at to see whether a distance reaches one that is singular at 0; more count as such."""

@@ -30,13 +30,13 @@ from stablehlo_mem.frontend.canonicalize import attach_rules, drop_identities, o
 from stablehlo_mem.ir.bindings import clone_module, func, ir, is_constant, module_of, run_passes
 from stablehlo_mem.ir.builders import building, rebind
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, remembered
-from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
-from stablehlo_mem.results.plan import Candidate, Goal, Refusal, Step
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
 from stablehlo_mem.sharding_rules import ROWS, RuleBook, rule_book
 from stablehlo_mem.sharding_rules.associative_scan import attributes_of, combination, dependents
 from stablehlo_mem.sharding_rules.associative_scan_matcher import Scan, find_scans, turned_from
 from stablehlo_mem.splitting.axis import grow_axis
+from stablehlo_mem.splitting.candidates import proposals_around
 from stablehlo_mem.splitting.split_step import decode, split
 
 
@@ -51,7 +51,7 @@ class ReblockScans:
         if goal.far or not any(_scans(nested_graph(graph, path)) for path in paths):
             return
         _, main = _with_outlined(graph)
-        for candidate in SplitIntoLoops().propose(main, _with_scans(main, find_peak(main, goal.chip)), goal):
+        for candidate in proposals_around(main, _with_scans(main, find_peak(main, goal.chip)), goal):
             if isinstance(candidate, Candidate) and _runs_scan(main, candidate.step):
                 step = Step(self.name, "", candidate.step.params)
                 yield dataclasses.replace(candidate, step=step, edit=None)
@@ -62,7 +62,7 @@ class ReblockScans:
 
     def describe(self, step: Step) -> str:
         """What the loops look like."""
-        return SplitIntoLoops().describe(step)
+        return decode(step).how
 
     def apply(self, module: ir.Module, step: Step) -> None:
         """Splits with scans as ops, in place; those that no loop has taken are as before."""

@@ -24,15 +24,16 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import block_runs, fused_seconds
-from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, invariant_carries
+from stablehlo_mem.analysis.cost_model import fused_seconds
+from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
 from stablehlo_mem.analysis.loop_invariants import unchanged
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects, entry_graph, nested_graph, op_id
-from stablehlo_mem.ir.loop_carries import drop_dead_carries
-from stablehlo_mem.results.plan import Candidate, Goal, Refusal, Step
+from stablehlo_mem.ir.loop_carries import drop_dead_carries, invariant_carries
+from stablehlo_mem.ir.trip_count import block_runs
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
 
 _SHARE = 8
 """Values are large if they have at least one part in so many of the goal, or of the value they are made for."""

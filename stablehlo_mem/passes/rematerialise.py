@@ -24,18 +24,19 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import block_runs, fused_seconds
+from stablehlo_mem.analysis.cost_model import fused_seconds
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, OpId, Path, entry_graph, nested_graph, op_id
 from stablehlo_mem.ir.loop_carries import drop_dead_carries, with_carries
-from stablehlo_mem.results.plan import Candidate, Goal, Refusal, Step
+from stablehlo_mem.ir.trip_count import block_runs
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
 from stablehlo_mem.rewriting.scan_segments import find_backward, segment_length, take_in_segments
 from stablehlo_mem.rewriting.scan_stacks import Reader, Recomputation, Scan, find_readers, find_scan, recompute, stored
-from stablehlo_mem.sharding_rules.factor_rule import Blocked
 
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 """Candidates drop at least so much of what can be dropped."""

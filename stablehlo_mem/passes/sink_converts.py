@@ -21,14 +21,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import block_runs, vector_seconds
+from stablehlo_mem.analysis.cost_model import vector_seconds
 from stablehlo_mem.analysis.fusion_classes import origin
 from stablehlo_mem.analysis.loop_invariants import copied_before, unchanged
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir, is_constant, stablehlo
 from stablehlo_mem.ir.builders import building, tensor
 from stablehlo_mem.ir.graph import Graph, Op, Path, entry_graph, nested_graph, op_id
-from stablehlo_mem.results.plan import Candidate, Goal, Refusal, Step
+from stablehlo_mem.ir.trip_count import block_runs
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
 
 Site = tuple[Path, int]
 """A slice: the path of its block and its op."""

@@ -23,8 +23,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.fusion_classes import integers
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.ir.bindings import chlo, ir, same_attributes, stablehlo
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import (
     broadcast,
     clone_with,
@@ -36,9 +37,10 @@ from stablehlo_mem.ir.builders import (
     tensor,
     transposed,
 )
+from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import NARROW_FLOATS, Graph, Op
-from stablehlo_mem.rewriting.rewriting_pass import Kernel, Match, RewritingPass, needed_only_by
-from stablehlo_mem.sharding_rules.factor_rule import Blocked
+from stablehlo_mem.ir.op_attributes import integers
+from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
 _LEAST = 17
 """XLA:GPU has a kernel of its own for fewer elements; it compares with `>`, which puts NaNs anywhere."""

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.results.plan import Candidate, Goal, Refusal, Step
-from stablehlo_mem.splitting.candidates import proposals
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
+from stablehlo_mem.splitting.candidates import proposals_around
 from stablehlo_mem.splitting.split_step import PASS_NAME, decode, split
 
 
@@ -28,8 +28,7 @@ class SplitIntoLoops:
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates at the peak, in the block of the peak and in those around it, and why others are none."""
-        for depth in range(len(peak.path), -1, -1):
-            yield from proposals(graph, peak.path[:depth], peak, goal)
+        yield from proposals_around(graph, peak, goal)
 
     def cheapen(self, graph: Graph, goal: Goal) -> tuple[Candidate, ...]:
         """None: loops are for memory."""
@@ -41,8 +40,4 @@ class SplitIntoLoops:
 
     def describe(self, step: Step) -> str:
         """What a step's loops look like."""
-        one = decode(step)
-        loops = "1 loop" if one.loops == 1 else f"{one.loops} loops"
-        loops += ", streaming," if one.streaming else ""
-        kept = f", {len(one.kept)} kept between them" if one.kept else ""
-        return f"{loops} of {-(-one.elements // one.chunk)} steps, {one.chunk} of {one.elements} at a time{kept}"
+        return decode(step).how

@@ -28,12 +28,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import matmul_of, op_flops
-from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, dot_numbers, dot_turned, integers, transposed_dot
+from stablehlo_mem.analysis.cost_model import Kernel, matmul_of, op_flops
+from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, transposed_dot
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.rewriting.rewriting_pass import Kernel, Match, RewritingPass
+from stablehlo_mem.ir.op_attributes import dot_numbers, dot_turned, integers
+from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
 
 @dataclasses.dataclass(frozen=True)

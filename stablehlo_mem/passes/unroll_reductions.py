@@ -27,15 +27,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.analysis import xla_cpu
-from stablehlo_mem.analysis.cost_model import op_flops
-from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify, integers
+from stablehlo_mem.analysis.cost_model import Kernel, op_flops
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.blocked import Blocked
+from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.rewriting.rewriting_pass import Kernel, Match, RewritingPass, needed_only_by
+from stablehlo_mem.ir.op_attributes import integers
+from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 from stablehlo_mem.rewriting.slice_pushdown import GIVEN, Emission, Narrowed, Window, cut, leaves, narrowed
 from stablehlo_mem.sharding_rules import ROWS, rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Blocked, Node, place
+from stablehlo_mem.sharding_rules.factor_rule import Node, place
 from stablehlo_mem.sharding_rules.op_rule import Reduction
 
 _LONGEST = 48

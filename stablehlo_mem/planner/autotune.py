@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
+from stablehlo_mem.pass_api.candidate import Goal
 from stablehlo_mem.planner.branch_and_bound import ways
 from stablehlo_mem.planner.evaluator import Attempt, Trials
 from stablehlo_mem.planner.search_state import State
-from stablehlo_mem.results.plan import Goal, Timing
+from stablehlo_mem.results.plan import Timing
 from stablehlo_mem.targets.device_timing import times
 
 _TIMED = 4

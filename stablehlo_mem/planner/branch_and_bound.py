@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterator
 
 from stablehlo_mem.ir.graph import len_ops
+from stablehlo_mem.pass_api.candidate import Goal, Refusal
 from stablehlo_mem.planner.greedy_search import descend, faster_step, propose
 from stablehlo_mem.planner.search_state import State, taken
-from stablehlo_mem.results.plan import Goal, Refusal
 
 _SMALL = 300
 """Ops and steps are so few that other ways are tried too if their product is at most this ..."""

@@ -11,10 +11,9 @@ from typing import Literal
 from jax.export import Exported
 
 from stablehlo_mem.analysis.cost_model import graph_seconds
-from stablehlo_mem.analysis.peak_memory import Measured, MemoryProfile, Origin
-from stablehlo_mem.errors import BudgetError
 from stablehlo_mem.frontend.program import Program, emit, ingest
 from stablehlo_mem.ir.bindings import ir, module_bytes
+from stablehlo_mem.pass_api.candidate import Goal, Options, Refusal, Step
 from stablehlo_mem.planner import autotune, plan_cache
 from stablehlo_mem.planner.branch_and_bound import CACHES
 from stablehlo_mem.planner.evaluator import Attempt, Form, Trials
@@ -24,9 +23,11 @@ from stablehlo_mem.planner.search_state import State
 from stablehlo_mem.planner.smallest_peak import towards_min
 from stablehlo_mem.planner.validation import below_floor, check_options, check_tuning, verify
 from stablehlo_mem.reports.phrases import budget_error_text
-from stablehlo_mem.results.memory_profile import profile_graph
-from stablehlo_mem.results.plan import Cost, Figures, Goal, Options, Plan, Refusal, Step, Timing
+from stablehlo_mem.results.budget_error import BudgetError
+from stablehlo_mem.results.memory_profile import MemoryProfile, Origin, profile_graph
+from stablehlo_mem.results.plan import Cost, Figures, Plan, Timing
 from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.targets.measurement import Measured
 from stablehlo_mem.targets.target import Target
 
 Budget = int | Literal["min"] | None

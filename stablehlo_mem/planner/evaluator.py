@@ -9,19 +9,19 @@ from collections.abc import Generator, Iterator
 from typing import Literal, get_args
 
 from stablehlo_mem.analysis.cost_model import graph_seconds
-from stablehlo_mem.analysis.peak_memory import Measured, Refused
 from stablehlo_mem.frontend.canonicalize import normalise, remove_rules
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, ir
+from stablehlo_mem.pass_api.candidate import Goal, Options, Refusal
 from stablehlo_mem.planner.branch_and_bound import search
 from stablehlo_mem.planner.greedy_search import cheapen
 from stablehlo_mem.planner.search_state import State, start
-from stablehlo_mem.reports.phrases import format_bytes
 from stablehlo_mem.results.memory_profile import constant_bytes
-from stablehlo_mem.results.plan import Goal, Options, Refusal
 from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.targets.measurement import Measured, Refused
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils.progress import tell
+from stablehlo_mem.utils.units import format_bytes
 
 Form = Literal["quick", "small", "written"]
 """A program a search begins from: after all steps that save time, after those in their smallest forms, as written."""

@@ -11,9 +11,9 @@ from typing import Any
 
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.graph import nested_graph, op_id
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, allows
 from stablehlo_mem.passes import PASSES, Pass
 from stablehlo_mem.planner.search_state import State, apply, taken
-from stablehlo_mem.results.plan import Candidate, Goal, Refusal, allows
 from stablehlo_mem.utils import gc_pause
 
 _log = logging.getLogger(__name__)

@@ -5,40 +5,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from stablehlo_mem.analysis.peak_memory import MemoryProfile
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.frontend.program import Program, ingest
+from stablehlo_mem.pass_api.candidate import Goal, Options
 from stablehlo_mem.planner.branch_and_bound import search
 from stablehlo_mem.planner.greedy_search import cheapen
 from stablehlo_mem.planner.search_state import State, start_of
 from stablehlo_mem.planner.validation import check_options
-from stablehlo_mem.reports.phrases import format_bytes
-from stablehlo_mem.results.memory_profile import profile_graph
-from stablehlo_mem.results.plan import Decision, Goal, Options
+from stablehlo_mem.results.memory_profile import MemoryProfile, profile_graph
+from stablehlo_mem.results.memory_time_curve import CurvePoint
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils.progress import tell
+from stablehlo_mem.utils.units import format_bytes
 
 _GOALS = (2, 4, 16, 64, 256, 1024)
 """The temporaries aimed at are those of the program over so many."""
 _NOTHING = 0.01
 """Share of what no rewriting changes below which fewer temporaries are no aim."""
-
-
-@dataclasses.dataclass(frozen=True)
-class CurvePoint:
-    """A budget that is reachable by the static analyses; no compiler was asked.
-
-    Attributes:
-        peak_bytes: arguments + outputs + temporaries + constants − aliased.
-        seconds: estimated time of one execution: for comparing points, not for predicting a clock.
-        slowdown: the same over that of the original.
-        decisions: the steps that lead there, none for the original.
-    """
-
-    peak_bytes: int
-    seconds: float
-    slowdown: float
-    decisions: tuple[Decision, ...]
 
 
 def curve_of_program(program: Program, target: Target, options: Options) -> tuple[CurvePoint, ...]:

@@ -24,8 +24,9 @@ from stablehlo_mem.errors import PassError
 from stablehlo_mem.frontend.canonicalize import normalise, remove_rules
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
+from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner.search_state import take
-from stablehlo_mem.results.plan import Options, Plan
+from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils.atomic_write import write_whole
 

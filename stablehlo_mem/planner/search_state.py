@@ -15,8 +15,9 @@ from stablehlo_mem.frontend.canonicalize import attach_rules, normalise
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.ir.graph import Graph, Met, entry_graph, len_ops
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
 from stablehlo_mem.passes import PASSES, Pass
-from stablehlo_mem.results.plan import Candidate, Decision, Goal, Refusal, Step
+from stablehlo_mem.results.decision import Decision
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.utils import gc_pause
 

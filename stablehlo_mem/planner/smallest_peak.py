@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from stablehlo_mem.analysis.peak_memory import Measured
+from stablehlo_mem.pass_api.candidate import Goal, Step
 from stablehlo_mem.planner.evaluator import Attempt, Form, Trials
-from stablehlo_mem.results.plan import Goal, Step
 from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.targets.measurement import Measured
 
 _MIN_FACTOR = 4
 """Ratio of successive static goals."""

@@ -7,14 +7,15 @@ from typing import get_args
 import jax
 import jax.numpy as jnp
 
-from stablehlo_mem.errors import BudgetError, InputError, PassError
+from stablehlo_mem.errors import InputError, PassError
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import ir, is_callback, source_line, walk_operations
 from stablehlo_mem.ir.graph import main_function
+from stablehlo_mem.pass_api.candidate import Numerics, Options, Step
 from stablehlo_mem.passes import PASSES
-from stablehlo_mem.reports.phrases import format_bytes
-from stablehlo_mem.results.plan import Numerics, Options, Step
+from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.targets.target import Target
+from stablehlo_mem.utils.units import format_bytes
 
 
 def check_options(options: Options) -> None:

@@ -9,9 +9,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from stablehlo_mem.analysis.peak_memory import MemoryProfile
-from stablehlo_mem.planner.explain import Explanation
-from stablehlo_mem.reports.phrases import advice, effort_text, format_bytes, format_source, format_value, headline
+from stablehlo_mem.reports.phrases import advice, effort_text, format_source, format_value, headline
 from stablehlo_mem.reports.tables import (
     Section,
     decision_entries,
@@ -23,8 +21,11 @@ from stablehlo_mem.reports.tables import (
     refused_notes,
     timings_section,
 )
+from stablehlo_mem.results.explanation import Explanation
 from stablehlo_mem.results.memory_history import History, Loop
+from stablehlo_mem.results.memory_profile import MemoryProfile
 from stablehlo_mem.results.plan import Plan
+from stablehlo_mem.utils.units import format_bytes
 
 _SHOWN = 8
 """Rows of a table of values or refusals."""

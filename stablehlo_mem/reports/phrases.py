@@ -7,9 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import get_args
 
-from stablehlo_mem.analysis.peak_memory import Measured, MemoryProfile, Refused
+from stablehlo_mem.pass_api.candidate import Numerics, Refusal
+from stablehlo_mem.results.decision import Decision
 from stablehlo_mem.results.memory_history import LiveValue
-from stablehlo_mem.results.plan import Cost, Decision, Numerics, Plan, Refusal
+from stablehlo_mem.results.memory_profile import MemoryProfile
+from stablehlo_mem.results.plan import Cost, Plan
+from stablehlo_mem.targets.measurement import Measured, Refused
+from stablehlo_mem.utils.units import format_bytes, format_flops, format_seconds
 
 PARTS = (
     ("arguments", "argument_bytes"),
@@ -21,51 +25,8 @@ PARTS = (
 """What a peak is made of, and the attributes of profiles and figures; the last is taken off."""
 SHOWN = 6
 """Rows of a list of values or refusals: the largest few matter, the rest is in `Plan.to_json`."""
-_BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_FLOPS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
-_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _MUCH = 0.5
 """Share of a peak from which its arguments and outputs are worth a word."""
-
-
-def format_bytes(nbytes: int) -> str:
-    """Bytes in binary units to three digits: "1.5 GiB", "512 MiB", "17 B", "-64 KiB"."""
-    return _scaled(nbytes, 1024, _BYTES)
-
-
-def format_flops(flops: float) -> str:
-    """Floating-point operations to three digits: "1.1 TFLOP"."""
-    return _scaled(flops, 1000, _FLOPS)
-
-
-def format_seconds(seconds: float) -> str:
-    """Seconds to three digits: "1.5 s", "20 ms", "-310 µs", "0 s"."""
-    scale, unit = next(((s, u) for s, u in _SECONDS if abs(seconds) >= 0.9995 * s), _SECONDS[-1])
-    return f"{_digits(seconds / scale)} {unit}" if round(seconds / scale, 2) else "0 s"
-
-
-def byte_unit(nbytes: int) -> tuple[int, str]:
-    """The binary unit to give a size in, in bytes, and its name."""
-    power = _power(nbytes, 1024, _BYTES)
-    return 1024**power, _BYTES[power]
-
-
-def _scaled(number: float, base: int, units: Sequence[str]) -> str:
-    size, power = abs(number), _power(number, base, units)
-    text = _digits(size / base**power) if power else f"{size:.0f}"
-    return f"{'-' if number < 0 else ''}{text} {units[power]}"
-
-
-def _power(number: float, base: int, units: Sequence[str]) -> int:
-    # Rounding must not print "1024 MiB" for a byte less than a GiB.
-    return next((p for p in range(len(units)) if abs(number) < (base - 0.5) * base**p), len(units) - 1)
-
-
-def _digits(number: float) -> str:
-    """A number to three digits, without zeros at the end."""
-    size = abs(number)
-    text = f"{number:.{0 if size >= 99.95 else 1 if size >= 9.995 else 2}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def format_value(live: LiveValue) -> str:

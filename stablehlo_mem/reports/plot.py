@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stablehlo_mem.analysis.peak_memory import MemoryProfile
 from stablehlo_mem.errors import InputError
-from stablehlo_mem.reports.phrases import byte_unit, format_bytes, headline
+from stablehlo_mem.reports.phrases import headline
 from stablehlo_mem.results.memory_history import History
+from stablehlo_mem.results.memory_profile import MemoryProfile
 from stablehlo_mem.results.plan import Plan
+from stablehlo_mem.utils.units import byte_unit, format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

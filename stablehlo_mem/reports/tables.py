@@ -5,16 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container, Iterator, Mapping, Sequence
 
-from stablehlo_mem.analysis.peak_memory import MemoryProfile
-from stablehlo_mem.checking.comparison import CheckedResult
-from stablehlo_mem.checking.plan_check import Check
-from stablehlo_mem.planner.explain import Explanation
+from stablehlo_mem.pass_api.candidate import Candidate, Refusal
 from stablehlo_mem.reports.phrases import (
     PARTS,
     cost_text,
     distinct,
-    format_bytes,
-    format_seconds,
     format_source,
     format_value,
     grouped,
@@ -26,7 +21,12 @@ from stablehlo_mem.reports.phrases import (
     why_text,
     worth_text,
 )
-from stablehlo_mem.results.plan import Candidate, Decision, Figures, Plan, Refusal, Timing
+from stablehlo_mem.results.check import Check, CheckedResult
+from stablehlo_mem.results.decision import Decision
+from stablehlo_mem.results.explanation import Explanation
+from stablehlo_mem.results.memory_profile import MemoryProfile
+from stablehlo_mem.results.plan import Figures, Plan, Timing
+from stablehlo_mem.utils.units import format_bytes, format_seconds
 
 
 @dataclasses.dataclass(frozen=True)

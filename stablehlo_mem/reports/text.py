@@ -12,11 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stablehlo_mem.analysis.peak_memory import MemoryProfile
-from stablehlo_mem.checking.plan_check import Check
-from stablehlo_mem.planner.explain import Explanation
-from stablehlo_mem.planner.pareto_curve import CurvePoint
-from stablehlo_mem.reports.phrases import SHOWN, advice, effort_text, format_bytes, format_seconds, headline, how_text
+from stablehlo_mem.reports.phrases import SHOWN, advice, effort_text, headline, how_text
 from stablehlo_mem.reports.tables import (
     Section,
     check_headline,
@@ -32,9 +28,15 @@ from stablehlo_mem.reports.tables import (
     refused_notes,
     timings_section,
 )
-from stablehlo_mem.results.plan import Plan, plain_data
+from stablehlo_mem.results.check import Check
+from stablehlo_mem.results.explanation import Explanation
+from stablehlo_mem.results.memory_profile import MemoryProfile
+from stablehlo_mem.results.memory_time_curve import CurvePoint
+from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.registry import KnownTarget
+from stablehlo_mem.utils.plain_data import plain_data
+from stablehlo_mem.utils.units import format_bytes, format_seconds
 
 _TEXT_WIDTH = 120
 

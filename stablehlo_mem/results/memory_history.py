@@ -6,9 +6,9 @@ import dataclasses
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
-from stablehlo_mem.analysis.cost_model import trip_count
 from stablehlo_mem.analysis.live_ranges import Live, Slot, Timeline
 from stablehlo_mem.ir.graph import Graph, Path, nested_graph
+from stablehlo_mem.ir.trip_count import trip_count
 
 _MAX_POINTS = 1000
 """Points kept: more than a screen has columns."""

@@ -2,17 +2,80 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from stablehlo_mem.analysis.fusion_classes import buffer_bytes
-from stablehlo_mem.analysis.peak_memory import MemoryProfile, Peak, lay_out
+from stablehlo_mem.analysis.peak_memory import Peak, lay_out
 from stablehlo_mem.frontend.canonicalize import normalise
 from stablehlo_mem.ir.bindings import clone_module, ir, is_splat_constant
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
-from stablehlo_mem.results.memory_history import describe, draw_history
+from stablehlo_mem.pass_api.candidate import Options
+from stablehlo_mem.results.memory_history import History, LiveValue, describe, draw_history
+from stablehlo_mem.results.memory_time_curve import CurvePoint
+from stablehlo_mem.results.rendering import Shown, provided
 from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.targets.measurement import Measured, Refused
+from stablehlo_mem.targets.target import Target
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """A program as `optimize` takes it, none that anybody can change, and the target it was profiled for."""
+
+    program: Any
+    target: Target
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryProfile(Shown):
+    """The memory of one execution, in bytes: static estimates, and the compiler's own figures where it was asked.
+
+    Attributes:
+        live: the values live at the peak, largest first.
+        point: the op at the peak and the user's source line.
+        measured: the compiler's figures, `Refused`, or None if it was not asked.
+        history: the memory over the program, by the static profile; None where nobody kept it.
+        origin: the program and what it was profiled for, None where it is not known.
+    """
+
+    argument_bytes: int
+    output_bytes: int
+    temp_bytes: int
+    alias_bytes: int
+    constant_bytes: int
+    live: tuple[LiveValue, ...]
+    point: str
+    measured: Measured | Refused | None = None
+    history: History | None = None
+    origin: Origin | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @property
+    def static_peak_bytes(self) -> int:
+        """Arguments + outputs + temporaries + constants − aliased, by the static profile."""
+        return self.argument_bytes + self.output_bytes + self.temp_bytes + self.constant_bytes - self.alias_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """The compiler's figure where there is one, else arguments + outputs + temporaries + constants − aliased."""
+        if isinstance(self.measured, Measured):
+            return self.measured.peak_bytes
+        if isinstance(self.measured, Refused) and self.measured.needed_bytes is not None:
+            return self.measured.needed_bytes
+        return self.static_peak_bytes
+
+    def curve(self, options: Options | None = None) -> tuple[CurvePoint, ...]:
+        """Which budgets are reachable, at what estimated time: `stablehlo_mem.curve` of the program profiled.
+
+        Args:
+            options: what may be done, by default what `optimize` does.
+
+        Raises:
+            InputError: the profile does not know its program: it is an optimised one's, or read from a file.
+        """
+        return provided(self, "curve")(self, options)
 
 
 def profile_module(module: ir.Module, chip: Chip) -> MemoryProfile:

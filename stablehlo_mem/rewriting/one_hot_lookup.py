@@ -8,13 +8,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from stablehlo_mem.analysis.fusion_classes import dot_numbers
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.builders import broadcast, convert, reshaped, splat, tensor, transposed, zeros
+from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import FLOATS, Graph
 from stablehlo_mem.ir.matchers import index_dim, is_equality
+from stablehlo_mem.ir.op_attributes import dot_numbers
 from stablehlo_mem.ir.view_chains import View, squeezed, view_of
-from stablehlo_mem.rewriting.rewriting_pass import Kernel, Match, needed_only_by
+from stablehlo_mem.rewriting.rewriting_pass import Match
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,63 +9,35 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import heapq
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import (
-    Matmul,
-    block_runs,
-    fused_seconds,
-    likely_trips,
-    matmul_seconds,
-    op_bytes,
-    vector_seconds,
-)
+from stablehlo_mem.analysis.cost_model import Kernel, fused_seconds, op_bytes
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir, run_passes
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import building
+from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.float_comparisons import COMPARED, decides
 from stablehlo_mem.ir.graph import (
     Graph,
-    Op,
     Path,
     entry_graph,
     graph_of_copy,
     nested_graph,
     op_id,
-    producers_of,
     remembered,
 )
-from stablehlo_mem.results.plan import Candidate, Goal, Numerics, Refusal, Step, allows, weakest
-from stablehlo_mem.sharding_rules.factor_rule import Blocked
+from stablehlo_mem.ir.trip_count import block_runs, likely_trips
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Refusal, Step, allows, weakest
 from stablehlo_mem.targets.chips import Chip
 
 _WORTH = 0.95
 """A form that is to save time takes at most this share of it: nearer than that the estimates tell nothing apart."""
 _MAX_ALONE = 8
 """Places that are tried one by one where all at once will not do."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Kernel:
-    """What a piece of a new form costs: FLOPs, bytes read and written, and the matmul that it is, if it is one.
-
-    Where an op of the old form moves the same bytes, `moves` names it: as the chip lays them out, and not `nbytes`.
-    """
-
-    flops: float
-    nbytes: float
-    matmul: Matmul | None = None
-    moves: Op | None = None
-
-    def seconds(self, chip: Chip) -> float:
-        """Its time on a chip."""
-        if self.matmul is not None:
-            return matmul_seconds(self.flops, self.nbytes, self.matmul, chip)
-        return vector_seconds(self.flops, self.nbytes, chip)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -226,25 +198,6 @@ def _matched(graph: Graph, one: RewritingPass, *, bytes_first: bool) -> tuple[tu
     roots = [op.index for op in graph.ops if op.name in one.roots]
     found = [(root, one.match(graph, root, bytes_first=bytes_first)) for root in roots]
     return tuple((root, match) for root, match in found if match is not None)
-
-
-def needed_only_by(graph: Graph, root: int, kept: Collection[int], *more: int) -> tuple[int, ...]:
-    """The ops that are dead once the results of `root`, and `more`, are replaced, but for what makes `kept`."""
-    sources = producers_of(graph)
-    dead = {root, *more}
-    seen = {graph.values[v].producer for v in kept} | dead
-    # The last op first, by its number below zero: all who use one are decided before it.
-    pending = sorted(-op for op in dead)
-    while pending:
-        op = -heapq.heappop(pending)
-        if op not in dead and not all(user in dead for v in graph.ops[op].results for user in graph.users[v]):
-            continue
-        dead.add(op)
-        for source in sources[op]:
-            if source >= 0 and source not in seen:
-                seen.add(source)
-                heapq.heappush(pending, -source)
-    return tuple(sorted(dead))
 
 
 @remembered

@@ -14,10 +14,10 @@ from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import stablehlo
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, nested_graph
 from stablehlo_mem.ir.matchers import filling
 from stablehlo_mem.rewriting.scan_stacks import Reader, Scan, counted, find_readers
-from stablehlo_mem.sharding_rules.factor_rule import Blocked
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
-from stablehlo_mem.analysis.fusion_classes import Class, classify, integers, invariant_carries
+from stablehlo_mem.analysis.fusion_classes import Class, classify
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects
+from stablehlo_mem.ir.loop_carries import invariant_carries
 from stablehlo_mem.ir.matchers import filling
+from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.trip_count import Counter, find_counter
-from stablehlo_mem.sharding_rules.factor_rule import Blocked
 
 
 @dataclasses.dataclass(frozen=True)

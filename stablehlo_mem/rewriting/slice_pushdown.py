@@ -12,12 +12,13 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.fusion_classes import integers
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.sharding_rules import ROWS, rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Blocked, Node, place
+from stablehlo_mem.sharding_rules.factor_rule import Node, place
 from stablehlo_mem.sharding_rules.op_rule import Chunk, Site
 
 GIVEN = -1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from stablehlo_mem.ir.alike import known_of_alike
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op, remembered
+from stablehlo_mem.ir.structural_equality import known_of_alike
 from stablehlo_mem.sharding_rules import (
     associative_scan,
     control_flow,
@@ -14,7 +15,7 @@ from stablehlo_mem.sharding_rules import (
     reductions,
     windows,
 )
-from stablehlo_mem.sharding_rules.factor_rule import Blocked, Node, Rule, place
+from stablehlo_mem.sharding_rules.factor_rule import Node, Rule, place
 from stablehlo_mem.sharding_rules.op_rule import Reduction, Row
 from stablehlo_mem.sharding_rules.region_edges import Flow, Side, Table
 

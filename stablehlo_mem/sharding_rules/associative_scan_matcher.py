@@ -19,10 +19,10 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from stablehlo_mem.analysis.fusion_classes import integers
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import RULE, ir, is_zero, splat_text
 from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.structural_equality import is_same_block
 
 LEAST = 8

@@ -12,9 +12,10 @@ from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import RULE, ir, stablehlo
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Op
 from stablehlo_mem.sharding_rules.chunk_emitter import OnChunk
-from stablehlo_mem.sharding_rules.factor_rule import Blocked, Dims, Rule
+from stablehlo_mem.sharding_rules.factor_rule import Dims, Rule
 from stablehlo_mem.sharding_rules.op_rule import Reduction, Row, Site, Slot
 from stablehlo_mem.sharding_rules.reductions import is_float
 from stablehlo_mem.sharding_rules.region_edges import PARTIAL, WHOLE, Flow, Form, Passage, Table, Version

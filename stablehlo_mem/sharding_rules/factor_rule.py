@@ -12,6 +12,7 @@ import functools
 from typing import Any
 
 from stablehlo_mem.ir.bindings import RULE, sdy
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.sharding_rules.halo import Sliding, Use, Window
 
 Dims = tuple[tuple[int, ...], ...]
@@ -135,15 +136,6 @@ class Node:
             return tuple([None if d is None else Use(v, d, window) for v, d in pairs])
         windows = dict(self.windows)
         return tuple(None if d is None else Use(v, d, windows.get(p, window)) for p, (v, d) in enumerate(pairs))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Blocked:
-    """Why a use of an axis does not go through an op. `coarser_n`: an axis of that many elements would, 0 if none."""
-
-    code: str
-    message: str
-    coarser_n: int = 0
 
 
 @functools.lru_cache(maxsize=_MOST_READ)

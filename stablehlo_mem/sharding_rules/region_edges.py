@@ -7,9 +7,10 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.sharding_rules.batched_while import own_condition
-from stablehlo_mem.sharding_rules.factor_rule import Blocked, Node
+from stablehlo_mem.sharding_rules.factor_rule import Node
 from stablehlo_mem.sharding_rules.op_rule import Reduction, Row
 
 WHOLE, PARTIAL = -1, -2

@@ -11,8 +11,9 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op, effects, remembered
-from stablehlo_mem.sharding_rules.factor_rule import Blocked, Node
+from stablehlo_mem.sharding_rules.factor_rule import Node
 from stablehlo_mem.sharding_rules.linear_ops import linear_groups
 from stablehlo_mem.sharding_rules.reductions import is_narrow
 from stablehlo_mem.sharding_rules.region_edges import PARTIAL, WHOLE, Flow, Form, Passage, Version

@@ -12,9 +12,10 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, producers_of
 from stablehlo_mem.sharding_rules import ROWS, RuleBook
-from stablehlo_mem.sharding_rules.factor_rule import Blocked, Node
+from stablehlo_mem.sharding_rules.factor_rule import Node
 from stablehlo_mem.sharding_rules.halo import Use, Window
 from stablehlo_mem.splitting.window_cuts import cheapest_cut
 

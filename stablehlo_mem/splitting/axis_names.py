@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stablehlo_mem.analysis.fusion_classes import dot_numbers
 from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.ir.op_attributes import dot_numbers
 
 
 def origin_of(graph: Graph, value: int, dimension: int) -> str:

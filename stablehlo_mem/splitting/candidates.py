@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stablehlo_mem.analysis import xla_cpu
-from stablehlo_mem.analysis.cost_model import block_runs
 from stablehlo_mem.analysis.peak_memory import Path, Peak
 from stablehlo_mem.ir.float_comparisons import COMPARED, decides
 from stablehlo_mem.ir.graph import Graph, dtype_bytes, nested_graph, op_id, remembered
-from stablehlo_mem.results.plan import Candidate, Goal, Numerics, Refusal, Size, Step, allows
+from stablehlo_mem.ir.trip_count import block_runs
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Refusal, Size, Step, allows
 from stablehlo_mem.sharding_rules import ROWS, rule_book
 from stablehlo_mem.splitting.axis import Axis, Obstacle, grow_axis
 from stablehlo_mem.splitting.axis_names import origin_of
@@ -39,6 +39,12 @@ _KEPT = 2000
 _Seed = tuple[int, int]
 _SMALLEST = 1024
 """Bytes below which no value is worth a loop."""
+
+
+def proposals_around(main: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
+    """The splits of the block of a peak and of those around it, and why others are none."""
+    for depth in range(len(peak.path), -1, -1):
+        yield from proposals(main, peak.path[:depth], peak, goal)
 
 
 def proposals(main: Graph, path: Path, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from stablehlo_mem.analysis.peak_memory import Path
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, entry_graph, graph_of_copy, nested_graph
-from stablehlo_mem.results.plan import Step
+from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting.axis import grow_axis
 from stablehlo_mem.splitting.emit_loops import emit_loops
@@ -43,6 +43,14 @@ class Split:
     loops: int = 0
     streaming: bool = False
     kept: tuple[int, ...] = ()
+
+    @property
+    def how(self) -> str:
+        """What its loops look like, for people."""
+        loops = "1 loop" if self.loops == 1 else f"{self.loops} loops"
+        loops += ", streaming," if self.streaming else ""
+        kept = f", {len(self.kept)} kept between them" if self.kept else ""
+        return f"{loops} of {-(-self.elements // self.chunk)} steps, {self.chunk} of {self.elements} at a time{kept}"
 
 
 def split(module: ir.Module, decision: Split) -> None:

@@ -16,12 +16,12 @@ import numpy as np
 from jax.export import Exported
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from stablehlo_mem.analysis.peak_memory import Measured, Refused
 from stablehlo_mem.errors import TargetError
 from stablehlo_mem.frontend.program import Program, as_exported, kept_donated
 from stablehlo_mem.ir.bindings import axis_types, ir, parse_artifact
 from stablehlo_mem.ir.graph import dtype_bytes
 from stablehlo_mem.ir.shards import mesh_axes
+from stablehlo_mem.targets.measurement import Measured, Refused
 
 _log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ import jax
 import numpy as np
 from jax.export import Exported
 
-from stablehlo_mem.analysis.peak_memory import Measured
 from stablehlo_mem.frontend.wrap_module import wrap_module
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import main_function
-from stablehlo_mem.reports.phrases import format_bytes
 from stablehlo_mem.targets.compile import executable, measure_exported
+from stablehlo_mem.targets.measurement import Measured
+from stablehlo_mem.utils.units import format_bytes
 
 Array = np.ndarray[Any, Any]
 

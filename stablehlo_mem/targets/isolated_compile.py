@@ -19,7 +19,7 @@ import tempfile
 import threading
 from typing import IO
 
-from stablehlo_mem.analysis.peak_memory import Measured, Refused
+from stablehlo_mem.targets.measurement import Measured, Refused
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _COMMAND = (sys.executable, "-m", "stablehlo_mem.targets._isolated_worker")

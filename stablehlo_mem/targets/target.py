@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 
-from stablehlo_mem.analysis.peak_memory import Measured, Refused
 from stablehlo_mem.errors import TargetError
 from stablehlo_mem.frontend.program import Program, as_exported, kept_donated
 from stablehlo_mem.ir.bindings import ir
@@ -16,6 +15,7 @@ from stablehlo_mem.targets.calibration import calibrated
 from stablehlo_mem.targets.chips import CHIPS, Chip
 from stablehlo_mem.targets.devices import local_devices, require_libtpu, topology_devices
 from stablehlo_mem.targets.isolated_compile import Request, measure_apart
+from stablehlo_mem.targets.measurement import Measured, Refused
 
 _KINDS = {
     "NVIDIA H200": "cuda:h200",
@@ -79,6 +79,9 @@ class Target:
         require_libtpu(self.chip)
         exported = compiling.flattened(as_exported(program, module, self.platform)).serialize()
         return measure_apart(Request(self.name, bytes(exported), kept_donated(program), program.floor_bytes))
+
+
+TargetLike = str | Target | tuple[str | Target, ...] | None
 
 
 def resolve_targets(target: str | Target | tuple[str | Target, ...] | None, program: Program) -> tuple[Target, ...]:
@@ -173,3 +176,8 @@ def _known() -> str:
 
 def _listed(names: Any) -> str:
     return ", ".join(names)
+
+
+def platforms_of(targets: tuple[Target, ...]) -> tuple[str, ...]:
+    """The platforms of targets, each once, in order."""
+    return tuple(dict.fromkeys(t.platform for t in targets))

@@ -9,14 +9,14 @@ import jax
 from jax.export import Exported, export
 from jax.sharding import SingleDeviceSharding
 
-from stablehlo_mem.analysis.peak_memory import Measured, Refused
 from stablehlo_mem.frontend.program import Program as Ingested
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner.budget_loop import keep_budget
 from stablehlo_mem.results.memory_profile import profile_module
-from stablehlo_mem.results.plan import Options
 from stablehlo_mem.targets.compile import refusal
+from stablehlo_mem.targets.measurement import Measured, Refused
 from stablehlo_mem.targets.target import Target, named_targets
 from tests.programs.forward import Program
 

@@ -19,7 +19,7 @@ from jax.export import Exported, export
 
 import stablehlo_mem as shm
 from stablehlo_mem.frontend.program import ingest
-from stablehlo_mem.results.plan import weakest
+from stablehlo_mem.pass_api.candidate import weakest
 from tests.properties.drawing import Draw, RandomProgram
 from tests.properties.generate import draw_program
 from tests.support import HONEST, is_float, memory_of

@@ -24,6 +24,7 @@ from stablehlo_mem.frontend.canonicalize import remove_rules
 from stablehlo_mem.frontend.program import emit, ingest
 from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.ir.graph import Graph, Path, nested_graph
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Options, Step, allows, weakest
 from stablehlo_mem.passes import PASSES, blocked_top_k, sort_to_top_k
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
 from stablehlo_mem.passes.rematerialise import Rematerialise
@@ -31,7 +32,6 @@ from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.planner import search_state
 from stablehlo_mem.planner.search_state import State
-from stablehlo_mem.results.plan import Candidate, Goal, Numerics, Options, Step, allows, weakest
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass, unsettles
 from stablehlo_mem.rewriting.scan_segments import find_backward, segment_length
 from stablehlo_mem.rewriting.scan_stacks import find_scan, stored

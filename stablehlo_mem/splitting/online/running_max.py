@@ -9,9 +9,9 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
-from stablehlo_mem.analysis.fusion_classes import integers
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, effects
 from stablehlo_mem.ir.matchers import filling
+from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.view_chains import view_of
 from stablehlo_mem.sharding_rules.factor_rule import Node
 from stablehlo_mem.sharding_rules.halo import Use

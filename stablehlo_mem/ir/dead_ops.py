@@ -1,0 +1,30 @@
+"""Which ops nobody needs once some values are replaced."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+
+from stablehlo_mem.ir.graph import (
+    Graph,
+    producers_of,
+)
+
+
+def needed_only_by(graph: Graph, root: int, kept: Collection[int], *more: int) -> tuple[int, ...]:
+    """The ops that are dead once the results of `root`, and `more`, are replaced, but for what makes `kept`."""
+    sources = producers_of(graph)
+    dead = {root, *more}
+    seen = {graph.values[v].producer for v in kept} | dead
+    # The last op first, by its number below zero: all who use one are decided before it.
+    pending = sorted(-op for op in dead)
+    while pending:
+        op = -heapq.heappop(pending)
+        if op not in dead and not all(user in dead for v in graph.ops[op].results for user in graph.users[v]):
+            continue
+        dead.add(op)
+        for source in sources[op]:
+            if source >= 0 and source not in seen:
+                seen.add(source)
+                heapq.heappush(pending, -source)
+    return tuple(sorted(dead))

@@ -1,0 +1,100 @@
+"""What the attributes of an op say: integers, and the dimension numbers of a dot_general."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.graph import Graph, Op, remembered
+
+
+@remembered
+def integers(graph: Graph, op: Op, attribute: str) -> tuple[int, ...]:
+    """An i64 array attribute of an op."""
+    return tuple(ir.DenseI64ArrayAttr(graph.handles[op.index].attributes[attribute]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DotNumbers:
+    """The dimension numbers of a dot_general, named as in StableHLO."""
+
+    lhs_batching_dimensions: tuple[int, ...]
+    rhs_batching_dimensions: tuple[int, ...]
+    lhs_contracting_dimensions: tuple[int, ...]
+    rhs_contracting_dimensions: tuple[int, ...]
+
+    @staticmethod
+    def of(attribute: Any) -> DotNumbers:
+        """Those of an MLIR attribute."""
+        numbers: Any = stablehlo.DotDimensionNumbers(attribute)
+        return DotNumbers(*(tuple(getattr(numbers, field.name)) for field in dataclasses.fields(DotNumbers)))
+
+
+@remembered
+def dot_numbers(graph: Graph, op: Op) -> DotNumbers:
+    """The dimension numbers of a dot_general."""
+    return _numbers_of(graph, graph.handles[op.index].attributes["dot_dimension_numbers"])
+
+
+@remembered
+def _numbers_of(graph: Graph, attribute: Any) -> DotNumbers:
+    """Many dots of a graph have the same, which MLIR has once."""
+    del graph
+    return DotNumbers.of(attribute)
+
+
+@remembered
+def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
+    """(rows, columns, batch, contraction) of a dot_general, in elements."""
+    numbers = dot_numbers(graph, op)
+    left, right = (graph.values[v] for v in op.operands[:2])
+    batch = math.prod(left.shape[d] for d in numbers.lhs_batching_dimensions)
+    depth = math.prod(left.shape[d] for d in numbers.lhs_contracting_dimensions)
+    rows = math.prod(left.shape) // max(1, batch * depth)
+    columns = math.prod(right.shape) // max(1, batch * depth)
+    return rows, columns, batch, depth
+
+
+@remembered
+def dot_turned(graph: Graph, op: Op) -> tuple[bool, bool]:
+    """Whether each operand of a dot_general lies transposed, as in aᵀ b and a bᵀ."""
+    numbers = dot_numbers(graph, op)
+    left, right = (len(graph.values[v].shape) for v in op.operands[:2])
+    rows = {*range(left)} - {*numbers.lhs_batching_dimensions, *numbers.lhs_contracting_dimensions}
+    columns = {*range(right)} - {*numbers.rhs_batching_dimensions, *numbers.rhs_contracting_dimensions}
+    return (
+        max(rows, default=-1) > max(numbers.lhs_contracting_dimensions, default=left),
+        max(columns, default=right) < max(numbers.rhs_contracting_dimensions, default=-1),
+    )
+
+
+@remembered
+def dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
+    """The labels of both operands of a dot_general, all sizes, and how many labels its result has: the first."""
+    numbers = dot_numbers(graph, op)
+    shapes = [graph.values[v].shape for v in op.operands]
+    batch = list(zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True))
+    summed = list(zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True))
+    labels: list[dict[int, int]] = [{}, {}]
+    sizes: list[int] = []
+
+    def add(dims: Sequence[tuple[int, int]]) -> None:
+        for side, d in dims:
+            labels[side][d] = len(sizes)
+        sizes.append(shapes[dims[0][0]][dims[0][1]])
+
+    for left, right in batch:
+        add([(0, left), (1, right)])
+    for side in (0, 1):
+        taken = {pair[side] for pair in (*batch, *summed)}
+        for d in range(len(shapes[side])):
+            if d not in taken:
+                add([(side, d)])
+    rank = len(sizes)
+    for left, right in summed:
+        add([(0, left), (1, right)])
+    ordered = [tuple(found[d] for d in sorted(found)) for found in labels]
+    return ordered[0], ordered[1], tuple(sizes), rank

@@ -1,0 +1,151 @@
+"""What passes and planner exchange: frozen data, so that it can be cached, replayed and printed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, get_args
+
+from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.graph import OpId
+from stablehlo_mem.targets.chips import Chip
+
+Numerics = Literal["exact", "reassociate", "relaxed"]
+"""exact: no float sum is regrouped; reassociate: sums may be; relaxed: also cheaper, less precise forms."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """What `optimize` may do.
+
+    Attributes:
+        numerics: see `Numerics`.
+        passes: names of the passes allowed, None for all.
+        tune: time the best few plans on this machine's device, on drawn arguments, and take the fastest. What is found
+            depends on the machine and what else it does; with "min" nothing is timed.
+        max_compiles: how often the target's compiler may be asked.
+        verify: run the MLIR verifier and check the signature of the result.
+        cache: may plans of earlier calls be reused: those in $STABLEHLO_MEM_CACHE, or beside the executables that JAX
+            keeps (`jax_compilation_cache_dir`). `jit` keeps its own too.
+    """
+
+    numerics: Numerics = "reassociate"
+    passes: tuple[str, ...] | None = None
+    tune: bool = False
+    max_compiles: int = 16
+    verify: bool = True
+    cache: bool = True
+
+
+def allows(options: Options, numerics: Numerics) -> bool:
+    """Whether options allow what needs these numerics."""
+    return weakest((options.numerics, numerics)) == options.numerics
+
+
+def weakest(numerics: Iterable[Numerics]) -> Numerics:
+    """The least strict of some."""
+    return max(numerics, key=get_args(Numerics).index)
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """What the passes are asked for: at most `temp_bytes` of temporaries, by the static profile of a chip.
+
+    `far` asks for steps that take smaller values along too: they reach further from the values at the peak.
+    `bytes_first` asks for what saves time only in forms that take the least memory. `share` of the temporaries is what
+    a step may take where the others alone are over the goal: later steps make those smaller.
+    """
+
+    chip: Chip
+    options: Options
+    temp_bytes: int
+    far: bool = False
+    bytes_first: bool = False
+    share: float = 0.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One decision: a pass, the fingerprint of the module it applies to and JSON parameters."""
+
+    pass_name: str
+    input_fingerprint: str
+    params: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """A step in another size: the parameters that differ, and what it is then thought to be worth.
+
+    `moved_seconds` is the part of the time that `cost.graph_seconds` does not see, as it knows no caches.
+    """
+
+    params: Mapping[str, Any]
+    saved_bytes: int
+    added_seconds: float
+    moved_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A step somebody could take and what it is thought to be worth.
+
+    Attributes:
+        saved_bytes: static estimate of the bytes freed at the peak.
+        added_seconds: static estimate of the time added (negative: saved).
+        numerics: the weakest `Options.numerics` that allows it.
+        summary: what it does, in a few words for people: "split exponential f32[64,128] along dimension 0".
+        otherwise: the refusal to report if the step turns out not to lower the peak; its location is the step's.
+        sizes: all the sizes the step could have, its own among them, fastest first; () if it has one only.
+        moved_seconds: see `Size`.
+        edit: does the step to a copy of the module it was proposed for, knowing what was found out then; None: as any
+            other, by its pass. It stays in this process.
+        effect: hashable; candidates for one module that have it and their size in common lead to the same module. None
+            where nothing is known.
+        opens: lowers nothing by itself, but what follows may: it is judged by the best step after it.
+    """
+
+    step: Step
+    saved_bytes: int
+    added_seconds: float
+    numerics: Numerics
+    summary: str
+    otherwise: Refusal
+    sizes: tuple[Size, ...] = ()
+    moved_seconds: float = 0.0
+    edit: Callable[[ir.Module, Step], None] | None = dataclasses.field(default=None, repr=False, compare=False)
+    effect: Any = dataclasses.field(default=None, repr=False, compare=False)
+    opens: bool = False
+
+    def resized(self, size: Size) -> Candidate:
+        """The candidate in another size."""
+        return dataclasses.replace(
+            self,
+            step=dataclasses.replace(self.step, params={**self.step.params, **size.params}),
+            saved_bytes=size.saved_bytes,
+            added_seconds=size.added_seconds,
+            moved_seconds=size.moved_seconds,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """Why a value was not made smaller.
+
+    Attributes:
+        op: the op that stands in the way.
+        value: how it reads to people, e.g. "dot_general f32[8,16384,16384]".
+        nbytes: bytes of that value.
+        dimension: the dimension that could not be split, -1 for the value as a whole.
+        code: a stable short name of the reason, e.g. "needs-whole-dimension".
+        message: the reason for people.
+        location: the user's source line, "" if unknown.
+    """
+
+    op: OpId
+    value: str
+    nbytes: int
+    dimension: int
+    code: str
+    message: str
+    location: str

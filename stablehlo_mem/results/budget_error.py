@@ -1,0 +1,36 @@
+"""The error of a budget that could not be kept, with the best plan there is."""
+
+from __future__ import annotations
+
+from stablehlo_mem.errors import StableHLOMemError
+from stablehlo_mem.pass_api.candidate import Refusal
+from stablehlo_mem.results.plan import Plan
+
+
+class BudgetError(StableHLOMemError):
+    """The budget could not be kept.
+
+    Attributes:
+        budget_bytes: what was asked for.
+        needed_bytes: what the unoptimised program needs.
+        reached_bytes: the smallest peak reached.
+        best: the plan that reached it, or None if nothing was attempted.
+        obstacles: the refusals at the peak, largest value first.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        budget_bytes: int,
+        needed_bytes: int,
+        reached_bytes: int,
+        best: Plan | None,
+        obstacles: tuple[Refusal, ...] = (),
+    ):
+        self.budget_bytes = budget_bytes
+        self.needed_bytes = needed_bytes
+        self.reached_bytes = reached_bytes
+        self.best = best
+        self.obstacles = obstacles
+        super().__init__(message)

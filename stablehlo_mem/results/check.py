@@ -1,0 +1,103 @@
+"""What running a plan's program beside the original has shown: plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from stablehlo_mem.errors import StableHLOMemError
+from stablehlo_mem.results.plan import plain_data
+from stablehlo_mem.results.rendering import Shown
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check(Shown):
+    """What `Plan.check` found.
+
+    Attributes:
+        results: one for each result of the program, in order.
+        where: what both programs ran on.
+        why: why there and not on the device that was planned for, "" if it was that.
+        arguments: "given", or "drawn, seed 0".
+        no_float64: why the original could not be had in float64, "" if it could.
+    """
+
+    results: tuple[CheckedResult, ...]
+    where: str
+    why: str
+    arguments: str
+    no_float64: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether every result is within its limit."""
+        return all(result.ok for result in self.results)
+
+    def to_json(self) -> str:
+        """All of it as JSON text."""
+        return json.dumps(self.to_data(), indent=2)
+
+    def to_data(self) -> dict[str, Any]:
+        """What `to_json` writes."""
+        data = plain_data(self)
+        for one, result in zip(data["results"], self.results, strict=True):
+            one["ok"] = result.ok
+        return {"ok": self.ok, **data}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckedResult:
+    """One result of a plan, beside the original's. Errors are over the elements where the original is finite.
+
+    Attributes:
+        path: where it is among the results: "result['loss']", "result[0]".
+        dtype, shape: of the result.
+        from_original: worst |new − original|; of whole numbers and booleans the number of elements that differ.
+        original_from_f64, new_from_f64: worst distance from the program in float64, None where there is none.
+        limit: what the distance that counts may be: of `new_from_f64`, or of `from_original` where that is None.
+        not_finite: share of the original's elements that are infinite or not a number.
+        nudged: whether the original was run on nudged arguments too, to see what rounding alone decides: the limit
+            has room for it.
+        undecided: elements beyond the limit, or that differ, where nudged arguments do as much to the original.
+        fault: what is wrong, "" if nothing is.
+    """
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    from_original: float
+    original_from_f64: float | None
+    new_from_f64: float | None
+    limit: float
+    not_finite: float = 0.0
+    nudged: bool = False
+    undecided: int = 0
+    fault: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is within the limit."""
+        return not self.fault
+
+    @property
+    def share(self) -> float:
+        """The distance that counts, as a share of its limit: 0 to 1 where it is right."""
+        counts = self.from_original if self.new_from_f64 is None else self.new_from_f64
+        return counts / self.limit if self.limit else float("inf") if counts else 0.0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is of whole numbers or booleans, which must be equal."""
+        return not jnp.issubdtype(self.dtype, np.inexact)
+
+
+class CheckError(StableHLOMemError):
+    """A plan's program does not compute what the original does: a bug in stablehlo-mem. `check` has the figures."""
+
+    def __init__(self, message: str, check: Check):
+        self.check = check
+        super().__init__(message)

@@ -1,0 +1,29 @@
+"""What a target's compiler says of a program: the bytes it needs, or that it was refused."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a target's compiler reports for one executable, in bytes."""
+
+    argument_bytes: int
+    output_bytes: int
+    temp_bytes: int
+    alias_bytes: int
+    constant_bytes: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """Arguments + outputs + temporaries + embedded constants − aliased."""
+        return self.argument_bytes + self.output_bytes + self.temp_bytes + self.constant_bytes - self.alias_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Refused:
+    """The compiler did not compile: its message, and the bytes it says the program needs (None: another error)."""
+
+    message: str
+    needed_bytes: int | None
