@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from stablehlo_mem.errors import StableHLOMemError
-from stablehlo_mem.results.plan import plain_data
 from stablehlo_mem.results.rendering import Shown
+from stablehlo_mem.utils.plain_data import plain_data
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ import json
 
 from stablehlo_mem.pass_api.candidate import Candidate, Refusal
 from stablehlo_mem.results.memory_profile import MemoryProfile
-from stablehlo_mem.results.plan import plain_data
 from stablehlo_mem.results.rendering import Drawn
+from stablehlo_mem.utils.plain_data import plain_data
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
