@@ -11,7 +11,7 @@ import numpy as np
 from jax.export import Exported, export
 
 from stablehlo_mem.analysis.peak_memory import find_peak
-from stablehlo_mem.frontend.canonicalize import attach_rules, normalise, remove_rules
+from stablehlo_mem.frontend.canonicalize import attach_rules, canonicalize, remove_rules
 from stablehlo_mem.frontend.program import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.blocked import Blocked
@@ -25,8 +25,8 @@ from stablehlo_mem.rewriting.scan_segments import Backward, find_backward
 from stablehlo_mem.rewriting.scan_stacks import Scan, find_readers, find_scan, stored
 from stablehlo_mem.splitting.axis import Axis, RuleBook, grow_axis
 from stablehlo_mem.splitting.candidates import regroups
-from stablehlo_mem.splitting.loop_schedule import Region
-from stablehlo_mem.splitting.loop_scheduling import form_region
+from stablehlo_mem.splitting.loop_schedule import LoopSchedule
+from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 from stablehlo_mem.splitting.saved_values import worth_keeping
 from stablehlo_mem.splitting.split_step import Split, split
 from stablehlo_mem.targets.chips import CHIPS
@@ -58,11 +58,11 @@ def text(module: ir.Module) -> str:
 def normal(program: Program | str) -> ir.Module:
     """A module in normal form, its rules attached."""
     module = parse_module(program) if isinstance(program, str) else clone_module(program.module)
-    normalise(module)
+    canonicalize(module)
     return module
 
 
-def rewrite(module: ir.Module, one: RewritingPass, *, bytes_first: bool = False) -> int:
+def rewrite(module: ir.Module, one: RewritingPass, *, prefer_memory: bool = False) -> int:
     """Applies a rewriting pass everywhere it matches, worth it or not, and returns in how many places."""
     main = entry_graph(module)
     sites: list[tuple[Path, int]] = []
@@ -71,12 +71,12 @@ def rewrite(module: ir.Module, one: RewritingPass, *, bytes_first: bool = False)
         removed: set[int] = set()
         for op in reversed(graph.ops):
             if op.name in one.roots and op.index not in removed:
-                match = one.match(graph, op.index, bytes_first=bytes_first)
+                match = one.match(graph, op.index, prefer_memory=prefer_memory)
                 if isinstance(match, Match):
                     sites.append((path, op.index))
                     removed.update(match.removed)
     if sites:
-        one.apply(module, Step(one.name, "", {"sites": sorted(sites), "bytes_first": bytes_first}))
+        one.apply(module, Step(one.name, "", {"sites": sorted(sites), "prefer_memory": prefer_memory}))
         assert module.operation.verify()
     return len(sites)
 
@@ -103,30 +103,30 @@ class Rewritten:
         return [wrong for wrong in (yardstick(*three) for three in results) if wrong]
 
 
-def rewritten(one: RewritingPass, fun: Callable[..., Any], *args: Any, bytes_first: bool = False) -> Rewritten:
+def rewritten(one: RewritingPass, fun: Callable[..., Any], *args: Any, prefer_memory: bool = False) -> Rewritten:
     """A function rewritten wherever a pass matches, after which it must find nothing more."""
     program = program_of(fun, *args)
     module = normal(program)
-    count = rewrite(module, one, bytes_first=bytes_first)
+    count = rewrite(module, one, prefer_memory=prefer_memory)
     attach_rules(module)
-    assert rewrite(module, one, bytes_first=bytes_first) == 0
+    assert rewrite(module, one, prefer_memory=prefer_memory) == 0
     remove_rules(module)
     return Rewritten(fun, args, count, text(module), run(program, module, *args), run(program, None, *args))
 
 
 def matches(
-    one: RewritingPass, fun: Callable[..., Any], *args: Any, bytes_first: bool = True
+    one: RewritingPass, fun: Callable[..., Any], *args: Any, prefer_memory: bool = True
 ) -> list[Match | Blocked | None]:
     """What a rewriting pass says of each op of a function that could be the root of a match."""
     graph = graph_of(program_of(fun, *args))
-    return [one.match(graph, op.index, bytes_first=bytes_first) for op in graph.ops if op.name in one.roots]
+    return [one.match(graph, op.index, prefer_memory=prefer_memory) for op in graph.ops if op.name in one.roots]
 
 
 def refusals(
-    one: RewritingPass, fun: Callable[..., Any], *args: Any, bytes_first: bool = True
+    one: RewritingPass, fun: Callable[..., Any], *args: Any, prefer_memory: bool = True
 ) -> list[str | Match | None]:
     """The same, of each refusal only its code."""
-    found = matches(one, fun, *args, bytes_first=bytes_first)
+    found = matches(one, fun, *args, prefer_memory=prefer_memory)
     return [item.code if isinstance(item, Blocked) else item for item in found]
 
 
@@ -146,7 +146,7 @@ class Possible:
     path: Path
     graph: Graph
     axis: Axis
-    region: Region
+    schedule: LoopSchedule
     kept: tuple[int, ...] = ()
 
     def decision(self, chunk: int) -> Split:
@@ -156,16 +156,16 @@ class Possible:
 
     @property
     def reducing(self) -> bool:
-        return any(item.accumulated for item in self.region.leaving)
+        return any(item.accumulated for item in self.schedule.leaving)
 
     @property
     def regroups(self) -> bool:
         """Whether float sums come out of the loops in another grouping."""
-        return regroups(self.graph, self.region)
+        return regroups(self.graph, self.schedule)
 
     @property
     def streams(self) -> bool:
-        return bool(self.region.streams.terms)
+        return bool(self.schedule.streams.terms)
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -178,7 +178,7 @@ class Possible:
         shape = self.graph.values[value].shape
         producer = self.graph.producer(value)
         name = producer.name if producer else "argument"
-        loops = f"{self.region.phases} loops" + ", streaming" * self.streams + ", keeping" * bool(self.kept)
+        loops = f"{self.schedule.phases} loops" + ", streaming" * self.streams + ", keeping" * bool(self.kept)
         return f"{self.path}{name}{list(shape)} along {dimension} ({self.axis.n}), {loops}"
 
 
@@ -205,13 +205,15 @@ def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,), *, all_f
                 for least in big_bytes:
                     axis = grow_axis(graph, rules, (value.index, dimension), least)
                     for streams in (False, True) if all_forms else (False,):
-                        region = form_region(graph, axis, streaming=streams)
-                        if region is not None and bool(region.streams.terms) is streams:
-                            key = (path, region.owned, axis.n, axis.nodes, streams)
-                            found.setdefault(key, Possible(path, graph, axis, region))
-                            kept = worth_keeping(graph, region, CHIPS["cpu"], 1 << 62) if all_forms else ()
+                        schedule = schedule_loops(graph, axis, streaming=streams)
+                        if schedule is not None and bool(schedule.streams.terms) is streams:
+                            key = (path, schedule.owned, axis.n, axis.split_ops, streams)
+                            found.setdefault(key, Possible(path, graph, axis, schedule))
+                            kept = worth_keeping(graph, schedule, CHIPS["cpu"], 1 << 62) if all_forms else ()
                             if kept:
-                                found.setdefault((*key, kept), Possible(path, graph, axis, region.keeping(kept), kept))
+                                found.setdefault(
+                                    (*key, kept), Possible(path, graph, axis, schedule.keeping(kept), kept)
+                                )
     return list(found.values())
 
 

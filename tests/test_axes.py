@@ -23,7 +23,7 @@ def seed_of(graph, name, shape=None):
 
 
 def names(graph, axis):
-    return sorted({graph.ops[node.op].name.removeprefix("stablehlo.") for node in axis.nodes})
+    return sorted({graph.ops[node.op].name.removeprefix("stablehlo.") for node in axis.split_ops})
 
 
 def grown(graph, value, dimension, big_bytes=1):
@@ -39,8 +39,8 @@ def test_grows_up_and_down_to_where_it_ends():
     value = seed_of(graph, "exponential")
     rows, columns = grown(graph, value, 0), grown(graph, value, 1)
     assert names(graph, rows) == names(graph, columns) == ["dot_general", "exponential"]
-    assert [n.reducing for n in rows.nodes] == [False, False, False]
-    assert [n.reducing for n in columns.nodes] == [False, False, True]
+    assert [n.reducing for n in rows.split_ops] == [False, False, False]
+    assert [n.reducing for n in columns.split_ops] == [False, False, True]
     assert (rows.n, columns.n) == (12, 20)
     assert not rows.obstacles
     assert not columns.obstacles
@@ -50,7 +50,7 @@ def test_from_any_value_of_an_axis_the_same_axis():
     graph = graph_of(scores, (12, 3), (20, 3), (20,))
     first = grown(graph, seed_of(graph, "exponential"), 0)
     other = grown(graph, seed_of(graph, "dot_general", (12, 20)), 0)
-    assert first.nodes == other.nodes
+    assert first.split_ops == other.split_ops
 
 
 def test_small_values_are_left_outside():
@@ -112,7 +112,7 @@ def test_two_coarser_divisions_meet_in_their_common_divisor():
 def test_one_op_may_be_split_along_two_factors():
     graph = graph_of(lambda x: (lambda k: (k + k.T).sum(1))(jnp.exp(jnp.einsum("id,jd->ij", x, x))), (12, 3))
     axis = grown(graph, seed_of(graph, "exponential"), 0)
-    dots = [n for n in axis.nodes if graph.ops[n.op].name == "stablehlo.dot_general"]
+    dots = [n for n in axis.split_ops if graph.ops[n.op].name == "stablehlo.dot_general"]
     assert {n.result_dims for n in dots} == {(0,), (1,)}
 
 
@@ -121,13 +121,13 @@ def test_a_path_through_small_values_is_closed():
     graph = graph_of(lambda x, w: (lambda h: jnp.exp(h - h.mean(1, keepdims=True)))(x @ w).sum(1), (12, 3), (3, 40))
     axis = grown(graph, seed_of(graph, "exponential"), 0, 12 * 40 * 4)
     assert "divide" in names(graph, axis)
-    assert not any(n.reducing for n in axis.nodes)
+    assert not any(n.reducing for n in axis.split_ops)
 
 
 def test_a_path_through_a_reduction_over_the_axis_stays_open():
     graph = graph_of(lambda x, w: (lambda h: jnp.exp(h - h.mean(0, keepdims=True)))(x @ w).sum(1), (12, 3), (3, 40))
     axis = grown(graph, seed_of(graph, "exponential"), 0, 12 * 40 * 4)
-    assert any(n.reducing for n in axis.nodes)
+    assert any(n.reducing for n in axis.split_ops)
     assert "divide" not in names(graph, axis)
 
 

@@ -26,7 +26,7 @@ def chains(main):
     for path in block_paths(main):
         graph = nested_graph(main, path)
         for op in graph.ops:
-            match = one.match(graph, op.index, bytes_first=True) if op.name in one.roots else None
+            match = one.match(graph, op.index, prefer_memory=True) if op.name in one.roots else None
             if isinstance(match, Match):
                 found.append((path, op.index, unsettles(main, path, match)))
     return found
@@ -41,12 +41,12 @@ def test_a_product_compared_with_its_own_maximum_may_be_reordered():
 def test_one_of_several_loops_that_compute_it_must_not():
     program = program_of(largest, *ARGS)
     module = normal(program)
-    possible = next(p for p in possible_splits(module) if p.region.phases > 1 and p.axis.n == 24)
+    possible = next(p for p in possible_splits(module) if p.schedule.phases > 1 and p.axis.n == 24)
     split = apply_split(module, possible, 6)
     attach_rules(split)
     unsettled = {path for path, _, unsettled in chains(entry_graph(split)) if unsettled}
     assert len(unsettled) > 1, "the loop that finds the maximum, and one that compares"
-    count = rewrite(split, MatmulChain(), bytes_first=True)
+    count = rewrite(split, MatmulChain(), prefer_memory=True)
     assert count, "reordered everywhere, by force, it is as consistent as before"
     (new,), (old,) = run(program, split, *ARGS), run(program, module, *ARGS)
     np.testing.assert_allclose(new, old, rtol=1e-4)

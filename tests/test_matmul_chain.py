@@ -44,7 +44,7 @@ def chains(draw):
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(chains(), st.booleans())
-def test_random_chains_are_optimal(case, bytes_first):
+def test_random_chains_are_optimal(case, prefer_memory):
     dims, transposed, order = case
     shapes = list(itertools.pairwise(dims))
     args = [
@@ -57,11 +57,11 @@ def test_random_chains_are_optimal(case, bytes_first):
             left[i : i + 2] = [left[i] @ left[i + 1]]
         return left[0]
 
-    after = rewritten(PASS, fun, *args, bytes_first=bytes_first)
+    after = rewritten(PASS, fun, *args, prefer_memory=prefer_memory)
     assert after.wrong == []
     graph = graph_of(after.text)
-    best_flops, best_peak = exhaustive(tuple(dims), bytes_first=bytes_first)
-    if bytes_first:
+    best_flops, best_peak = exhaustive(tuple(dims), prefer_memory=prefer_memory)
+    if prefer_memory:
         last = max(op.index for op in graph.ops if op.name == "stablehlo.dot_general")
         product = collect(graph, last)
         assert product is not None
@@ -144,9 +144,9 @@ def test_matmuls_into_a_wider_type_are_left_alone():
     assert rewritten(PASS, fun, a, b, c).count == 0
 
 
-@pytest.mark.parametrize(("bytes_first", "code"), [(False, None), (True, "shared-intermediate")])
-def test_shared_intermediates_stay_and_are_named_if_bytes_matter(bytes_first, code):
-    found = refusals(PASS, lambda a, b, c: ((p := a @ b) @ c, jnp.exp(p)), C, C, A, bytes_first=bytes_first)
+@pytest.mark.parametrize(("prefer_memory", "code"), [(False, None), (True, "shared-intermediate")])
+def test_shared_intermediates_stay_and_are_named_if_bytes_matter(prefer_memory, code):
+    found = refusals(PASS, lambda a, b, c: ((p := a @ b) @ c, jnp.exp(p)), C, C, A, prefer_memory=prefer_memory)
     assert found == [None, code]
 
 
@@ -214,7 +214,7 @@ def test_zeros_off_a_diagonal_that_are_multiplied_count():
         (lambda d, a: jnp.diag(d) @ a, (normals(8), normals(8, 8)), "relaxed"),
         (lambda a, b: jnp.trace(a @ b), (normals(8, 8), normals(8, 8)), "reassociate"),
     ):
-        found = matches(PASS, fun, *args, bytes_first=False)
+        found = matches(PASS, fun, *args, prefer_memory=False)
         assert [match.numerics for match in found if isinstance(match, Match)] == [numerics]
 
 
@@ -229,4 +229,4 @@ def test_what_is_left_of_data_less_its_mean_is_not_rounded_like_the_mean(budget)
     assert "matmul-chain" not in {step.pass_name for step in plan.steps}
     new, old, (exact,) = plan.result.call(*args), program.call(*args), in_f64(centred, *args)
     assert yardstick(np.asarray(new), np.asarray(old), exact) is None
-    assert not any(matches(PASS, centred, *args, bytes_first=False))
+    assert not any(matches(PASS, centred, *args, prefer_memory=False))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stablehlo_mem.frontend.canonicalize import RULE, attach_rules, normalise, remove_rules
+from stablehlo_mem.frontend.canonicalize import RULE, attach_rules, canonicalize, remove_rules
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, parse_module, walk_operations
 from tests.support import normal, program_of, run, same_bits, text
 
@@ -20,7 +20,7 @@ def test_is_idempotent_and_keeps_the_results():
     program = program_of(nested_calls, x)
     module = normal(program)
     again = clone_module(module)
-    normalise(again)
+    canonicalize(again)
     assert fingerprint(again) == fingerprint(module)
     assert not [op for op in walk_operations(module.operation) if op.name in ("func.call", "stablehlo.composite")]
     assert all(map(same_bits, run(program, module, x), run(program, None, x)))
@@ -50,5 +50,5 @@ def test_private_functions_that_are_not_called_go():
     func.func private @unused(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }
     """
     module = parse_module(source)
-    normalise(module)
+    canonicalize(module)
     assert "unused" not in text(module)

@@ -23,7 +23,7 @@ def chain(dims):
     return Network([Piece(a | b) for a, b in itertools.pairwise(labels)], labels[0] | labels[-1], dims, 4)
 
 
-def exhaustive(dims, *, bytes_first):
+def exhaustive(dims, *, prefer_memory):
     """(FLOPs, peak bytes) of the best parenthesisation."""
 
     @functools.cache
@@ -43,35 +43,35 @@ def exhaustive(dims, *, bytes_first):
         return found, nbytes
 
     costs = all_costs(0, len(dims) - 1)[0]
-    return min(costs, key=lambda c: c[::-1] if bytes_first else c)
+    return min(costs, key=lambda c: c[::-1] if prefer_memory else c)
 
 
 @SLOW
 @given(st.lists(st.integers(2, 50), min_size=3, max_size=9), st.booleans())
-def test_chains_are_as_good_as_exhaustive_search_says(dims, bytes_first):
-    found = best_order(chain(dims), bytes_first=bytes_first)[1]
-    flops, peak = exhaustive(tuple(dims), bytes_first=bytes_first)
-    assert (found.peak_bytes == peak) if bytes_first else (found.flops == flops)
+def test_chains_are_as_good_as_exhaustive_search_says(dims, prefer_memory):
+    found = best_order(chain(dims), prefer_memory=prefer_memory)[1]
+    flops, peak = exhaustive(tuple(dims), prefer_memory=prefer_memory)
+    assert (found.peak_bytes == peak) if prefer_memory else (found.flops == flops)
 
 
 @SLOW
 @given(st.lists(st.integers(1, 4), min_size=3, max_size=9), st.booleans())
-def test_chains_with_vectors_inside_are_at_least_as_good(dims, bytes_first):
-    found = best_order(chain(dims), bytes_first=bytes_first)[1]
-    flops, peak = exhaustive(tuple(dims), bytes_first=bytes_first)
-    assert (found.peak_bytes <= peak) if bytes_first else (found.flops <= flops)
+def test_chains_with_vectors_inside_are_at_least_as_good(dims, prefer_memory):
+    found = best_order(chain(dims), prefer_memory=prefer_memory)[1]
+    flops, peak = exhaustive(tuple(dims), prefer_memory=prefer_memory)
+    assert (found.peak_bytes <= peak) if prefer_memory else (found.flops <= flops)
 
 
-@pytest.mark.parametrize("bytes_first", [False, True])
-def test_long_chains_are_parenthesised_along_the_chain_however_they_come(bytes_first):
+@pytest.mark.parametrize("prefer_memory", [False, True])
+def test_long_chains_are_parenthesised_along_the_chain_however_they_come(prefer_memory):
     rng = np.random.default_rng(0)
     dims = [int(d) for d in rng.integers(1, 5000, 73)]
     network = chain([max(2, d) for d in dims])
     shuffled = [network.factors[i] for i in rng.permutation(72)]
     other = Network(shuffled, network.kept, network.sizes, 4)
-    (tree, one), (other_tree, two) = (best_order(n, bytes_first=bytes_first) for n in (network, other))
+    (tree, one), (other_tree, two) = (best_order(n, prefer_memory=prefer_memory) for n in (network, other))
     assert one.peak_bytes == two.peak_bytes
-    assert bytes_first or one.flops == two.flops
+    assert prefer_memory or one.flops == two.flops
     assert cost(network, tree) == one
     assert cost(other, other_tree) == two
     assert factors_of(tree) == network.everything
@@ -80,12 +80,12 @@ def test_long_chains_are_parenthesised_along_the_chain_however_they_come(bytes_f
 def test_a_ring_is_cut_somewhere():
     network = chain([3, 50, 3, 50, 3, 50, 3, 50, 3, 50, 3])
     ring = Network([Piece(f.labels & ~(1 << 10) | (f.labels >> 10 & 1)) for f in network.factors], 0, network.sizes, 4)
-    assert best_order(ring, bytes_first=False)[1].flops < 20 * 3 * 50 * 3
+    assert best_order(ring, prefer_memory=False)[1].flops < 20 * 3 * 50 * 3
 
 
 def test_a_label_of_one_factor_is_summed_before_the_contraction():
     network = Network([Piece(0b011), Piece(0b110)], 0, [8, 3, 9], 4)
-    assert best_order(network, bytes_first=False) == ((0, 1), Piece(0, 8 * 3 + 3 * 9 + 2 * 3, 24, 0))
+    assert best_order(network, prefer_memory=False) == ((0, 1), Piece(0, 8 * 3 + 3 * 9 + 2 * 3, 24, 0))
 
 
 def collected(fun, *shapes, dtype=np.float32):

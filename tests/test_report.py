@@ -8,13 +8,13 @@ import json
 
 import pytest
 
-from stablehlo_mem.analysis.peak_memory import LiveValue
 from stablehlo_mem.ir.graph import OpId
 from stablehlo_mem.pass_api.candidate import Refusal, Step
 from stablehlo_mem.reports.phrases import budget_error_text
 from stablehlo_mem.reports.text import curve_report, plan_text, profile_text, render_text
 from stablehlo_mem.results.decision import Decision
 from stablehlo_mem.results.explanation import Explanation
+from stablehlo_mem.results.memory_history import LiveValue
 from stablehlo_mem.results.memory_profile import MemoryProfile
 from stablehlo_mem.results.memory_time_curve import CurvePoint
 from stablehlo_mem.results.plan import Cost, Figures, Plan

@@ -26,9 +26,9 @@ def test_text(name):
 
 @pytest.mark.parametrize("name", REWRITINGS)
 def test_finds_nothing_in_what_it_made(name):
-    one, bytes_first = REWRITINGS[name]
+    one, prefer_memory = REWRITINGS[name]
     _, expected = textual.source_and_expected(name)
-    assert rewrite(normal(expected), one, bytes_first=bytes_first) == 0
+    assert rewrite(normal(expected), one, prefer_memory=prefer_memory) == 0
 
 
 def test_every_rewriting_pass_has_a_case():
@@ -37,11 +37,11 @@ def test_every_rewriting_pass_has_a_case():
 
 def candidates(name: str) -> tuple[object, list[Candidate]]:
     """A case in normal form, and what its pass would do to it, for time or for memory, on two chips."""
-    one, bytes_first = REWRITINGS[name]
+    one, prefer_memory = REWRITINGS[name]
     module = normal(textual.source_and_expected(name)[0])
     graph, found = entry_graph(module), []
     for chip in (CHIPS["cpu"], CHIPS["tpu:v5e"]):
-        goal = Goal(chip, Options(numerics="relaxed"), 0, bytes_first=bytes_first)
+        goal = Goal(chip, Options(numerics="relaxed"), 0, prefer_memory=prefer_memory)
         found += [*one.cheapen(graph, goal), *one.propose(graph, find_peak(graph, chip), goal)]
     return module, [item for item in found if isinstance(item, Candidate)]
 
@@ -53,9 +53,9 @@ def test_a_candidate_edits_a_copy_as_its_step_does(one):
         module, found = candidates(name)
         for candidate in found:
             edited, stepped = clone_module(module), clone_module(module)
-            take(edited, candidate.step, (), candidate.edit)
+            take(edited, candidate.step, (), candidate.apply_to_copy)
             take(stepped, candidate.step, ())
-            assert candidate.edit is not None
+            assert candidate.apply_to_copy is not None
             assert fingerprint(edited) == fingerprint(stepped) != fingerprint(module)
             compared += 1
     assert compared

@@ -148,7 +148,7 @@ def test_a_pass_that_breaks_the_module_is_named(module, monkeypatch, known):
 
     goal = goal_of(20_000)
     first = start(module, goal)
-    candidate = dataclasses.replace(propose(first, goal)[0][0], edit=broken if known else None)
+    candidate = dataclasses.replace(propose(first, goal)[0][0], apply_to_copy=broken if known else None)
     monkeypatch.setattr(SplitIntoLoops, "apply", broken)
     state = dataclasses.replace(first, steps=(candidate.step,))
     with pytest.raises(PassError, match="split-into-loops") as info:
@@ -164,11 +164,11 @@ def repeated(x, w1, w2):
 def test_a_candidate_remembers_what_its_step_finds_again(fun):
     """In the body of a loop too, whose graph has captures."""
     module, goal = normal(program_of(fun, *ARGS)), goal_of(20_000)
-    candidates = [c for c in propose(start(module, goal), goal)[0] if c.edit is not None]
+    candidates = [c for c in propose(start(module, goal), goal)[0] if c.apply_to_copy is not None]
     assert any(c.step.params["path"] for c in candidates) == (fun is repeated)
     for candidate in candidates:
         edited, stepped = clone_module(module), clone_module(module)
-        take(edited, candidate.step, (), candidate.edit)
+        take(edited, candidate.step, (), candidate.apply_to_copy)
         take(stepped, candidate.step, ())
         assert fingerprint(edited) == fingerprint(stepped) != fingerprint(module)
 
@@ -232,7 +232,7 @@ def test_where_big_values_alone_do_not_do_smaller_ones_are_taken_along():
     module = normal(program_of(layers, batch, *[np.ones((16, 16), np.float32)] * 4))
     tight = goal_of(batch.nbytes * 3 // 2)
     near = propose(start(module, tight), tight)[0]
-    far = propose(start(module, tight), dataclasses.replace(tight, far=True))[0]
+    far = propose(start(module, tight), dataclasses.replace(tight, include_small_values=True))[0]
     assert max(c.step.params["big_bytes"] for c in far) < min(c.step.params["big_bytes"] for c in near)
     state, _ = search(start(module, tight), tight)
     assert state.peak.temp_bytes <= tight.temp_bytes
@@ -242,7 +242,7 @@ def test_where_big_values_alone_do_not_do_smaller_ones_are_taken_along():
 def test_what_reaches_far_is_grown_once_from_all_that_it_reaches():
     batch = np.ones((64, 128, 16), np.float32)
     module = normal(program_of(layers, batch, *[np.ones((16, 16), np.float32)] * 4))
-    tight = dataclasses.replace(goal_of(batch.nbytes * 3 // 2), far=True)
+    tight = dataclasses.replace(goal_of(batch.nbytes * 3 // 2), include_small_values=True)
     far = [c.step.params for c in propose(start(module, tight), tight)[0] if "elements" in c.step.params]
     # Along the batch, the queries and the keys of the largest value, and the features of another, which none reaches.
     assert [params["elements"] for params in far if params["value"] == far[0]["value"]].count(128) == 2

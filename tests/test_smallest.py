@@ -12,7 +12,7 @@ from stablehlo_mem.targets.measurement import Measured
 
 
 class Program:
-    """Stands for `Trials`: a search comes to `reached(goal)`, which is what its compiler finds too."""
+    """Stands for `Evaluator`: a search comes to `reached(goal)`, which is what its compiler finds too."""
 
     options, max_compiles = Options(), 16
 

@@ -46,7 +46,7 @@ def candidates(graph, goal):
 def test_a_goal_is_answered_alike_whatever_was_asked_before(case):
     module = module_of(case)
     goals = [
-        dataclasses.replace(GOAL, temp_bytes=temp_bytes, share=share, far=far)
+        dataclasses.replace(GOAL, temp_bytes=temp_bytes, chunk_share=share, include_small_values=far)
         for temp_bytes, share, far in itertools.product(
             (GOAL.temp_bytes, 20_000), (0.25, 0.0, float("inf")), (False, True)
         )
@@ -64,11 +64,11 @@ def test_a_goal_is_answered_alike_whatever_was_asked_before(case):
 def test_candidates_of_one_effect_lead_to_one_module(case):
     module = module_of(case)
     graph = entry_graph(module)
-    found = [c for far in (False, True) for c in candidates(graph, dataclasses.replace(GOAL, far=far))]
+    found = [c for far in (False, True) for c in candidates(graph, dataclasses.replace(GOAL, include_small_values=far))]
     by_effect: dict[object, list[Candidate]] = {}
     for one in found:
         size = min(one.sizes, key=lambda size: (size.params["chunk"], size.params["kept"]))
-        by_effect.setdefault(one.effect, []).append(one.resized(size))
+        by_effect.setdefault(one.dedup_key, []).append(one.resized(size))
     modules: dict[object, set[str]] = {}
     for effect, ones in by_effect.items():
         for one in ones:

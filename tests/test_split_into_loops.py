@@ -43,7 +43,7 @@ def test_proposals_say_what_they_do():
     for candidate in candidates:
         assert candidate.saved_bytes > 0
         assert "dot_general f32[64,128] along dimension" in candidate.summary
-        assert "test_split_into_loops.py" in candidate.otherwise.location
+        assert "test_split_into_loops.py" in candidate.refusal_if_useless.location
         assert text(module) == text(normal(program_of(scores, *ARGS)))
 
 

@@ -28,7 +28,7 @@ def scores(q, k):
 @pytest.mark.parametrize("f", [gradient, scores])
 def test_makes_a_dot_transposed_where_bytes_go_first(f):
     arguments = (normals(16, 8), normals(32, 16, seed=1)) if f is gradient else (normals(2, 8, 4), normals(2, 6, 4))
-    after = rewritten(PASS, f, *arguments, bytes_first=True)
+    after = rewritten(PASS, f, *arguments, prefer_memory=True)
     assert after.count == 1
     assert "stablehlo.transpose" not in after.text
     assert after.same_bits
@@ -59,7 +59,7 @@ def several_free(p, v):
     return jnp.einsum("xyk,kz->zyx", p, v)
 
 
-@pytest.mark.parametrize("bytes_first", [False, True])
+@pytest.mark.parametrize("prefer_memory", [False, True])
 @pytest.mark.parametrize(
     ("f", "arguments", "dot"),
     [
@@ -68,9 +68,9 @@ def several_free(p, v):
     ],
 )
 def test_operands_that_both_lie_transposed_are_swapped_and_the_result_is_permuted_otherwise(
-    f, arguments, dot, bytes_first
+    f, arguments, dot, prefer_memory
 ):
-    after = rewritten(PASS, f, *arguments, bytes_first=bytes_first)
+    after = rewritten(PASS, f, *arguments, prefer_memory=prefer_memory)
     assert after.count == 1
     assert f"-> {dot}" in after.text
     assert after.text.count("stablehlo.transpose") == 1
@@ -92,7 +92,7 @@ def test_swaps_precisions_with_the_operands():
         precision = jax.lax.Precision.HIGHEST, jax.lax.Precision.DEFAULT
         return jax.lax.dot_general(x, y, (((1,), (0,)), ((), ())), precision=precision).T
 
-    after = rewritten(PASS, f, normals(4, 8), normals(8, 6), bytes_first=True)
+    after = rewritten(PASS, f, normals(4, 8), normals(8, 6), prefer_memory=True)
     assert "precision = [DEFAULT, HIGHEST]" in after.text
 
 
@@ -107,7 +107,7 @@ def test_swaps_precisions_with_the_operands():
     ],
 )
 def test_leaves_the_dot_where_its_operands_swapped_will_not_do(f):
-    after = rewritten(PASS, f, normals(8, 8, 8), normals(8, 8, 8, seed=1), bytes_first=True)
+    after = rewritten(PASS, f, normals(8, 8, 8), normals(8, 8, 8, seed=1), prefer_memory=True)
     assert after.count == 0
     assert "stablehlo.transpose" in after.text
 

@@ -14,7 +14,7 @@ import pytest
 
 import stablehlo_mem as shm
 from stablehlo_mem.analysis.cost_model import graph_seconds
-from stablehlo_mem.frontend.canonicalize import normalise
+from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.planner import budget_loop
@@ -187,7 +187,7 @@ def test_more_memory_is_never_slower(name: str) -> None:
 def estimate(plan: shm.Plan) -> float:
     """Seconds on the CPU, by the cost model."""
     module = plan.module
-    normalise(module)
+    canonicalize(module)
     return graph_seconds(entry_graph(module), CHIPS["cpu"])
 
 

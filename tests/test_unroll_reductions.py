@@ -56,17 +56,17 @@ SUMS = {
 
 
 @pytest.mark.parametrize("name", EXACT)
-@pytest.mark.parametrize("bytes_first", [False, True])
-def test_gives_the_same_bits(name, bytes_first):
-    after = rewritten(PASS, *EXACT[name], bytes_first=bytes_first)
+@pytest.mark.parametrize("prefer_memory", [False, True])
+def test_gives_the_same_bits(name, prefer_memory):
+    after = rewritten(PASS, *EXACT[name], prefer_memory=prefer_memory)
     assert after.count == 1
     assert after.same_bits
 
 
 @pytest.mark.parametrize("name", SUMS)
-@pytest.mark.parametrize("bytes_first", [False, True])
-def test_sums_as_well_as_before(name, bytes_first):
-    after = rewritten(PASS, *SUMS[name], bytes_first=bytes_first)
+@pytest.mark.parametrize("prefer_memory", [False, True])
+def test_sums_as_well_as_before(name, prefer_memory):
+    after = rewritten(PASS, *SUMS[name], prefer_memory=prefer_memory)
     assert after.count == 1
     assert not after.wrong
 
@@ -159,7 +159,7 @@ def test_reads_operands_as_they_lie_where_there_is_no_room_for_their_transposes(
     plan = shm.plan(exported(l1_neighbours, *specs), budget, target="cpu", options=options)
     assert plan.before.peak_bytes > budget >= plan.after.peak_bytes
     (unrolled,) = (step for step in plan.steps if step.pass_name == "unroll-reductions")
-    assert unrolled.params["bytes_first"]
+    assert unrolled.params["prefer_memory"]
 
 
 def test_is_not_for_numerics_exact():

@@ -69,7 +69,9 @@ SLIDING = {
 def spatial(module, count):
     """The splits in which so many ops slide over the axis."""
     found = possible_splits(module)
-    return [p for p in found if len({n.op for n in p.axis.nodes if n.windows and n.op in p.region.owned}) == count]
+    return [
+        p for p in found if len({n.op for n in p.axis.split_ops if n.windows and n.op in p.schedule.owned}) == count
+    ]
 
 
 @pytest.mark.parametrize("name", SLIDING)
@@ -93,7 +95,7 @@ def test_windows_of_one_element_are_no_windows():
     found = [p for p in possible_splits(module) if p.axis.n in (12, 11)]
     assert {p.axis.n for p in found} == {12, 11}
     for possible in found:
-        assert not any(node.windows for node in possible.axis.nodes)
+        assert not any(node.windows for node in possible.axis.split_ops)
         new = run(program, apply_split(module, possible, 5), IMAGE, KERNEL[:1, :1])
         assert all(map(same_bits, new, old))
 
@@ -112,7 +114,7 @@ REFUSED = {
 def test_what_is_no_window_of_its_operand_needs_it_whole(name):
     fun, args = REFUSED[name]
     module = normal(program_of(fun, *args))
-    assert not [p for p in possible_splits(module) if any(n.windows or n.cumulative for n in p.axis.nodes)]
+    assert not [p for p in possible_splits(module) if any(n.windows or n.cumulative for n in p.axis.split_ops)]
 
 
 def test_a_window_is_cut_from_what_takes_the_fewest_bytes():
@@ -141,7 +143,7 @@ def test_what_an_op_slides_over_is_stored_and_not_computed_again():
     seed = next(op for op in reversed(graph.ops) if op.name == "stablehlo.maximum").results[0]
     axis = grow_axis(graph, RuleBook(graph), (seed, 1), graph.values[seed].nbytes)
     (found,) = [p for p in spatial(normal(program_of(fun, IMAGE, KERNEL)), 3) if p.axis.n == axis.n == 12][:1]
-    runs = [n.op for phase in range(found.region.phases) for n in found.region.needed(phase) if n.windows]
+    runs = [n.op for phase in range(found.schedule.phases) for n in found.schedule.needed(phase) if n.windows]
     assert len(runs) == len(set(runs)) == 3
 
 
@@ -170,7 +172,7 @@ def test_cumulative_ops_go_on_from_chunk_to_chunk(name):
     program = program_of(fun, x)
     module = normal(program)
     old = run(program, None, x)
-    found = [p for p in possible_splits(module) if any(n.cumulative for n in p.region.phase_of)]
+    found = [p for p in possible_splits(module) if any(n.cumulative for n in p.schedule.phase_of)]
     assert found
     assert all(p.regroups is (name not in ("product", "maximum")) for p in found)
     for possible, chunk in ((p, c) for p in found for c in p.chunks):
@@ -183,8 +185,8 @@ def test_loops_run_the_way_cumulative_sums_do():
 
     def ways(name):
         module = normal(program_of(*CUMULATIVE[name]))
-        (found,) = [p for p in possible_splits(module) if any(n.cumulative for n in p.region.phase_of)]
-        return found.region.directions, [len(found.region.saved(phase)) for phase in range(found.region.phases)]
+        (found,) = [p for p in possible_splits(module) if any(n.cumulative for n in p.schedule.phase_of)]
+        return found.schedule.directions, [len(found.schedule.saved(phase)) for phase in range(found.schedule.phases)]
 
     assert ways("backwards") == ((-1,), [0])
     assert ways("gradient") == ((1, -1), [1, 0])
@@ -200,8 +202,8 @@ def test_what_streams_waits_for_sums_that_run_the_other_way():
     program = program_of(fun, *args)
     module = normal(program)
     (old,) = run(program, None, *args)
-    found = [p for p in possible_splits(module, all_forms=True) if p.region.streams.terms]
-    assert [p.region.directions for p in found] == [(1, -1)]
+    found = [p for p in possible_splits(module, all_forms=True) if p.schedule.streams.terms]
+    assert [p.schedule.directions for p in found] == [(1, -1)]
     for chunk in found[0].chunks:
         (new,) = run(program, apply_split(module, found[0], chunk), *args)
         assert yardstick(new, old, *in_f64(fun, *args)) is None

@@ -82,7 +82,7 @@ def test_slices_that_are_brought_together_are_right(start):
     args = normals(16, 8), normals(8, 64), *map(np.int32, start)
     program = program_of(fun, *args)
     module = normal(program)
-    assert rewrite(module, Narrow(), bytes_first=True) == 1
+    assert rewrite(module, Narrow(), prefer_memory=True) == 1
     np.testing.assert_allclose(run(program, module, *args)[0], eager(fun, *args), rtol=1e-5)
 
 

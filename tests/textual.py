@@ -13,7 +13,7 @@ import dataclasses
 import pathlib
 import re
 
-from stablehlo_mem.frontend.canonicalize import normalise
+from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.graph import Path, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Step
@@ -55,10 +55,10 @@ def rewriting(source: str) -> tuple[RewritingPass, bool] | None:
 
 def rewritten(source: str) -> str:
     module = parse_module(source)
-    normalise(module)
+    canonicalize(module)
     if found := rewriting(source):
-        one, bytes_first = found
-        rewrite(module, one, bytes_first=bytes_first)
+        one, prefer_memory = found
+        rewrite(module, one, prefer_memory=prefer_memory)
     elif match := _SPLIT.match(source):
         path, value = _find(module, f"stablehlo.{match[1]}")
         least = int(match[4] or 1)

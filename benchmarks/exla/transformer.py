@@ -57,7 +57,7 @@ def attend(p: Tree, x: jax.Array, y: jax.Array, mask: jax.Array) -> jax.Array:
     return jnp.einsum("bhqd,hdw->bqw", jnp.einsum("bhqk,bhkd->bhqd", weights, v), p["out"])
 
 
-def normalise(p: Tree, x: jax.Array) -> jax.Array:
+def canonicalize(p: Tree, x: jax.Array) -> jax.Array:
     mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
     return (x - mean) / jnp.sqrt(variance + 1e-6) * p["scale"] + p["shift"]
 
@@ -73,14 +73,14 @@ def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
 
 
 def encoder_layer(p: Tree, x: jax.Array, padding: jax.Array) -> jax.Array:
-    x = normalise(p["norm1"], x + attend(p["self"], x, x, padding))
-    return normalise(p["norm2"], x + feed_forward(p["ff"], x))
+    x = canonicalize(p["norm1"], x + attend(p["self"], x, x, padding))
+    return canonicalize(p["norm2"], x + feed_forward(p["ff"], x))
 
 
 def decoder_layer(p: Tree, x: jax.Array, memory: jax.Array, causal: jax.Array, padding: jax.Array) -> jax.Array:
-    x = normalise(p["norm1"], x + attend(p["self"], x, x, causal))
-    x = normalise(p["norm2"], x + attend(p["cross"], x, memory, padding))
-    return normalise(p["norm3"], x + feed_forward(p["ff"], x))
+    x = canonicalize(p["norm1"], x + attend(p["self"], x, x, causal))
+    x = canonicalize(p["norm2"], x + attend(p["cross"], x, memory, padding))
+    return canonicalize(p["norm3"], x + feed_forward(p["ff"], x))
 
 
 def transformer(p: Tree, source: jax.Array, target: jax.Array) -> jax.Array:

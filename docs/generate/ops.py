@@ -15,8 +15,8 @@ from stablehlo_mem.frontend.canonicalize import attach_rules
 from stablehlo_mem.ir.bindings import chlo, ir, parse_module, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, entry_graph
-from stablehlo_mem.sharding_rules import ROWS, RuleBook, rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Node, Rule
+from stablehlo_mem.sharding_rules import OP_RULES, RuleBook, rule_of
+from stablehlo_mem.sharding_rules.factor_rule import Rule, SplitOp
 from stablehlo_mem.sharding_rules.region_edges import Side
 
 _BLOCK = re.compile(r"(<!-- ops table -->\n).*?(<!-- end of ops table -->)", re.DOTALL)
@@ -68,8 +68,8 @@ def table() -> str:
         "| op | dimensions of the example | split along | summed or combined over | needed whole |\n",
         "| --- | --- | --- | --- | --- |\n",
     ]
-    for name in sorted({*registered(), *ROWS}, key=_order):
-        if name not in ROWS or name in REASONS:
+    for name in sorted({*registered(), *OP_RULES}, key=_order):
+        if name not in OP_RULES or name in REASONS:
             lines.append(f"| {name} | | | | all: {REASONS.get(name, 'no rule yet')} |\n")
             continue
         cases = {k: v for k, v in explicit.items() if k == name or k.startswith(f"{name}.")} or {
@@ -151,7 +151,7 @@ class _Answers:
         kept = [f"{', '.join(names)}: {why}" for why, names in whole.items() if names]
         return f"`{self._signature()}` | {', '.join(through)} | {', '.join(self._exactly(summed))} | {'; '.join(kept)}"
 
-    def _ask(self, at: _Dimension) -> Node | Blocked:
+    def _ask(self, at: _Dimension) -> SplitOp | Blocked:
         size = self._shape(at.side, at.position)[at.dimension]
         if self.rule is not None:  # a merged dimension is split as its major part
             factors = [f for f in self._dims(self.rule, at) if self.rule.sizes[f] != 1]
@@ -162,7 +162,7 @@ class _Answers:
         return "nobody has said how" if blocked.code == "no-rule" else _POSITION.sub("", blocked.message)
 
     def _exactly(self, summed: dict[str, None]) -> Iterator[str]:
-        row = ROWS[self.op.name]
+        row = OP_RULES[self.op.name]
         combining = row.reduction or row.cumulative
         regroups = combining is not None and combining.regroups(self.graph.handles[self.op.index])
         yield from (f'{name} (not with numerics="exact")' if regroups else name for name in summed)
@@ -196,8 +196,8 @@ class _Answers:
         return found
 
     def _together(self, at: _Dimension) -> object:
-        node = self._ask(at)
-        return (node.operand_dims, node.result_dims) if isinstance(node, Node) else at
+        split_op = self._ask(at)
+        return (split_op.operand_dims, split_op.result_dims) if isinstance(split_op, SplitOp) else at
 
     def _signature(self) -> str:
         def listed(side: Side, values: tuple[int, ...]) -> str:

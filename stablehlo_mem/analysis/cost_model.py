@@ -12,7 +12,7 @@ from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class, buffer_bytes
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, Op, remembered
+from stablehlo_mem.ir.graph import Graph, Op, cached_analysis
 from stablehlo_mem.ir.matchers import sums_products_in_units
 from stablehlo_mem.ir.op_attributes import dot_sizes, dot_turned
 from stablehlo_mem.ir.trip_count import likely_trips, trip_count
@@ -65,7 +65,7 @@ def matmul_of(graph: Graph, dot: Op) -> Matmul:
     return Matmul(rows, columns, dot_turned(graph, dot))
 
 
-@remembered
+@cached_analysis
 def op_flops(graph: Graph, op: Op) -> float:
     """Floating-point operations of one op, blocks of its own left out."""
     kind = CLASSES.get(op.name, Class.OPAQUE)
@@ -101,7 +101,7 @@ def op_bytes(graph: Graph, op: Op, chip: Chip) -> int:
     return results + sum(buffer_bytes(graph.values[v], chip) for v in set(op.operands))
 
 
-@remembered
+@cached_analysis
 def op_seconds(graph: Graph, op_index: int, chip: Chip) -> float:
     """Seconds of one op by itself: the slower of arithmetic and memory; a loop's body times its trip count."""
     op = graph.ops[op_index]
@@ -164,7 +164,7 @@ def _in_loop(costs: Sequence[float], body: Graph, trips: int) -> float:
     return trips * (sum(costs) - once) + once
 
 
-@remembered
+@cached_analysis
 def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
     """For each op of a block its share of `graph_seconds`."""
     buffers = plan_buffers(graph, chip)
@@ -188,7 +188,7 @@ def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
     return min(moved, op_bytes(graph, op, chip)) if in_place else moved
 
 
-@remembered
+@cached_analysis
 def _read_bytes(graph: Graph, value: int, chip: Chip) -> int:
     """Bytes that a kernel reads of a value, of which slices may be all that is used: its share of them."""
     whole, users = buffer_bytes(graph.values[value], chip), [graph.ops[user] for user in graph.users[value]]
@@ -198,7 +198,7 @@ def _read_bytes(graph: Graph, value: int, chip: Chip) -> int:
     return min(whole, taken // _reader_counts(graph, chip)[value])
 
 
-@remembered
+@cached_analysis
 def _reader_counts(graph: Graph, chip: Chip) -> collections.Counter[int]:
     """How many kernels read each value from memory."""
     return collections.Counter(itertools.chain.from_iterable(plan_buffers(graph, chip).reads))

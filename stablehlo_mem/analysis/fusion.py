@@ -14,9 +14,9 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from stablehlo_mem.analysis import kernel_scratch, xla_cpu
-from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, SLICES, Class, classify, is_view, origin
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, SLICES, Class, classify, data_source, is_view
 from stablehlo_mem.analysis.loop_invariants import hoisted
-from stablehlo_mem.ir.graph import Graph, Op, remembered
+from stablehlo_mem.ir.graph import Graph, Op, cached_analysis
 from stablehlo_mem.ir.loop_carries import invariant_carries
 from stablehlo_mem.ir.matchers import below_sign
 from stablehlo_mem.ir.op_attributes import dot_sizes
@@ -70,7 +70,7 @@ class Buffers:
     generated: tuple[bool, ...]
 
 
-@remembered
+@cached_analysis
 def plan_buffers(graph: Graph, chip: Chip) -> Buffers:
     """Decides for a block which values have buffers and which kernels read them. Linear in ops."""
     sweep = _Sweep(graph, chip)
@@ -231,7 +231,7 @@ class _Sweep:
         if self.chip.kind != "tpu" or len(source.shape) < 2 or not self._enlarges(op, source.index):
             return
         width, tile = source.shape[-1], self.chip.tile[1]
-        if 0 < width < tile and self.graph.values[origin(self.graph, source.index)].producer < 0:
+        if 0 < width < tile and self.graph.values[data_source(self.graph, source.index)].producer < 0:
             for kernel in kernels:
                 self.scratch[kernel] += source.nbytes * tile // width
 
@@ -373,7 +373,7 @@ def _is_sum(op: Op) -> bool:
     return len(op.results) == 1 and bool(op.blocks) and op.blocks[0].ops[0].name == "stablehlo.add"
 
 
-@remembered
+@cached_analysis
 def _find_generated(graph: Graph) -> tuple[list[bool], list[bool]]:
     """Per value, whether it is a scalar or made from constants, iotas and scalars by fusible ops, and by many."""
     generated = [not value.shape for value in graph.values]

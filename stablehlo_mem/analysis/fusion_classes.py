@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes, remembered
+from stablehlo_mem.ir.graph import Graph, Op, Value, cached_analysis, dtype_bytes
 from stablehlo_mem.ir.op_attributes import dot_numbers, integers
 from stablehlo_mem.targets.chips import Chip
 
@@ -64,7 +64,7 @@ SLICES = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gat
 """Ops that read of their first operand what they take."""
 
 
-@remembered
+@cached_analysis
 def classify(graph: Graph, op: Op) -> Class:
     """The class of an op. A broadcast that only adds dimensions of one element shows its operand under another type."""
     if op.name == "stablehlo.broadcast_in_dim" and not enlarges(graph, op):
@@ -95,7 +95,7 @@ def is_nested(graph: Graph) -> bool:
     return graph.ops[-1].name == "stablehlo.return"
 
 
-@remembered
+@cached_analysis
 def is_view(graph: Graph, op: Op) -> bool:
     """Whether an op's results have the buffers of its operands: a view, or a transpose that compilers make none of."""
     return classify(graph, op) is Class.VIEW or transposed_dot(graph, op) is not None
@@ -117,7 +117,7 @@ def transposed_dot(graph: Graph, op: Op) -> Op | None:
     return dot if is_swap else None
 
 
-def owner(graph: Graph, value: int) -> int:
+def buffer_root(graph: Graph, value: int) -> int:
     """The value whose buffer a view shows."""
     producer = graph.producer(value)
     while producer is not None and is_view(graph, producer):
@@ -126,7 +126,7 @@ def owner(graph: Graph, value: int) -> int:
     return value
 
 
-def origin(graph: Graph, value: int) -> int:
+def data_source(graph: Graph, value: int) -> int:
     """The value that a chain of views and element moves starts from; what shows its bits is another value."""
     producer = graph.producer(value)
     while producer is not None and classify(graph, producer) in (Class.VIEW, Class.MOVE):

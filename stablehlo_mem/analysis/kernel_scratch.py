@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from stablehlo_mem.analysis.fusion_classes import Class, buffer_bytes, classify, is_nested, origin
+from stablehlo_mem.analysis.fusion_classes import Class, buffer_bytes, classify, data_source, is_nested
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import NARROW_FLOATS, Graph, Op, dtype_bytes
 from stablehlo_mem.ir.op_attributes import dot_numbers, dot_sizes, integers
@@ -80,7 +80,7 @@ def dot_bytes(graph: Graph, chip: Chip, op: Op, split: int) -> int:
         nbytes += _upcast_bytes(graph, op)
     if chip.kind == "cuda" and not is_nested(graph):
         # Values are computed in the order the dot wants; arguments are copied, those of a loop before it.
-        given = (v for v in transposed_operands(graph, op) if graph.values[origin(graph, v)].producer < 0)
+        given = (v for v in transposed_operands(graph, op) if graph.values[data_source(graph, v)].producer < 0)
         nbytes += sum(graph.values[v].nbytes for v in given)
     return nbytes
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stablehlo_mem.analysis.fusion_classes import CLASSES, FUSIBLE, Class, classify, is_nested, origin
+from stablehlo_mem.analysis.fusion_classes import CLASSES, FUSIBLE, Class, classify, data_source, is_nested
 from stablehlo_mem.analysis.kernel_scratch import transposed_operands
-from stablehlo_mem.ir.graph import Graph, Op, effects, remembered
+from stablehlo_mem.ir.graph import Graph, Op, cached_analysis, effects
 from stablehlo_mem.ir.loop_carries import invariant_carries
 from stablehlo_mem.targets.chips import Chip
 
@@ -14,7 +14,7 @@ _STAYING = frozenset(
 """XLA hoists these, and views, only together with others that need them (while_loop_invariant_code_motion.cc)."""
 
 
-@remembered
+@cached_analysis
 def invariant_ops(body: Graph) -> frozenset[int]:
     """The ops of a loop's body that compute the same in every iteration; none of any other block."""
     same = constants(body) if len(body.arguments) == len(body.returned) else set[int]()
@@ -28,7 +28,7 @@ def invariant_ops(body: Graph) -> frozenset[int]:
     return frozenset(found)
 
 
-@remembered
+@cached_analysis
 def hoisted(body: Graph, chip: Chip) -> frozenset[int]:
     """The values of a loop's body that XLA:CPU computes before the loop and keeps as long as it runs.
 
@@ -70,7 +70,7 @@ def _read_by_dots(block: Graph, chip: Chip) -> set[int]:
     found: set[int] = set()
     for op in block.ops:
         if classify(block, op) is Class.DOT and chip.kind == "tpu":
-            found.update(origin(block, v) for v in op.operands)
+            found.update(data_source(block, v) for v in op.operands)
         elif classify(block, op) is Class.DOT:
             found.update(*(_sources(block, v) for v in transposed_operands(block, op)))
         elif op.name == "stablehlo.while":
@@ -92,7 +92,7 @@ def _sources(graph: Graph, value: int) -> set[int]:
 def _before(graph: Graph, op: Op, values: set[int]) -> set[int]:
     """The values outside a loop that these values of its body are, as far as the body does not change them."""
     outer = unchanged(op)
-    return {origin(graph, outer[v]) for v in values & outer.keys()}
+    return {data_source(graph, outer[v]) for v in values & outer.keys()}
 
 
 def unchanged(loop: Op) -> dict[int, int]:

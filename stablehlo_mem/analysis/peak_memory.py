@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from stablehlo_mem.analysis.fusion import plan_buffers
-from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, Class, buffer_bytes, classify, donated_types, owner
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, Class, buffer_bytes, buffer_root, classify, donated_types
 from stablehlo_mem.analysis.kernel_scratch import is_reduction, transposed_operands
 from stablehlo_mem.analysis.live_ranges import Peak, Slot, Timeline
 from stablehlo_mem.analysis.loop_invariants import copied_bytes, hoisted
 from stablehlo_mem.analysis.schedule import order_kernels
-from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
+from stablehlo_mem.ir.graph import Graph, Op, Path, cached_analysis
 from stablehlo_mem.targets.chips import Chip
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def materialised(graph: Graph, chip: Chip) -> tuple[bool, ...]:
     return plan_buffers(graph, chip).materialised
 
 
-@remembered
+@cached_analysis
 def find_peak(graph: Graph, chip: Chip) -> Peak:
     """The peak of a function's block on a chip. Calls are expected to be inlined; one that is left is opaque."""
     timeline, temporaries = lay_out(graph, chip)
@@ -91,7 +91,7 @@ class _Walk:
         found: list[tuple[int, int]] = []
         for output in self.graph.returned:
             value = self.graph.values[output]
-            chain = self._in_place_chain(owner(self.graph, output))
+            chain = self._in_place_chain(buffer_root(self.graph, output))
             until = min(self.written.get(v, self.timeline.now) for v in chain)
             if (value.shape, value.dtype) in donated or self._starts_early(chain[-1]):
                 until = 0
@@ -119,7 +119,7 @@ class _Walk:
         if classify(self.graph, op) is Class.DOT and self.chip.kind == "cpu":
             for value in transposed_operands(self.graph, op):
                 # XLA:CPU goes breadth-first: an operand is copied as soon as it is there.
-                since = self.done.get(self.graph.values[owner(self.graph, value)].producer, self.began)
+                since = self.done.get(self.graph.values[buffer_root(self.graph, value)].producer, self.began)
                 yield self.graph.values[value].nbytes, since
 
     def _run_blocks(self, op: Op) -> None:
@@ -159,7 +159,7 @@ class _Walk:
     def _donors(self, op: Op, value: int) -> tuple[int, ...]:
         kind = classify(self.graph, op)
         if kind is Class.UPDATE or op.name == "stablehlo.while":
-            return (owner(self.graph, op.operands[self.graph.values[value].result]),)
+            return (buffer_root(self.graph, op.operands[self.graph.values[value].result]),)
         if kind not in ELEMENTWISE or self.chip.kind == "tpu":
             return ()
         read = [r for v in self.buffers.reads[op.index] for r in self.reductions.get(v, ())]
@@ -201,7 +201,7 @@ class _Walk:
     def _find_homed(self) -> frozenset[int]:
         homed: set[int] = set()
         for i, value in enumerate(self.graph.returned):
-            chain = self._in_place_chain(owner(self.graph, value))
+            chain = self._in_place_chain(buffer_root(self.graph, value))
             if not self.carried or self._fits_carry(chain[-1], self.carried[i]):
                 homed.update(chain)
         return frozenset(homed - self.hoisted)
@@ -213,7 +213,7 @@ class _Walk:
         while producer is not None and (
             classify(self.graph, producer) is Class.UPDATE or producer.name == "stablehlo.while"
         ):
-            value = owner(self.graph, producer.operands[self.graph.values[value].result])
+            value = buffer_root(self.graph, producer.operands[self.graph.values[value].result])
             if self.last.get(value) != producer.index:
                 break
             chain.append(value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, remembered
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, cached_analysis
 from stablehlo_mem.ir.op_attributes import integers
 
 MOST_OPS = 100
@@ -37,7 +37,7 @@ def fused_after(graph: Graph, op: Op) -> int:
     return next((count for end in ends if (count := _taken_in(graph, op.index, end, after))), 0)
 
 
-@remembered
+@cached_analysis
 def streamed_into(graph: Graph, value: int) -> int | None:
     """The reduction along a short dimension in which YNNPACK reduces a value as it makes it, if that is all it is for.
 
@@ -63,7 +63,7 @@ def is_fused(graph: Graph, op: Op) -> bool:
     return (op.name in _FUSED and _is_float(graph, op)) or reduces(graph, op)
 
 
-@remembered
+@cached_analysis
 def _following(graph: Graph, op: Op) -> tuple[int, ...]:
     """The ops that read a result, or what such ops make of it, as far as YNNPACK knows them; in program order."""
     found: set[int] = set()

@@ -104,17 +104,17 @@ def joined(elements: Callable[[int], int], a: Piece, b: Piece, labels: int, nbyt
     return Piece(labels, flops, peak, nbytes, matmuls), first <= second
 
 
-def best_order(network: Network, *, bytes_first: bool) -> tuple[Tree, Piece]:
+def best_order(network: Network, *, prefer_memory: bool) -> tuple[Tree, Piece]:
     """The order with the fewest FLOPs, or with the least peak of intermediates and among those the fewest FLOPs.
 
     Of equal ones that with the most matmuls: what is left to be fused would be found to be one the next time.
     """
-    return _best_order(network.factors, network.kept, network.sizes, network.itemsize, bytes_first)
+    return _best_order(network.factors, network.kept, network.sizes, network.itemsize, prefer_memory)
 
 
 @functools.lru_cache(maxsize=4096)
 def _best_order(
-    factors: tuple[Piece, ...], kept: int, sizes: tuple[int, ...], itemsize: int, bytes_first: bool
+    factors: tuple[Piece, ...], kept: int, sizes: tuple[int, ...], itemsize: int, prefer_memory: bool
 ) -> tuple[Tree, Piece]:
     """Kept: layers are alike, and a search meets the same products after each of its steps."""
     network = Network(factors, kept, sizes, itemsize)
@@ -123,7 +123,7 @@ def _best_order(
         order, splits = range(count), functools.partial(_divisions, _neighbours(network))
     else:
         order, splits = _along_the_chain(_neighbours(network)), _intervals
-    return _Search(network, tuple(order), splits, bytes_first).run()
+    return _Search(network, tuple(order), splits, prefer_memory).run()
 
 
 class Pair(NamedTuple):
@@ -176,9 +176,9 @@ class _Search:
     """Dynamic programming over sets of positions in `order`."""
 
     def __init__(
-        self, network: Network, order: tuple[int, ...], splits: Callable[[int], Iterable[int]], bytes_first: bool
+        self, network: Network, order: tuple[int, ...], splits: Callable[[int], Iterable[int]], prefer_memory: bool
     ):
-        self.order, self.splits, self.bytes_first = order, splits, bytes_first
+        self.order, self.splits, self.prefer_memory = order, splits, prefer_memory
         factors = [network.factors[i] for i in order]
         self.network = Network(factors, network.kept, network.sizes, network.itemsize)
         self.pieces: dict[int, Piece] = {}
@@ -219,7 +219,7 @@ class _Search:
 
     def objective(self, piece: Piece) -> tuple[int, int, int]:
         """What is to be small, the first before the others."""
-        if self.bytes_first:
+        if self.prefer_memory:
             return piece.peak_bytes, piece.flops, -piece.matmuls
         return piece.flops, -piece.matmuls, piece.peak_bytes
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE
 from stablehlo_mem.ir.bindings import RULE, ir, same_attributes
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes, remembered
-from stablehlo_mem.ir.matchers import filling
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, cached_analysis, dtype_bytes
+from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.ir.op_attributes import dot_labels
 from stablehlo_mem.ir.view_chains import view_of
 
@@ -151,7 +151,7 @@ def sum_at(graph: Graph, root: int) -> Sum | None:
     return Sum(terms, sizes, tuple(d for d in range(len(sizes)) if d not in over))
 
 
-@remembered
+@cached_analysis
 def _holds_difference(graph: Graph) -> tuple[bool, ...]:
     """Per value, whether there may be a difference of two spread values in it: most programs have none."""
     holds = [False] * len(graph.values)
@@ -214,7 +214,7 @@ class _Collector:
         return terms if fits and all(len(t.differences) <= 8 for t in terms) else ()
 
     def _atom(self, spread: Spread) -> Product:
-        number = filling(self.graph, spread.value)
+        number = splat_value(self.graph, spread.value)
         return Product(factors=(Factor(spread),)) if number is None else Product(float(number))
 
     def _apart(self, spread: Spread, depth: int) -> Terms:
@@ -246,7 +246,7 @@ class _Collector:
             return (first[0].magnitude(),)
         if name == "divide":
             return self._quotient(first, parts[1])
-        exponent = filling(self.graph, op.operands[1]) if name == "power" else None
+        exponent = splat_value(self.graph, op.operands[1]) if name == "power" else None
         if name == "square" or exponent == 2.0:
             return self.times(first, first)
         # Not a product: kept only to say why the sum is left alone.
@@ -291,9 +291,9 @@ class _Collector:
         if one.value == other.value:
             labels = zip(one.labels, other.labels, strict=True)
             return all(a == b or (None not in (a, b) and pairs.setdefault(a or 0, b or 0) == b) for a, b in labels)
-        number = filling(self.graph, one.value)
+        number = splat_value(self.graph, one.value)
         if number is not None:
-            return number == filling(self.graph, other.value)
+            return number == splat_value(self.graph, other.value)
         ops = [self.graph.producer(s.value) for s in (one, other)]
         if ops[0] is None or ops[1] is None or depth == _MAX_DEPTH or ops[0].name != ops[1].name:
             return False

@@ -72,7 +72,7 @@ class Form:
         kept = label_mask(self.sum.full.intersection(self.sum.out))
         pieces = [Piece(label_mask(labels)) for labels in factors]
         network = Network(pieces, kept, self.sum.sizes, int(dtype_bytes(self.element)))
-        return network, best_order(network, bytes_first=False)[0]
+        return network, best_order(network, prefer_memory=False)[0]
 
     def nbytes(self, labels: Iterable[int]) -> float:
         """Bytes of a value along labels."""

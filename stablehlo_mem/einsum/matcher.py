@@ -10,8 +10,8 @@ from typing import Any
 
 from stablehlo_mem.einsum.contraction_order import Labels, Piece, bits, joined, label_mask
 from stablehlo_mem.einsum.terms import Factor, Product, Scaling
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Value, dtype_bytes, remembered
-from stablehlo_mem.ir.matchers import adds, delta_dims, filling, is_alone, starts_at_zero
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Value, cached_analysis, dtype_bytes
+from stablehlo_mem.ir.matchers import adds, identity_mask_dims, is_alone, splat_value, starts_at_zero
 from stablehlo_mem.ir.op_attributes import dot_labels, integers
 from stablehlo_mem.ir.view_chains import view_of
 
@@ -39,7 +39,7 @@ def collect(
     return _collected(graph, root, tuple(sorted(terms.items())), shared)
 
 
-@remembered
+@cached_analysis
 def _collected(graph: Graph, root: int, terms: tuple[tuple[int, int], ...], shared: frozenset[int]) -> Product | None:
     value = graph.values[graph.ops[root].results[0]]
     if value.dtype not in _ELEMENTS or not all(value.shape):
@@ -234,7 +234,7 @@ class _Collector:
     def scaled(self, kind: str, value: int, labels: Labels, by: int | None) -> _Part:
         first = len(self.factors)
         part = self.visit(value, labels)
-        if by is None or filling(self.graph, by) != 1:
+        if by is None or splat_value(self.graph, by) != 1:
             self.scalings.append(Scaling(kind, tuple(range(first, len(self.factors))), by))
         return part
 
@@ -243,7 +243,7 @@ class _Collector:
         source = view_of(self.graph, value).source
         if math.prod(self.graph.values[source].shape) == 1:
             return source
-        return None if filling(self.graph, source) is None else source
+        return None if splat_value(self.graph, source) is None else source
 
     def reduce(self, op: Op, labels: Labels) -> _Part | None:
         if len(op.operands) != 2 or not adds(op.blocks[0]) or not starts_at_zero(self.graph, op):
@@ -272,7 +272,7 @@ class _Collector:
     def select(self, op: Op, labels: Labels) -> _Part | None:
         """Everything off a diagonal is zero: two labels are one."""
         mask, value, other = op.operands
-        if filling(self.graph, other) != 0 or not self.unify(mask, labels):
+        if splat_value(self.graph, other) != 0 or not self.unify(mask, labels):
             return None
         self.masked |= self.multiplied > 0
         return self.diagonal(op, value, labels)
@@ -287,7 +287,7 @@ class _Collector:
 
     def unify(self, mask: int, labels: Labels) -> bool:
         """Makes the two labels one whose equality a mask shows, if the result does not need both."""
-        dims = delta_dims(self.graph, mask)
+        dims = identity_mask_dims(self.graph, mask)
         if dims is None:
             return False
         one, other = (self.resolved((labels[d],))[0] for d in dims)

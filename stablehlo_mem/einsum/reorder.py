@@ -17,7 +17,7 @@ from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.builders import broadcast, convert, index_along, reshaped, retype, splat, tensor, zeros
 from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
-from stablehlo_mem.ir.matchers import filling
+from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.ir.view_chains import View, squeezed
 
 _MAX_TERMS = 8
@@ -48,29 +48,29 @@ class Sum:
     flops: int
     peak_bytes: int
 
-    def objective(self, bytes_first: bool) -> tuple[int, int]:
+    def objective(self, prefer_memory: bool) -> tuple[int, int]:
         """What is to be small."""
-        return (self.peak_bytes, self.flops) if bytes_first else (self.flops, self.peak_bytes)
+        return (self.peak_bytes, self.flops) if prefer_memory else (self.flops, self.peak_bytes)
 
 
-def ordered(product: Product, *, bytes_first: bool) -> Sum:
+def ordered(product: Product, *, prefer_memory: bool) -> Sum:
     """A product in its best order, its additions left as they are."""
     network = product.network
-    tree, cost = best_order(network, bytes_first=bytes_first)
+    tree, cost = best_order(network, prefer_memory=prefer_memory)
     return Sum((Term(product, network, tree, cost),), cost.flops, cost.peak_bytes)
 
 
-def improved(graph: Graph, whole: Sum, *, bytes_first: bool) -> Sum:
+def improved(graph: Graph, whole: Sum, *, prefer_memory: bool) -> Sum:
     """The same where it is cheaper with additions distributed over, and without results that others need as well.
 
     Such a result is free for the taking: going without it must take fewer FLOPs even so.
     """
     best = whole
     for _ in range(_MAX_CHANGES):
-        found = [_changed(graph, best, i, f, bytes_first) for i, term in enumerate(best.terms) for f in _open(term)]
+        found = [_changed(graph, best, i, f, prefer_memory) for i, term in enumerate(best.terms) for f in _open(term)]
         changes = [sums for sums in found if sums is not None and len(sums.terms) <= _MAX_TERMS]
-        change = min(changes, key=lambda sums: sums.objective(bytes_first), default=best)
-        if change.objective(bytes_first) >= best.objective(bytes_first):
+        change = min(changes, key=lambda sums: sums.objective(prefer_memory), default=best)
+        if change.objective(prefer_memory) >= best.objective(prefer_memory):
             break
         best = change
     return best
@@ -83,7 +83,7 @@ def _open(term: Term) -> list[Factor]:
     return found[:_MAX_OPEN] if len(factors) <= _MAX_FACTORS else []
 
 
-def _changed(graph: Graph, sums: Sum, index: int, factor: Factor, bytes_first: bool) -> Sum | None:
+def _changed(graph: Graph, sums: Sum, index: int, factor: Factor, prefer_memory: bool) -> Sum | None:
     """A term without one of its factors: the two terms of the addition that is, or the matmul's own factors."""
     product = sums.terms[index].product
     if factor.shared is not None:
@@ -91,7 +91,7 @@ def _changed(graph: Graph, sums: Sum, index: int, factor: Factor, bytes_first: b
     else:
         terms = [{**product.terms, factor.addition or 0: side} for side in (0, 1)]
         parts = [collect(graph, product.root, choice, product.shared) for choice in terms]
-    new = [ordered(part, bytes_first=bytes_first).terms[0] for part in parts if part is not None]
+    new = [ordered(part, prefer_memory=prefer_memory).terms[0] for part in parts if part is not None]
     if len(new) < len(parts) or (factor.shared is not None and new[0].cost.flops >= sums.terms[index].cost.flops):
         return None
     return _total(graph, (*sums.terms[:index], *new, *sums.terms[index + 1 :]))
@@ -237,7 +237,7 @@ def _nodes(tree: Tree) -> Iterable[int]:
 def _number(graph: Graph, value: int) -> Any:
     """The number that every element of a value is, as a scalar."""
     whole = graph.mlir_values[value]
-    number = filling(graph, value)
+    number = splat_value(graph, value)
     return reshaped(whole, ()) if number is None else splat(retype(whole.type, ()), number)
 
 

@@ -23,7 +23,7 @@ from stablehlo_mem.ir.shards import mark_shards, remove_marks
 from stablehlo_mem.ir.structural_equality import is_same_block
 
 
-def normalise(module: ir.Module) -> None:
+def canonicalize(module: ir.Module) -> None:
     """Brings a module into the normal form, in place.
 
     Before: `%1 = call @f(%0)`, `%2:2 = stablehlo.composite "chlo.top_k" %1`, barriers of several operands.

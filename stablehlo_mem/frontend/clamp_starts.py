@@ -1,4 +1,4 @@
-"""Starts of slices, in bounds by what they say: `normalise` clamps those that could lie outside.
+"""Starts of slices, in bounds by what they say: `canonicalize` clamps those that could lie outside.
 
 `dynamic_slice` and `dynamic_update_slice` clamp their starts, and so does a `gather` of one window, which XLA makes a
 `dynamic_slice` of. But where XLA folds two of them into one it leaves clamps out (docs/xla_bugs.md), and rewrites bring
@@ -18,7 +18,7 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.loop_carries import invariant_carries
-from stablehlo_mem.ir.matchers import direction, filling, integers_of
+from stablehlo_mem.ir.matchers import direction, integers_of, splat_value
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.trip_count import find_counter
 
@@ -137,7 +137,7 @@ class _Ranges:
     def range_of(self, value: int) -> Range:
         """What the integers of a value are between; those of its type where nothing is known."""
         if value not in self.found:
-            number, dtype = filling(self.graph, value), self.graph.values[value].dtype
+            number, dtype = splat_value(self.graph, value), self.graph.values[value].dtype
             whole = _type_range(dtype)
             if isinstance(number, int):
                 found = number, number

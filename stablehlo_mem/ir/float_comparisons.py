@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Path, nested_graph, remembered
-from stablehlo_mem.ir.matchers import filling
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Path, cached_analysis, nested_graph
+from stablehlo_mem.ir.matchers import splat_value
 
 COMPARED = "it is compared with floats that are computed elsewhere, and has to be rounded as they are"
 """Why something is left alone."""
@@ -23,7 +23,7 @@ def decides(main: Graph, path: Path, values: Iterable[int]) -> bool:
     return bool(_comparisons(main)) and _decides(main, path, tuple(sorted(values)))
 
 
-@remembered
+@cached_analysis
 def _comparisons(main: Graph) -> frozenset[_Place]:
     """The comparisons of floats with others that are no constants."""
     return frozenset(_compared_in(main, ()))
@@ -32,13 +32,13 @@ def _comparisons(main: Graph) -> frozenset[_Place]:
 def _compared_in(graph: Graph, path: Path) -> Iterator[_Place]:
     for op in graph.ops:
         is_of_floats = op.name == "stablehlo.compare" and graph.values[op.operands[0]].dtype in FLOATS
-        if is_of_floats and all(filling(graph, v) is None for v in op.operands):
+        if is_of_floats and all(splat_value(graph, v) is None for v in op.operands):
             yield path, op.index
         for i, block in enumerate(op.blocks):
             yield from _compared_in(block, (*path, (op.index, i)))
 
 
-@remembered
+@cached_analysis
 def _decides(main: Graph, path: Path, values: tuple[int, ...]) -> bool:
     made = {(path, v) for v in values}
     pending = list(made)

@@ -83,7 +83,7 @@ class Op:
 
 
 @dataclasses.dataclass(frozen=True)
-class Met:
+class InternTable:
     """What the graphs of a program and of what its steps make of it have met: most of it is the same in all of them.
 
     Attributes:
@@ -107,7 +107,7 @@ class Graph:
         handles: the MLIR operations, parallel to `ops`. Valid until the next C++ pass or edit.
         mlir_values: the MLIR values, parallel to `values`; likewise.
         met: what it shares with the program's other graphs.
-        memo: what `remembered` analyses found.
+        memo: what `cached_analysis` analyses found.
     """
 
     ops: tuple[Op, ...]
@@ -118,7 +118,7 @@ class Graph:
     users: tuple[tuple[int, ...], ...]
     handles: tuple[Any, ...] = dataclasses.field(repr=False)
     mlir_values: tuple[Any, ...] = dataclasses.field(repr=False)
-    met: Met = dataclasses.field(repr=False)
+    interned: InternTable = dataclasses.field(repr=False)
     memo: dict[Any, Any] = dataclasses.field(init=False, repr=False, default_factory=dict[Any, Any])
 
     @property
@@ -150,7 +150,7 @@ class Graph:
         return value
 
 
-def remembered(analysis: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+def cached_analysis(analysis: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """An analysis of a graph, or what else does not change, that is made once for the same, hashable, arguments."""
 
     @functools.wraps(analysis)
@@ -164,14 +164,14 @@ def remembered(analysis: Callable[Concatenate[S, P], T]) -> Callable[Concatenate
     return found
 
 
-@remembered
+@cached_analysis
 def producers_of(graph: Graph) -> tuple[tuple[int, ...], ...]:
     """For each op of a block the ops that compute its inputs; numbers below zero stand for arguments and captures."""
     producer = [value.producer for value in graph.values]
     return tuple(tuple([producer[v] for v in op.inputs]) for op in graph.ops)
 
 
-@remembered
+@cached_analysis
 def effects(graph: Graph) -> frozenset[int]:
     """The ops that may do more than compute their results: calls of Python, custom calls that say so, `rng`, ops
     without results.
@@ -214,11 +214,11 @@ def main_function(module: ir.Module) -> Any:
     raise InputError(f"the module has no public function main ({found}): rename its entry function to main")
 
 
-def entry_graph(module: ir.Module, met: Met | None = None) -> Graph:
-    """The graph of the function `main`; `met` is that of the graph it came of."""
+def entry_graph(module: ir.Module, interned: InternTable | None = None) -> Graph:
+    """The graph of the function `main`; `interned` is that of the graph it came of."""
     main = main_function(module)
     parts = marked_parts(main.operation) if is_distributed(module) else None
-    return build_graph(main.regions[0].blocks[0], parts, met)
+    return build_graph(main.regions[0].blocks[0], parts, interned)
 
 
 def graph_of_copy(graph: Graph, copy: ir.Module) -> Graph:
@@ -263,7 +263,7 @@ def op_id(main: Graph, path: Path, op: int) -> OpId:
     return OpId("main", index + _starts(graph)[op])
 
 
-@remembered
+@cached_analysis
 def _starts(graph: Graph) -> tuple[int, ...]:
     """For each op of a block its place in a preorder walk; one more for the end."""
     sizes = (1 + sum(len_ops(block) for block in op.blocks) for op in graph.ops)
@@ -275,7 +275,7 @@ def len_ops(graph: Graph) -> int:
     return _starts(graph)[-1]
 
 
-def build_graph(block: ir.Block, parts: Sequence[Parts] | None = None, met: Met | None = None) -> Graph:
+def build_graph(block: ir.Block, parts: Sequence[Parts] | None = None, interned: InternTable | None = None) -> Graph:
     """The graph of a block and, recursively, of the blocks in its ops' regions. Linear in their size.
 
     Args:
@@ -283,7 +283,7 @@ def build_graph(block: ir.Block, parts: Sequence[Parts] | None = None, met: Met 
         parts: those of its arguments in a distributed program, () where none is; None in any other program.
         met: by the graphs before.
     """
-    graph, _ = _build(block, met or Met(), parts)
+    graph, _ = _build(block, interned or InternTable(), parts)
     return graph
 
 
@@ -317,8 +317,8 @@ def tensor_type(mlir_type: Any) -> tuple[tuple[int, ...], str, int]:
 class _Builder:
     """The graph of one block in the making."""
 
-    def __init__(self, met: Met) -> None:
-        self.types = met.types
+    def __init__(self, interned: InternTable) -> None:
+        self.types = interned.types
         self.values: list[Value] = []
         self.mlir_values: list[Any] = []
         self.ids: dict[Any, int] = {}
@@ -353,8 +353,8 @@ class _Builder:
         return index
 
 
-def _build(block: ir.Block, met: Met, given: Sequence[Parts] | None) -> tuple[Graph, list[Any]]:
-    builder = _Builder(met)
+def _build(block: ir.Block, interned: InternTable, given: Sequence[Parts] | None) -> tuple[Graph, list[Any]]:
+    builder = _Builder(interned)
     whole: list[Parts] = [()] * len(block.arguments)
     arguments = tuple(builder.define(a, -1, i, (given or whole)[i]) for i, a in enumerate(block.arguments))
     ops: list[Op] = []
@@ -368,7 +368,7 @@ def _build(block: ir.Block, met: Met, given: Sequence[Parts] | None) -> tuple[Gr
         captures: dict[int, None] = {}
         for region in op.regions:
             for inner in region.blocks:
-                nested, outer_values = _build(inner, met, () if parts and op.name != "stablehlo.while" else parts)
+                nested, outer_values = _build(inner, interned, () if parts and op.name != "stablehlo.while" else parts)
                 indices = tuple(builder.use(v, index) for v in outer_values)
                 captures.update(dict.fromkeys(indices))
                 blocks.append(dataclasses.replace(nested, captured_from=indices))
@@ -384,6 +384,6 @@ def _build(block: ir.Block, met: Met, given: Sequence[Parts] | None) -> tuple[Gr
         users=tuple(tuple(u) for u in builder.users),
         handles=tuple(handles),
         mlir_values=tuple(builder.mlir_values),
-        met=met,
+        interned=interned,
     )
     return graph, builder.captured_mlir

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
-from stablehlo_mem.ir.graph import Graph, Op, remembered
+from stablehlo_mem.ir.graph import Graph, Op, cached_analysis
 from stablehlo_mem.ir.view_chains import view_of
 
 _SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
@@ -23,8 +23,8 @@ def is_alone(graph: Graph, value: int, source: int) -> bool:
         value = op.operands[0]
 
 
-@remembered
-def filling(graph: Graph, value: int) -> float | int | None:
+@cached_analysis
+def splat_value(graph: Graph, value: int) -> float | int | None:
     """The number that a constant, or a view or conversion of one, is filled with; None if it is no such constant.
 
     Constants of enclosing blocks count: canonicalisation moves those of a loop's body there.
@@ -55,7 +55,7 @@ def _keeps_numbers(op: Any) -> bool:
     return isinstance(before, ir.FloatType) and before.width <= after.width
 
 
-@remembered
+@cached_analysis
 def sums_products_in_units(graph: Graph, op: Op) -> bool:
     """Whether a reduce adds up products that nobody else reads, its result with a dimension of one element."""
     if op.name != "stablehlo.reduce" or len(op.results) != 1 or not adds(op.blocks[0]):
@@ -81,23 +81,23 @@ def _is_product(graph: Graph, op: Op) -> bool:
     if op.name != "stablehlo.multiply":
         return False
     left, right = op.operands
-    return left != right and filling(graph, left) is None and filling(graph, right) is None
+    return left != right and splat_value(graph, left) is None and splat_value(graph, right) is None
 
 
 def starts_at_zero(graph: Graph, reduce: Op) -> bool:
     """Whether a reduce of one operand starts at the constant zero."""
-    return filling(graph, reduce.operands[1]) == 0
+    return splat_value(graph, reduce.operands[1]) == 0
 
 
-@remembered
-def delta_dims(graph: Graph, mask: int) -> tuple[int, int] | None:
+@cached_analysis
+def identity_mask_dims(graph: Graph, mask: int) -> tuple[int, int] | None:
     """The two dimensions of a mask that is true, or 1, where their indices are equal; None if it is no such mask."""
     view = view_of(graph, mask)
     op = graph.producer(view.source)
     if op is None:
         return None
     if op.name == "stablehlo.convert":
-        dims: tuple[int | None, ...] = delta_dims(graph, op.operands[0]) or ()
+        dims: tuple[int | None, ...] = identity_mask_dims(graph, op.operands[0]) or ()
     else:
         dims = tuple(index_dim(graph, v) for v in op.operands) if is_equality(graph, op) else ()
     places = [None if d is None else view.dims[d] for d in dims]
@@ -126,7 +126,7 @@ def index_dim(graph: Graph, value: int) -> int | None:
         return view.dims[dim] if iota.shape[dim] <= integers_of(iota.dtype) else None
     if op is not None and op.name == "stablehlo.add":
         for one, other in (op.operands, op.operands[::-1]):
-            if filling(graph, other) == 0:
+            if splat_value(graph, other) == 0:
                 inner = index_dim(graph, one)
                 return None if inner is None else view.dims[inner]
     if op is not None and op.name == "stablehlo.convert":
@@ -144,7 +144,7 @@ def _asks_below_zero(graph: Graph, mask: int, value: int) -> bool:
     op = graph.producer(mask)
     if op is None or op.name != "stablehlo.compare" or direction(graph, op) != "LT":
         return False
-    return op.operands[0] == value and filling(graph, op.operands[1]) == 0
+    return op.operands[0] == value and splat_value(graph, op.operands[1]) == 0
 
 
 def adds(body: Graph) -> bool:

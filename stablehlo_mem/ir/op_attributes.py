@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.graph import Graph, Op, remembered
+from stablehlo_mem.ir.graph import Graph, Op, cached_analysis
 
 
-@remembered
+@cached_analysis
 def integers(graph: Graph, op: Op, attribute: str) -> tuple[int, ...]:
     """An i64 array attribute of an op."""
     return tuple(ir.DenseI64ArrayAttr(graph.handles[op.index].attributes[attribute]))
@@ -33,20 +33,20 @@ class DotNumbers:
         return DotNumbers(*(tuple(getattr(numbers, field.name)) for field in dataclasses.fields(DotNumbers)))
 
 
-@remembered
+@cached_analysis
 def dot_numbers(graph: Graph, op: Op) -> DotNumbers:
     """The dimension numbers of a dot_general."""
     return _numbers_of(graph, graph.handles[op.index].attributes["dot_dimension_numbers"])
 
 
-@remembered
+@cached_analysis
 def _numbers_of(graph: Graph, attribute: Any) -> DotNumbers:
     """Many dots of a graph have the same, which MLIR has once."""
     del graph
     return DotNumbers.of(attribute)
 
 
-@remembered
+@cached_analysis
 def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
     """(rows, columns, batch, contraction) of a dot_general, in elements."""
     numbers = dot_numbers(graph, op)
@@ -58,7 +58,7 @@ def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
     return rows, columns, batch, depth
 
 
-@remembered
+@cached_analysis
 def dot_turned(graph: Graph, op: Op) -> tuple[bool, bool]:
     """Whether each operand of a dot_general lies transposed, as in aᵀ b and a bᵀ."""
     numbers = dot_numbers(graph, op)
@@ -71,7 +71,7 @@ def dot_turned(graph: Graph, op: Op) -> tuple[bool, bool]:
     )
 
 
-@remembered
+@cached_analysis
 def dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
     """The labels of both operands of a dot_general, all sizes, and how many labels its result has: the first."""
     numbers = dot_numbers(graph, op)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stablehlo_mem.ir.bindings import RULE, same_attributes
-from stablehlo_mem.ir.graph import Graph, remembered
+from stablehlo_mem.ir.graph import Graph, cached_analysis
 
 
 def is_same_block(one: Any, other: Any, values: dict[Any, Any]) -> bool:
@@ -31,13 +31,13 @@ def is_same_op(a: Any, b: Any, values: dict[Any, Any]) -> bool:
     return len(blocks[0]) == len(blocks[1]) and all(is_same_block(x, y, values) for x, y in zip(*blocks, strict=True))
 
 
-@remembered
+@cached_analysis
 def known_of_alike(graph: Graph, op: int) -> dict[Any, Any]:
     """What is known of an op and of all that are alike in the program's graphs, from the same source too.
 
     To keep there what follows from its attributes, its blocks and the types of its inputs and results.
     """
-    return graph.met.alike.setdefault(_form_of_op(graph, op), {})
+    return graph.interned.alike.setdefault(_form_of_op(graph, op), {})
 
 
 def _form_of_op(graph: Graph, op: int) -> tuple[Any, ...]:
@@ -51,7 +51,7 @@ def _form_of_op(graph: Graph, op: int) -> tuple[Any, ...]:
     return one.name, handle.location.attr, types, attributes, captures, tuple(map(_form_of_block, one.blocks))
 
 
-@remembered
+@cached_analysis
 def _form_of_block(graph: Graph) -> tuple[Any, ...]:
     ops = [(op.operands, op.captures, op.results, _form_of_op(graph, op.index)) for op in graph.ops]
     return graph.arguments, graph.captured, tuple(ops)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from stablehlo_mem.ir.graph import Graph, Op, Path, remembered
-from stablehlo_mem.ir.matchers import direction, filling, integers_of
+from stablehlo_mem.ir.graph import Graph, Op, Path, cached_analysis
+from stablehlo_mem.ir.matchers import direction, integers_of, splat_value
 
 _LIKELY_TRIPS = 100
 """Iterations of a loop whose number depends on data: few would not be worth a loop. The report's FLOPs have it once."""
@@ -92,7 +92,7 @@ def _constant(graph: Graph, loop: Op, block: Graph, value: int) -> int | None:
 
 
 def _integer(graph: Graph, value: int) -> int | None:
-    number = filling(graph, value)
+    number = splat_value(graph, value)
     return number if isinstance(number, int) else None
 
 
@@ -101,7 +101,7 @@ def _least(dtype: str) -> int:
     return 0 if dtype.startswith("u") else -integers_of(dtype)
 
 
-@remembered
+@cached_analysis
 def trip_count(graph: Graph, op: Op, unknown: int = 1) -> int:
     """How often a while runs, as far as its counter says."""
     counter = find_counter(graph, op)

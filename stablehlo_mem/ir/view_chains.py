@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from stablehlo_mem.ir.builders import reshaped
-from stablehlo_mem.ir.graph import Graph, Op, remembered
+from stablehlo_mem.ir.graph import Graph, Op, cached_analysis
 from stablehlo_mem.ir.op_attributes import integers
 
 
@@ -24,7 +24,7 @@ class View:
     dims: tuple[int | None, ...]
 
 
-@remembered
+@cached_analysis
 def view_of(graph: Graph, value: int) -> View:
     """The value furthest back that a value shows, the value itself if it shows none."""
     view = View(value, tuple(range(len(graph.values[value].shape))))

@@ -51,17 +51,22 @@ def weakest(numerics: Iterable[Numerics]) -> Numerics:
 class Goal:
     """What the passes are asked for: at most `temp_bytes` of temporaries, by the static profile of a chip.
 
-    `far` asks for steps that take smaller values along too: they reach further from the values at the peak.
-    `bytes_first` asks for what saves time only in forms that take the least memory. `share` of the temporaries is what
-    a step may take where the others alone are over the goal: later steps make those smaller.
+    Attributes:
+        chip: what the memory and the time are estimated for.
+        options: what is allowed.
+        temp_bytes: the temporaries to reach.
+        include_small_values: split smaller values too, so that loops reach further from the values at the peak.
+        prefer_memory: of the forms that save time, take the one that needs the least memory.
+        chunk_share: share of `temp_bytes` that the chunks of one step may take where the other values alone exceed the
+            goal: later steps make those smaller.
     """
 
     chip: Chip
     options: Options
     temp_bytes: int
-    far: bool = False
-    bytes_first: bool = False
-    share: float = 0.25
+    include_small_values: bool = False
+    prefer_memory: bool = False
+    chunk_share: float = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,14 +100,15 @@ class Candidate:
         added_seconds: static estimate of the time added (negative: saved).
         numerics: the weakest `Options.numerics` that allows it.
         summary: what it does, in a few words for people: "split exponential f32[64,128] along dimension 0".
-        otherwise: the refusal to report if the step turns out not to lower the peak; its location is the step's.
+        refusal_if_useless: the refusal to report if the step turns out not to lower the peak; its location is the
+            step's.
         sizes: all the sizes the step could have, its own among them, fastest first; () if it has one only.
         moved_seconds: see `Size`.
-        edit: does the step to a copy of the module it was proposed for, knowing what was found out then; None: as any
-            other, by its pass. It stays in this process.
-        effect: hashable; candidates for one module that have it and their size in common lead to the same module. None
-            where nothing is known.
-        opens: lowers nothing by itself, but what follows may: it is judged by the best step after it.
+        apply_to_copy: applies the step to a copy of the module it was proposed for, without matching again; None: the
+            pass applies it. It stays in this process.
+        dedup_key: hashable; candidates for one module with the same key and the same size lead to the same module.
+            None: unknown.
+        needs_lookahead: the step lowers nothing by itself, but steps after it may: it is judged by the best of them.
     """
 
     step: Step
@@ -110,12 +116,12 @@ class Candidate:
     added_seconds: float
     numerics: Numerics
     summary: str
-    otherwise: Refusal
+    refusal_if_useless: Refusal
     sizes: tuple[Size, ...] = ()
     moved_seconds: float = 0.0
-    edit: Callable[[ir.Module, Step], None] | None = dataclasses.field(default=None, repr=False, compare=False)
-    effect: Any = dataclasses.field(default=None, repr=False, compare=False)
-    opens: bool = False
+    apply_to_copy: Callable[[ir.Module, Step], None] | None = dataclasses.field(default=None, repr=False, compare=False)
+    dedup_key: Any = dataclasses.field(default=None, repr=False, compare=False)
+    needs_lookahead: bool = False
 
     def resized(self, size: Size) -> Candidate:
         """The candidate in another size."""

@@ -65,7 +65,7 @@ class BlockedTopK(RewritingPass):
     name = "blocked-top-k"
     roots = frozenset({"chlo.top_k"})
 
-    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | None:
+    def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | None:
         """The match at a top-k along a long dimension."""
         op = graph.ops[root]
         operand = graph.values[op.operands[0]]

@@ -29,7 +29,7 @@ class Contractions(RewritingPass):
     name = "contractions"
     roots = frozenset({"stablehlo.reduce", "stablehlo.dot_general"})
 
-    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
+    def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | Blocked | None:
         """The matmuls that a sum of products is, or the lookup that a matmul is."""
         if graph.ops[root].name == "stablehlo.dot_general":
             return match_lookup(graph, root)
@@ -38,7 +38,7 @@ class Contractions(RewritingPass):
             return None
         if any(graph.ops[op].name == "stablehlo.dot_general" for op in product.ops):
             return None
-        best = ordered(product, bytes_first=bytes_first)
+        best = ordered(product, prefer_memory=prefer_memory)
         term = best.terms[0]
         if not any(pair.pays_as_matmul for pair in pairs(term.network, term.tree)):
             return None

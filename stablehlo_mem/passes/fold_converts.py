@@ -38,7 +38,7 @@ class FoldConverts(RewritingPass):
     name = "fold-converts"
     roots = frozenset({"stablehlo.dot_general"})
 
-    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
+    def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | Blocked | None:
         """The match at a dot both of whose operands are widened from one type."""
         op = graph.ops[root]
         sources = [_source(graph, v) for v in op.operands]

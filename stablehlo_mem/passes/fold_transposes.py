@@ -49,9 +49,9 @@ class FoldTransposes(RewritingPass):
     name = "fold-transposes"
     roots = frozenset({"stablehlo.transpose"})
 
-    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
+    def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | Blocked | None:
         """The match at a transpose that dots read, here or in a loop, and nobody else."""
-        del bytes_first
+        del prefer_memory
         op = graph.ops[root]
         users = {graph.ops[user].name for user in graph.users[op.results[0]]}
         if not users & _READERS:

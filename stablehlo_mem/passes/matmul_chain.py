@@ -32,14 +32,14 @@ class MatmulChain(RewritingPass):
     name = "matmul-chain"
     roots = frozenset({"stablehlo.dot_general", "stablehlo.reduce"})
 
-    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
+    def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | Blocked | None:
         """The better order of the product an op is the root of."""
         if _goes_on(graph, root):
             return None
         product = collect(graph, root)
-        better = _better(graph, product, bytes_first)
+        better = _better(graph, product, prefer_memory)
         if product is None or better is None:
-            return _blocked(graph, root) if bytes_first else None
+            return _blocked(graph, root) if prefer_memory else None
         return Match(
             root=root,
             removed=removed(graph, better),
@@ -55,13 +55,13 @@ class MatmulChain(RewritingPass):
         return [emit(graph, match.detail)]
 
 
-def _better(graph: Graph, product: Product | None, bytes_first: bool) -> Sum | None:
+def _better(graph: Graph, product: Product | None, prefer_memory: bool) -> Sum | None:
     """The best order of a product, if it is better than the one it is written in."""
     if product is None or not _may_gain(product):
         return None
-    best = improved(graph, ordered(product, bytes_first=bytes_first), bytes_first=bytes_first)
+    best = improved(graph, ordered(product, prefer_memory=prefer_memory), prefer_memory=prefer_memory)
     old, new = product.written, best
-    better = new.peak_bytes < old.peak_bytes if bytes_first else new.flops < old.flops
+    better = new.peak_bytes < old.peak_bytes if prefer_memory else new.flops < old.flops
     return best if better else None
 
 
@@ -92,7 +92,11 @@ def _blocked(graph: Graph, root: int) -> Blocked | None:
     product = collect(graph, root)
     shared = frozenset(f.shared for f in product.factors if f.shared is not None) if product else None
     whole = collect(graph, root, shared=shared) if shared else None
-    if whole is None or not _may_gain(whole) or ordered(whole, bytes_first=True).peak_bytes >= whole.written.peak_bytes:
+    if (
+        whole is None
+        or not _may_gain(whole)
+        or ordered(whole, prefer_memory=True).peak_bytes >= whole.written.peak_bytes
+    ):
         return None
     return Blocked("shared-intermediate", "an intermediate of its product is needed elsewhere too, so its order stays")
 

@@ -33,7 +33,7 @@ from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 from stablehlo_mem.rewriting.slice_pushdown import GIVEN, Emission, Narrowed, Window, leaves, narrowed, window_bytes
 from stablehlo_mem.sharding_rules import rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Node, place
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp, place
 
 _SHARE = 0.75
 """A slice of more than this is not worth another form."""
@@ -54,7 +54,7 @@ class Narrow(RewritingPass):
     name = "narrow"
     roots = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice"})
 
-    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
+    def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | Blocked | None:
         """The match at a slice of something that a kernel of its own makes."""
         op = graph.ops[root]
         operand = op.operands[0]
@@ -108,10 +108,10 @@ def _refusal(graph: Graph, root: Op) -> Blocked | None:
     rule = rule_of(graph, op.index)
     if rule is None:
         return Blocked("no-rule", f"{op.name} is not known to work on parts")
-    node = place(rule, op.index, rule.results[0], window.dimension, window.n)
-    if isinstance(node, Node) and not node.is_local:
+    split_op = place(rule, op.index, rule.results[0], window.dimension, window.n)
+    if isinstance(split_op, SplitOp) and not split_op.is_local:
         return Blocked("needs-whole-dimension", "parts of its result need more than those parts of its operands")
-    return node if isinstance(node, Blocked) else None
+    return split_op if isinstance(split_op, Blocked) else None
 
 
 def _is_kernel(graph: Graph, one: Narrowed) -> bool:
@@ -134,7 +134,7 @@ def _kernel(graph: Graph, one: Narrowed) -> Kernel:
     if _is_kernel(graph, one):
         nbytes = sum(window_bytes(graph, v, one.window) for v in op.results)
         nbytes += sum(window_bytes(graph, v, w) for v, w in zip(op.inputs, one.windows, strict=True))
-    flops = op_flops(graph, op) * one.window.size / one.window.n if one.node is not None else 0
+    flops = op_flops(graph, op) * one.window.size / one.window.n if one.split_op is not None else 0
     return Kernel(flops, nbytes, matmul=matmul_of(graph, op) if classify(graph, op) is Class.DOT else None)
 
 

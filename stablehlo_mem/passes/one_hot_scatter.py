@@ -27,7 +27,7 @@ from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.builders import broadcast, convert, index_along, laid_along, retype, splat, tensor, zeros
 from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.ir.matchers import adds, filling, index_dim, integers_of, starts_at_zero
+from stablehlo_mem.ir.matchers import adds, index_dim, integers_of, splat_value, starts_at_zero
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.rewriting.one_hot_lookup import is_inside, wide
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
@@ -62,9 +62,9 @@ class OneHotScatter(RewritingPass):
     name = "one-hot-scatter"
     roots = frozenset({"stablehlo.scatter", "stablehlo.reduce"})
 
-    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | None:
+    def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | None:
         """The match at such a scatter or sum."""
-        del bytes_first
+        del prefer_memory
         op = graph.ops[root]
         one = one_hot_of(graph, op) if op.name == "stablehlo.scatter" else _summed(graph, op)
         if one is None:
@@ -93,7 +93,7 @@ class OneHotScatter(RewritingPass):
 def one_hot_of(graph: Graph, op: Op) -> OneHot | None:
     """A scatter as one-hot rows, None if it is something else."""
     numbers: Any = stablehlo.ScatterDimensionNumbers(graph.handles[op.index].attributes["scatter_dimension_numbers"])
-    fill = filling(graph, op.operands[0])
+    fill = splat_value(graph, op.operands[0])
     if len(op.results) != 1 or fill is None or not graph.values[op.results[0]].nbytes:
         return None
     if not _sets(op) and not (fill == 0 and adds(op.blocks[0])):

@@ -36,7 +36,7 @@ from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import convert
 from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
-from stablehlo_mem.ir.matchers import adds, filling, starts_at_zero
+from stablehlo_mem.ir.matchers import adds, splat_value, starts_at_zero
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
 _MAX_WALK = 500
@@ -59,7 +59,7 @@ class PairwiseDistance(RewritingPass):
     name = "pairwise-distance"
     roots = frozenset({"stablehlo.reduce", "stablehlo.dot_general"})
 
-    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
+    def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | Blocked | None:
         """The form of the sum at an op; why not, if it sums a difference in a way that has none."""
         found = sum_at(graph, root)
         if found is None or not all(p.differences for p in found.terms):
@@ -211,5 +211,5 @@ def _reaches_singular(graph: Graph, value: int) -> bool:
 
 
 def _smooth_power(graph: Graph, op: Op) -> bool:
-    exponent = filling(graph, op.operands[1])
+    exponent = splat_value(graph, op.operands[1])
     return exponent is not None and exponent >= 1 and exponent == int(exponent)

@@ -29,10 +29,10 @@ from stablehlo_mem.analysis.peak_memory import Peak, find_peak
 from stablehlo_mem.frontend.canonicalize import attach_rules, drop_identities, open_functions, remove_rules
 from stablehlo_mem.ir.bindings import clone_module, func, ir, is_constant, module_of, run_passes
 from stablehlo_mem.ir.builders import building, rebind
-from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph, remembered
+from stablehlo_mem.ir.graph import Graph, cached_analysis, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
-from stablehlo_mem.sharding_rules import ROWS, RuleBook, rule_book
+from stablehlo_mem.sharding_rules import OP_RULES, RuleBook, rule_book
 from stablehlo_mem.sharding_rules.associative_scan import attributes_of, combination, dependents
 from stablehlo_mem.sharding_rules.associative_scan_matcher import Scan, find_scans, turned_from
 from stablehlo_mem.splitting.axis import grow_axis
@@ -48,13 +48,13 @@ class ReblockScans:
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates along the scans of the blocks around the peak."""
         paths = [peak.path[:depth] for depth in range(len(peak.path) + 1)]
-        if goal.far or not any(_scans(nested_graph(graph, path)) for path in paths):
+        if goal.include_small_values or not any(_scans(nested_graph(graph, path)) for path in paths):
             return
         _, main = _with_outlined(graph)
         for candidate in proposals_around(main, _with_scans(main, find_peak(main, goal.chip)), goal):
             if isinstance(candidate, Candidate) and _runs_scan(main, candidate.step):
                 step = Step(self.name, "", candidate.step.params)
-                yield dataclasses.replace(candidate, step=step, edit=None)
+                yield dataclasses.replace(candidate, step=step, apply_to_copy=None)
 
     def cheapen(self, graph: Graph, goal: Goal) -> tuple[Candidate, ...]:
         """None: loops are for memory."""
@@ -75,7 +75,7 @@ class ReblockScans:
         run_passes(module, "cse", "canonicalize", "symbol-dce")
 
 
-@remembered
+@cached_analysis
 def _with_outlined(graph: Graph) -> tuple[ir.Module, Graph]:
     """A function with its scans as ops, and the module of its own that it lives in."""
     module = clone_module(module_of(graph.handles[-1]))
@@ -106,7 +106,7 @@ def outline(module: ir.Module) -> None:
     attach_rules(module)
 
 
-@remembered
+@cached_analysis
 def _scans(graph: Graph) -> list[Scan]:
     """The scans of a block whose combinations run on any number of pairs, and that can be in one place."""
     book = RuleBook(graph)
@@ -123,7 +123,7 @@ def _first_use(graph: Graph, scan: Scan) -> int:
     return min(user for v in scan.results.values() for user in graph.users[v])
 
 
-@remembered
+@cached_analysis
 def _inside(graph: Graph, scan: Scan) -> list[int]:
     """The ops of a scan's tree, in program order: what depends on its elements, and what costs nothing."""
     found: set[int] = set()
@@ -153,7 +153,7 @@ def _turning_back(graph: Graph, scan: Scan, result: int) -> list[int]:
 
 
 def _belongs(graph: Graph, scan: Scan, op: int) -> bool:
-    row = ROWS.get(graph.ops[op].name)
+    row = OP_RULES.get(graph.ops[op].name)
     return op in dependents(graph, scan.elements) or (row is not None and row.free)
 
 
@@ -209,4 +209,4 @@ def _runs_scan(main: Graph, step: Step) -> bool:
     one = decode(step)
     graph = nested_graph(main, one.path)
     axis = grow_axis(graph, rule_book(graph), (one.value, one.dimension), one.big_bytes)
-    return any(graph.ops[node.op].name == "stablehlo.composite" and node.cumulative for node in axis.nodes)
+    return any(graph.ops[node.op].name == "stablehlo.composite" and node.cumulative for node in axis.split_ops)

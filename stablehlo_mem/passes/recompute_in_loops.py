@@ -8,8 +8,9 @@ After:
 
 An iteration needs all of it at once, and so do all the iterations of it together; but in the loop it is made where it
 is used, and can be split with its users as anything else. By itself the step lowers nothing: it is judged by the best
-few after it (`Candidate.opens`). What large values are made of is repeated as far as small ones, and arguments. Power
-and fixed-point iterations, conjugate gradients, Sinkhorn: the kernel matrix of each is needed in every iteration.
+few after it (`Candidate.needs_lookahead`). What large values are made of is repeated as far as small ones, and
+arguments. Power and fixed-point iterations, conjugate gradients, Sinkhorn: the kernel matrix of each is needed in every
+iteration.
 
 It is made in each place that reads it: loops in the loop, and branches, too.
 
@@ -71,7 +72,7 @@ class RecomputeInLoops:
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """For each block around the peak: of what is cheapest for its bytes as much as is missing, and all there is."""
-        if goal.far:
+        if goal.include_small_values:
             return
         missing = peak.temp_bytes - goal.temp_bytes
         for depth in range(len(peak.path) + 1):
@@ -201,10 +202,10 @@ def _candidate(main: Graph, path: Path, found: Sequence[_Repeated]) -> Candidate
         added_seconds=sum(one.seconds for one in found),
         numerics="exact",
         summary=f"compute {refusal.value}{more} again where loops read it",
-        otherwise=dataclasses.replace(
+        refusal_if_useless=dataclasses.replace(
             refusal, code="no-gain", message="computing it again where loops read it frees nothing"
         ),
-        opens=True,
+        needs_lookahead=True,
     )
 
 

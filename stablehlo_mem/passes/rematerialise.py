@@ -76,7 +76,7 @@ class Rematerialise:
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates that drop ever more of each scan's stacks that are alive at the peak."""
-        if goal.far:
+        if goal.include_small_values:
             return
         for path in block_paths(graph):
             block = nested_graph(graph, path)
@@ -229,7 +229,7 @@ def _proposed(
         added_seconds=found.runs * seconds,
         numerics="exact",
         summary=f"compute stack {what}{more} again where rows are read",
-        otherwise=Refusal(
+        refusal_if_useless=Refusal(
             found.name, f"stack {what}", sizes[largest], -1, "no-gain", "computing it again frees nothing", source
         ),
     )

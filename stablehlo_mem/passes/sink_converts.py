@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stablehlo_mem.analysis.cost_model import vector_seconds
-from stablehlo_mem.analysis.fusion_classes import origin
+from stablehlo_mem.analysis.fusion_classes import data_source
 from stablehlo_mem.analysis.loop_invariants import copied_before, unchanged
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir, is_constant, stablehlo
@@ -42,7 +42,7 @@ class SinkConverts:
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """A candidate for each loop around the peak, or at it, before which something is converted."""
-        if goal.far or goal.chip.kind != "tpu":
+        if goal.include_small_values or goal.chip.kind != "tpu":
             return
         for path, index in _loops_around(graph, peak):
             block = nested_graph(graph, path)
@@ -79,10 +79,12 @@ def _slices(block: Graph, path: Path, loop: Op, whole: set[int]) -> Iterator[tup
     if loop.name != "stablehlo.while" or not whole:
         return
     body, inner = loop.blocks[1], (*path, (loop.index, 1))
-    inside = {v: origin(block, outer) for v, outer in unchanged(loop).items() if origin(block, outer) in whole}
+    inside = {
+        v: data_source(block, outer) for v, outer in unchanged(loop).items() if data_source(block, outer) in whole
+    }
     for op in body.ops:
         if op.name == "stablehlo.dynamic_slice" and _moves(body, loop, op):
-            source = inside.get(origin(body, op.operands[0]))
+            source = inside.get(data_source(body, op.operands[0]))
             if source is not None:
                 yield (inner, op.index), source
         yield from ((site, inside[v]) for site, v in _slices(body, inner, op, set(inside)))
@@ -111,7 +113,7 @@ def _candidate(graph: Graph, loop: Site, sites: dict[Site, int], goal: Goal) -> 
         added_seconds=seconds,
         numerics="exact",
         summary=f"convert slices of {largest}{more} in the loop",
-        otherwise=Refusal(
+        refusal_if_useless=Refusal(
             op=op_id(graph, path, index),
             value=f"bfloat16 copy of {largest}",
             nbytes=largest.nbytes // 2,

@@ -92,7 +92,7 @@ class SortToTopK(RewritingPass):
     name = "sort-to-top-k"
     roots = frozenset({"stablehlo.sort"})
 
-    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
+    def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | Blocked | None:
         """The match at a sort whose results are only used through slices."""
         found = _find(graph, graph.ops[root])
         if not isinstance(found, _TopK):

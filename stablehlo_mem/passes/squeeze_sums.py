@@ -32,9 +32,9 @@ class SqueezeSums(RewritingPass):
     name = "squeeze-sums"
     roots = frozenset({"stablehlo.reduce"})
 
-    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | None:
+    def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | None:
         """The match at a sum that is slow as it is on some target."""
-        del bytes_first
+        del prefer_memory
         op = graph.ops[root]
         if not sums_products_in_units(graph, op):
             return None

@@ -56,7 +56,7 @@ class SwapDotOperands(RewritingPass):
     name = "swap-dot-operands"
     roots = frozenset({"stablehlo.transpose"})
 
-    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | None:
+    def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | None:
         """The match at the transpose of a dot."""
         op = graph.ops[root]
         swap = _swap_at(graph, op)
@@ -73,7 +73,7 @@ class SwapDotOperands(RewritingPass):
             numerics="exact",
             what=f"multiply to {result} {how}",
             detail=swap,
-            always=bytes_first and not swap.transposes,
+            always=prefer_memory and not swap.transposes,
         )
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:

@@ -37,8 +37,8 @@ from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 from stablehlo_mem.rewriting.slice_pushdown import GIVEN, Emission, Narrowed, Window, cut, leaves, narrowed
-from stablehlo_mem.sharding_rules import ROWS, rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Node, place
+from stablehlo_mem.sharding_rules import OP_RULES, rule_of
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp, place
 from stablehlo_mem.sharding_rules.op_rule import Reduction
 
 _LONGEST = 48
@@ -74,24 +74,24 @@ class UnrollReductions(RewritingPass):
     name = "unroll-reductions"
     roots = frozenset({"stablehlo.reduce"})
 
-    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
+    def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | Blocked | None:
         """The match at a reduction along one dimension of a value that is made of smaller ones."""
         op = graph.ops[root]
-        node = _node(graph, op)
+        split_op = _node(graph, op)
         # What makes a long one is not looked at: that may be much, and is the same for every loop of a search.
-        if node is None or node.n > _LONGEST:
+        if split_op is None or split_op.n > _LONGEST:
             return None
-        windows = tuple(None if d is None else Window(d, node.n, GIVEN, 1) for d in node.operand_dims)
+        windows = tuple(None if d is None else Window(d, split_op.n, GIVEN, 1) for d in split_op.operand_dims)
         wanted = {v: w for v, w in zip(op.inputs, windows, strict=True) if w is not None}
         ops = narrowed(graph, root, wanted, lambda op: classify(graph, op) in _FUSED)
         read = sum(math.prod(graph.values[v].shape) for v in leaves(graph, ops))
         operand = graph.values[op.operands[0]]
         if not ops or read > _SHARE * math.prod(operand.shape):
             return None
-        blocked = _too_many(graph, op, node.n, ops)
+        blocked = _too_many(graph, op, split_op.n, ops)
         if blocked is not None:
             return blocked
-        turned = frozenset(() if bytes_first else _strided(graph, ops))
+        turned = frozenset(() if prefer_memory else _strided(graph, ops))
         turned_bytes = sum(graph.values[v].nbytes for v in turned)
         results = sum(graph.values[v].nbytes for v in op.results)
         return Match(
@@ -104,8 +104,8 @@ class UnrollReductions(RewritingPass):
                 Kernel(0, 2 * turned_bytes),
             ),
             numerics="reassociate" if _reduction().regroups(graph.handles[root]) else "exact",
-            what=f"reduce the {node.n} elements along dimension {node.operand_dims[0]} of {operand} one by one",
-            detail=_Unrolled(node.n, windows, ops, turned),
+            what=f"reduce the {split_op.n} elements along dimension {split_op.operand_dims[0]} of {operand} one by one",
+            detail=_Unrolled(split_op.n, windows, ops, turned),
         )
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
@@ -117,20 +117,20 @@ _FUSED = FUSIBLE | {Class.VIEW, Class.GENERATE}
 
 
 def _reduction() -> Reduction:
-    reduction = ROWS["stablehlo.reduce"].reduction
+    reduction = OP_RULES["stablehlo.reduce"].reduction
     assert reduction is not None
     return reduction
 
 
-def _node(graph: Graph, op: Op) -> Node | None:
+def _node(graph: Graph, op: Op) -> SplitOp | None:
     """How a reduce runs on one element of the only dimension it reduces, None if it reduces others or cannot."""
     shape = graph.values[op.operands[0]].shape
     reduced = [d for d in integers(graph, op, "dimensions") if shape[d] != 1]
     rule = rule_of(graph, op.index)
     if rule is None or len(reduced) != 1 or not math.prod(shape):
         return None
-    node = place(rule, op.index, rule.operands[0], reduced[0], shape[reduced[0]])
-    return node if isinstance(node, Node) and node.reducing else None
+    split_op = place(rule, op.index, rule.operands[0], reduced[0], shape[reduced[0]])
+    return split_op if isinstance(split_op, SplitOp) and split_op.reducing else None
 
 
 def _too_many(graph: Graph, op: Op, n: int, ops: Sequence[Narrowed]) -> Blocked | None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from stablehlo_mem.pass_api.candidate import Goal
 from stablehlo_mem.planner.branch_and_bound import ways
-from stablehlo_mem.planner.evaluator import Attempt, Trials
-from stablehlo_mem.planner.search_state import State
+from stablehlo_mem.planner.evaluator import Evaluation, Evaluator
+from stablehlo_mem.planner.search_state import SearchState
 from stablehlo_mem.results.plan import Timing
 from stablehlo_mem.targets.device_timing import times
 
@@ -21,8 +21,8 @@ _SURE = 0.97
 
 
 def fastest(
-    trials: Trials, attempts: list[Attempt], states: Iterable[State], fits: Callable[[Attempt], bool]
-) -> tuple[Attempt, tuple[Timing, ...]]:
+    trials: Evaluator, attempts: list[Evaluation], states: Iterable[SearchState], fits: Callable[[Evaluation], bool]
+) -> tuple[Evaluation, tuple[Timing, ...]]:
     """The fastest of some attempts and states, and what was timed.
 
     Args:
@@ -47,7 +47,7 @@ def fastest(
     return attempts[taken], tuple(timings)
 
 
-def of_each_kind(trials: Trials, goal: Goal) -> Iterator[State]:
+def of_each_kind(trials: Evaluator, goal: Goal) -> Iterator[SearchState]:
     """The best way of each kind to the goal, and to parts of it: kinds split the same ops along the same dimensions."""
     seen: set[tuple[str, ...]] = set()
     for share in _SHARES:
@@ -60,5 +60,5 @@ def of_each_kind(trials: Trials, goal: Goal) -> Iterator[State]:
                     yield state
 
 
-def _in_words(state: State) -> str:
+def _in_words(state: SearchState) -> str:
     return "; ".join(decision.how for decision in state.decisions) or "as it is"

@@ -16,10 +16,10 @@ from stablehlo_mem.ir.bindings import ir, module_bytes
 from stablehlo_mem.pass_api.candidate import Goal, Options, Refusal, Step
 from stablehlo_mem.planner import autotune, plan_cache
 from stablehlo_mem.planner.branch_and_bound import CACHES
-from stablehlo_mem.planner.evaluator import Attempt, Form, Trials
+from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form
 from stablehlo_mem.planner.goals import SHRINK, Goals
 from stablehlo_mem.planner.greedy_search import nothing_to_split, propose, unproven
-from stablehlo_mem.planner.search_state import State
+from stablehlo_mem.planner.search_state import SearchState
 from stablehlo_mem.planner.smallest_peak import towards_min
 from stablehlo_mem.planner.validation import below_floor, check_options, check_tuning, verify
 from stablehlo_mem.reports.phrases import budget_error_text
@@ -93,7 +93,7 @@ class _Planning:
     def __init__(self, program: Program, budget: Budget, targets: tuple[Target, ...], options: Options):
         self.program, self.targets, self.options = program, targets, options
         self.budget: Budget = budget
-        self.trials = Trials(program, targets, options, any_peak=budget is None)
+        self.trials = Evaluator(program, targets, options, any_peak=budget is None)
 
     def run(self) -> Plan:
         original = self.trials.original()
@@ -106,7 +106,7 @@ class _Planning:
                     break
         return self.tuned(original, best) if self.options.tune else self.plan(original, best)
 
-    def tuned(self, original: Attempt, best: Attempt) -> Plan:
+    def tuned(self, original: Evaluation, best: Evaluation) -> Plan:
         """The plan that is the fastest on the device, of the best, and others that fit."""
         chip = original.target.chip
         timings: tuple[Timing, ...] = ()
@@ -129,7 +129,7 @@ class _Planning:
         plan = dataclasses.replace(kept.plan, before=before, compiles=0, planning_seconds=self.trials.seconds)
         return self.finished(plan, module)
 
-    def fastest(self, original: Attempt) -> Attempt:
+    def fastest(self, original: Evaluation) -> Evaluation:
         """What saves time worth a change, by loops in the chip's cache too, if a target's compiler takes it."""
         chip = original.target.chip
         written = graph_seconds(self.trials.start(chip).graph, chip)
@@ -140,22 +140,22 @@ class _Planning:
         attempt = self.trials.measure(state, ())
         return attempt if _compiles(attempt) else original
 
-    def looped(self, chip: Chip) -> State:
+    def looped(self, chip: Chip) -> SearchState:
         """The quick form, and loops that stay in the chip's cache."""
         if not chip.cache_bytes:
             return self.trials.begin(chip, "quick")
         return self.trials.search("quick", Goal(chip, self.options, CACHES * chip.cache_bytes))[0]
 
-    def fits(self, attempt: Attempt) -> bool:
+    def fits(self, attempt: Evaluation) -> bool:
         return isinstance(self.budget, int) and attempt.peak_bytes <= self.budget and _compiles(attempt)
 
-    def attempts(self, original: Attempt) -> Iterator[Attempt]:
+    def attempts(self, original: Evaluation) -> Iterator[Evaluation]:
         """From one form of the program, and where that does not fit, from the others."""
         for form in self.forms(original):
             least = self.budget == "min"
             yield from towards_min(self.trials, original, form) if least else self.towards_budget(original, form)
 
-    def forms(self, original: Attempt) -> Iterator[Form]:
+    def forms(self, original: Evaluation) -> Iterator[Form]:
         """The forms that differ, in front the first one from which the goal is reached by the static profile."""
         chip = original.target.chip
         differing = self.trials.differing(chip)
@@ -170,7 +170,7 @@ class _Planning:
         yield from passed
         yield from differing
 
-    def towards_budget(self, original: Attempt, form: Form) -> Iterator[Attempt]:
+    def towards_budget(self, original: Evaluation, form: Form) -> Iterator[Evaluation]:
         """Static goals below the budget by as much as the compiler was seen to need more than the profile said.
 
         Where the profile sees no way to the goal it may be too careful: the compiler judges other beginnings too.
@@ -212,19 +212,19 @@ class _Planning:
         if all(steps == self.trials.begin(latest.target.chip, form).steps for steps in seen):
             yield from self.unproven(latest, form, goals.goal)
 
-    def unproven(self, original: Attempt, form: Form, goal: float) -> Iterator[Attempt]:
+    def unproven(self, original: Evaluation, form: Form, goal: float) -> Iterator[Evaluation]:
         """Where no candidate helps by the profile, which need not see what the compiler sees: the compiler's word."""
         aim = Goal(original.target.chip, self.options, int(goal))
         for state in itertools.islice(unproven(self.trials.begin(aim.chip, form), aim), _PATIENCE):
             if self.trials.may_compile:
                 yield self.trials.measure(state, ())
 
-    def room(self, original: Attempt) -> float:
+    def room(self, original: Evaluation) -> float:
         """Bytes the budget leaves for temporaries."""
         assert isinstance(self.budget, int)
         return float(max(0, self.budget - self.trials.fixed_bytes(original)))
 
-    def first_goal(self, original: Attempt, room: float) -> float:
+    def first_goal(self, original: Evaluation, room: float) -> float:
         """The room there is for temporaries; less where the compiler sees more of them than the profile does."""
         static = original.state.peak.temp_bytes
         temp = original.peak_bytes - self.trials.fixed_bytes(original)
@@ -233,7 +233,7 @@ class _Planning:
             return room
         return SHRINK * static * room / max(1, temp)
 
-    def plan(self, original: Attempt, best: Attempt) -> Plan:
+    def plan(self, original: Evaluation, best: Evaluation) -> Plan:
         plan = Plan(
             budget_bytes=self.budget if isinstance(self.budget, int) else None,
             target=tuple(t.name for t in self.targets),
@@ -265,30 +265,30 @@ class _Planning:
         exported = self.program.exported if unchanged else (result if isinstance(result, Exported) else None)
         return dataclasses.replace(plan, result=result, exported=exported, bytecode=module_bytes(module))
 
-    def refusals_of(self, attempt: Attempt) -> tuple[Refusal, ...]:
+    def refusals_of(self, attempt: Evaluation) -> tuple[Refusal, ...]:
         """Why the best attempt is not smaller still."""
         candidates, refusals = propose(attempt.state, Goal(attempt.target.chip, self.options, 0))
-        return (*refusals, *(c.otherwise for c in candidates)) or (nothing_to_split(attempt.state),)
+        return (*refusals, *(c.refusal_if_useless for c in candidates)) or (nothing_to_split(attempt.state),)
 
     def optimise_vjp(self, exported: Exported) -> Exported:
         """The vjp of the original, under the same budget, or a BudgetError: never the unoptimised one unsaid."""
         return require_fit(keep_budget(ingest(exported), self.budget, self.targets, self.options)).result
 
 
-def _compiles(attempt: Attempt) -> bool:
+def _compiles(attempt: Evaluation) -> bool:
     return isinstance(attempt.measured, Measured)
 
 
-def _profile(attempt: Attempt) -> MemoryProfile:
+def _profile(attempt: Evaluation) -> MemoryProfile:
     static = profile_graph(attempt.state.graph, attempt.target.chip)
     return dataclasses.replace(static, measured=attempt.measured)
 
 
-def _cost(state: State) -> Cost:
+def _cost(state: SearchState) -> Cost:
     """What a cache spares is estimated apart from what memory costs: together no less than the arithmetic takes."""
     return Cost(max(state.seconds, state.flops / state.chip.flops_per_second), state.flops)
 
 
-def _figures(original: Attempt, best: Attempt) -> tuple[Figures, ...]:
+def _figures(original: Evaluation, best: Evaluation) -> tuple[Figures, ...]:
     pairs = zip(original.everywhere, best.everywhere, strict=True)
     return tuple(Figures(target.name, before, after) for (target, before), (_, after) in pairs)

@@ -9,13 +9,13 @@ from collections.abc import Generator, Iterator
 from typing import Literal, get_args
 
 from stablehlo_mem.analysis.cost_model import graph_seconds
-from stablehlo_mem.frontend.canonicalize import normalise, remove_rules
+from stablehlo_mem.frontend.canonicalize import canonicalize, remove_rules
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, ir
 from stablehlo_mem.pass_api.candidate import Goal, Options, Refusal
 from stablehlo_mem.planner.branch_and_bound import search
 from stablehlo_mem.planner.greedy_search import cheapen
-from stablehlo_mem.planner.search_state import State, start
+from stablehlo_mem.planner.search_state import SearchState, start
 from stablehlo_mem.results.memory_profile import constant_bytes
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.measurement import Measured, Refused
@@ -31,10 +31,10 @@ _MAX_SLOWDOWN = 4.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Attempt:
+class Evaluation:
     """A state as the compilers see it; `measured` is of the target that is worst off."""
 
-    state: State
+    state: SearchState
     module: ir.Module
     refusals: tuple[Refusal, ...]
     target: Target
@@ -49,7 +49,7 @@ class Attempt:
         return self.measured.needed_bytes or float("inf")
 
 
-class Trials:
+class Evaluator:
     """Searches and compilations of one program; nothing is searched or cheapened twice.
 
     Args:
@@ -66,14 +66,14 @@ class Trials:
         self.compiles = 0
         self.seconds = 0.0
         self.normal = clone_module(program.module)
-        self.starts: dict[str, State] = {}
-        self.cheapened: dict[tuple[str, Form], State] = {}
-        self.searched: dict[tuple[Form, Goal, frozenset[Refusal]], tuple[State, tuple[Refusal, ...]]] = {}
+        self.starts: dict[str, SearchState] = {}
+        self.cheapened: dict[tuple[str, Form], SearchState] = {}
+        self.searched: dict[tuple[Form, Goal, frozenset[Refusal]], tuple[SearchState, tuple[Refusal, ...]]] = {}
 
-    def original(self) -> Attempt:
+    def original(self) -> Evaluation:
         """The program as it is."""
         with self.timed():
-            normalise(self.normal)
+            canonicalize(self.normal)
         return self.compiled(self.start(self.targets[0].chip), self.program.module, ())
 
     def differing(self, chip: Chip) -> Iterator[Form]:
@@ -86,18 +86,18 @@ class Trials:
                 seen.add(fingerprint)
                 yield form
 
-    def begin(self, chip: Chip, form: Form) -> State:
+    def begin(self, chip: Chip, form: Form) -> SearchState:
         """The state that searches begin from: the program in a form."""
         state = self.start(chip)
         if form == "written":
             return state
         if (chip.name, form) not in self.cheapened:
             with self.timed():
-                goal = Goal(chip, self.options, 0, bytes_first=form == "small")
+                goal = Goal(chip, self.options, 0, prefer_memory=form == "small")
                 self.cheapened[chip.name, form] = cheapen(state, goal, any_peak=self.any_peak)
         return self.cheapened[chip.name, form]
 
-    def start(self, chip: Chip) -> State:
+    def start(self, chip: Chip) -> SearchState:
         """The program in normal form, as it is written."""
         if chip.name not in self.starts:
             with self.timed():
@@ -106,7 +106,7 @@ class Trials:
 
     def search(
         self, form: Form, goal: Goal, not_first: frozenset[Refusal] = frozenset()
-    ) -> tuple[State, tuple[Refusal, ...]]:
+    ) -> tuple[SearchState, tuple[Refusal, ...]]:
         """What a search from a form comes to, and what it refused; `not_first` are beginnings to avoid."""
         begun = self.begin(goal.chip, form)
         key = form, goal, not_first
@@ -121,13 +121,13 @@ class Trials:
         """Whether all targets may be asked once more."""
         return self.compiles + len(self.targets) <= self.options.max_compiles
 
-    def is_slow(self, state: State) -> bool:
+    def is_slow(self, state: SearchState) -> bool:
         """Whether a state takes more of the original's time than the smallest peak may."""
         return graph_seconds(state.graph, state.chip) > _MAX_SLOWDOWN * graph_seconds(
             self.start(state.chip).graph, state.chip
         )
 
-    def fixed_bytes(self, original: Attempt) -> int:
+    def fixed_bytes(self, original: Evaluation) -> int:
         """What no rewriting changes: arguments, outputs and constants as the target lays them out, less aliases.
 
         Where it says nothing of the original, dense ones: how it would tile them need not be as the profile thinks.
@@ -137,20 +137,20 @@ class Trials:
             return m.peak_bytes - m.temp_bytes
         return self.program.floor_bytes + constant_bytes(original.state.graph)
 
-    def measure(self, state: State, refusals: tuple[Refusal, ...]) -> Attempt:
+    def measure(self, state: SearchState, refusals: tuple[Refusal, ...]) -> Evaluation:
         """A state as it is handed back, compiled."""
         module = clone_module(state.module)
         remove_rules(module)
         return self.compiled(state, module, refusals)
 
-    def compiled(self, state: State, module: ir.Module, refusals: tuple[Refusal, ...]) -> Attempt:
+    def compiled(self, state: SearchState, module: ir.Module, refusals: tuple[Refusal, ...]) -> Evaluation:
         """Compiles for every target; the one with the highest peak speaks for all."""
         measured: list[tuple[Target, Measured | Refused]] = []
         for target in self.targets:
             tell(f"compile {self.compiles + 1}, for {target.name}")
             measured.append((target, target.measure(self.program, module)))
             self.compiles += 1
-        attempts = [Attempt(state, module, refusals, target, m, tuple(measured)) for target, m in measured]
+        attempts = [Evaluation(state, module, refusals, target, m, tuple(measured)) for target, m in measured]
         return max(attempts, key=lambda a: a.peak_bytes)
 
     @contextlib.contextmanager

@@ -35,7 +35,7 @@ def explain_program(
     profile = dataclasses.replace(profile_graph(state.graph, target.chip), origin=Origin(program.lasting, target))
     goal = dataclasses.replace(goal, temp_bytes=_goal_bytes(profile, budget))
     near, refusals = propose(state, goal)
-    far, _ = propose(state, dataclasses.replace(goal, far=True))
+    far, _ = propose(state, dataclasses.replace(goal, include_small_values=True))
     helping = {(c.summary, c.saved_bytes): c for c in reversed([*near, *far]) if c.saved_bytes > 0}
     return Explanation(
         target=target.name,

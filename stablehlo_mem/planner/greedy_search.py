@@ -13,7 +13,7 @@ from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.graph import nested_graph, op_id
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, allows
 from stablehlo_mem.passes import PASSES, Pass
-from stablehlo_mem.planner.search_state import State, apply, taken
+from stablehlo_mem.planner.search_state import SearchState, apply, taken
 from stablehlo_mem.utils import gc_pause
 
 _log = logging.getLogger(__name__)
@@ -37,11 +37,11 @@ _AHEAD = 4
 """Steps by which one is judged that only makes room for them."""
 _RISE = 1.1
 """What saves time may raise the static peak to so many times what it was."""
-_Lower = tuple[State | None, list[Candidate], tuple[Refusal, ...]]
+_Lower = tuple[SearchState | None, list[Candidate], tuple[Refusal, ...]]
 """The state after the best step that lowers a peak, the candidates that only make room, and the refusals."""
 
 
-def cheapen(state: State, goal: Goal, *, any_peak: bool) -> State:
+def cheapen(state: SearchState, goal: Goal, *, any_peak: bool) -> SearchState:
     """Takes the steps that save time wherever they are, as long as the passes find any.
 
     Args:
@@ -58,7 +58,7 @@ def cheapen(state: State, goal: Goal, *, any_peak: bool) -> State:
 
 
 @gc_pause.kept()
-def _cheaper(state: State, one: Pass, goal: Goal, limit: float) -> State:
+def _cheaper(state: SearchState, one: Pass, goal: Goal, limit: float) -> SearchState:
     """The state after the first of a pass's steps that keeps the limit; the same if there is none."""
     for candidate in one.cheapen(state.graph, goal):
         new = _applied(state, candidate, goal)
@@ -67,7 +67,7 @@ def _cheaper(state: State, one: Pass, goal: Goal, limit: float) -> State:
     return state
 
 
-def _applied(state: State, candidate: Candidate, goal: Goal) -> State | None:
+def _applied(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
     """The state after a candidate; None where its pass fails, a bug that a line at debug level tells of."""
     try:
         return apply(state, candidate, goal)
@@ -77,12 +77,15 @@ def _applied(state: State, candidate: Candidate, goal: Goal) -> State | None:
 
 
 def descend(
-    state: State, goal: Goal, not_first: frozenset[Refusal], hopeless: Callable[[State], bool] = lambda _: False
-) -> tuple[State, tuple[Refusal, ...]]:
+    state: SearchState,
+    goal: Goal,
+    not_first: frozenset[Refusal],
+    hopeless: Callable[[SearchState], bool] = lambda _: False,
+) -> tuple[SearchState, tuple[Refusal, ...]]:
     """One way down, always on with the best step there is.
 
     Args:
-        not_first: candidates not to begin with, by the `State.first` of earlier ways.
+        not_first: candidates not to begin with, by the `SearchState.first` of earlier ways.
         hopeless: whether a state on the way is not worth going on from.
 
     Returns:
@@ -105,7 +108,9 @@ def descend(
     return state, propose(state, goal)[1]
 
 
-def best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[State | None, tuple[Refusal, ...]]:
+def best_step(
+    state: SearchState, goal: Goal, excluded: frozenset[Refusal]
+) -> tuple[SearchState | None, tuple[Refusal, ...]]:
     """The state after the best step there is, none if there is none; and why the others were not taken."""
     following, openings, refusals = _lower_step(state, goal, excluded)
     # A way that begins otherwise would begin with room for what is excluded.
@@ -114,9 +119,9 @@ def best_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[S
     return following, refusals
 
 
-def faster_step(state: State, goal: Goal) -> State | None:
+def faster_step(state: SearchState, goal: Goal) -> SearchState | None:
     """The state after the first step on the way to the goal that is thought to save time, if it does."""
-    known: dict[Goal, State | None] = state.graph.memo.setdefault(faster_step, {})
+    known: dict[Goal, SearchState | None] = state.graph.memo.setdefault(faster_step, {})
     if goal not in known:
         saving = next((c for c in propose(state, goal)[0] if c.added_seconds < 0), None)
         # In the size that is fastest: others might come nearer to the goal, but slower.
@@ -125,7 +130,9 @@ def faster_step(state: State, goal: Goal) -> State | None:
     return new if new and new.seconds < state.seconds and _helps(new, state) else None
 
 
-def _opened(state: State, openings: list[Candidate], goal: Goal, otherwise: State | None) -> State | None:
+def _opened(
+    state: SearchState, openings: list[Candidate], goal: Goal, otherwise: SearchState | None
+) -> SearchState | None:
     """The state after the step from which the next few come lowest, if that is lower than otherwise."""
     found = otherwise
     lowest = _further(taken(state, otherwise), goal) if openings and otherwise else None
@@ -139,7 +146,7 @@ def _opened(state: State, openings: list[Candidate], goal: Goal, otherwise: Stat
     return found
 
 
-def _further(state: State, goal: Goal) -> State:
+def _further(state: SearchState, goal: Goal) -> SearchState:
     """The state after the next few steps."""
     for _ in range(_AHEAD):
         following = None if _reaches(state, goal) else _lower_step(state, goal, frozenset())[0]
@@ -149,7 +156,7 @@ def _further(state: State, goal: Goal) -> State:
     return state
 
 
-def _lower_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> _Lower:
+def _lower_step(state: SearchState, goal: Goal, excluded: frozenset[Refusal]) -> _Lower:
     """What `_find_lower` finds, kept with the graph.
 
     Ways that share their first steps ask for the next ones again, and a way goes on where it was looked ahead.
@@ -161,26 +168,26 @@ def _lower_step(state: State, goal: Goal, excluded: frozenset[Refusal]) -> _Lowe
     return known[key]
 
 
-def _find_lower(state: State, goal: Goal, excluded: frozenset[Refusal]) -> _Lower:
+def _find_lower(state: SearchState, goal: Goal, excluded: frozenset[Refusal]) -> _Lower:
     """The best step that lowers the peak, where there is one, and what else was proposed."""
     proposed, refusals = _proposed(state, goal, excluded)
-    candidates = [c for c in proposed if not c.opens]
-    following: State | None = None
+    candidates = [c for c in proposed if not c.needs_lookahead]
+    following: SearchState | None = None
     # Where those near are not thought to do they are tried last: what reaches further may do.
     promising = any(c.saved_bytes >= state.peak.temp_bytes - goal.temp_bytes for c in candidates)
     if promising:
         following = _follow(state, candidates[:_TRIED], goal)
     if not _reaches(following, goal):
-        far, _ = _proposed(state, dataclasses.replace(goal, far=True), excluded)
+        far, _ = _proposed(state, dataclasses.replace(goal, include_small_values=True), excluded)
         further = _follow(state, _varied(far)[:_TRIED_FAR], goal)
         if not promising and not _reaches(further, goal):
             following = _follow(state, candidates[:_TRIED], goal)
         following = _lower(following, further)
-    openings = [c for c in proposed if c.opens]
-    return following, openings, _largest_first([*refusals, *(c.otherwise for c in proposed)])
+    openings = [c for c in proposed if c.needs_lookahead]
+    return following, openings, _largest_first([*refusals, *(c.refusal_if_useless for c in proposed)])
 
 
-def unproven(state: State, goal: Goal) -> Iterator[State]:
+def unproven(state: SearchState, goal: Goal) -> Iterator[SearchState]:
     """The states after each of the first few candidates, whatever the profile says of them."""
     for candidate in propose(state, goal)[0][:_TRIED]:
         new = _applied(state, candidate, goal)
@@ -189,7 +196,7 @@ def unproven(state: State, goal: Goal) -> Iterator[State]:
 
 
 @gc_pause.kept()
-def propose(state: State, goal: Goal) -> tuple[list[Candidate], tuple[Refusal, ...]]:
+def propose(state: SearchState, goal: Goal) -> tuple[list[Candidate], tuple[Refusal, ...]]:
     """All candidates at the peak, the ones to try first in front, and the refusals, largest value first."""
     candidates: list[Candidate] = []
     refusals: dict[Refusal, None] = {}
@@ -204,7 +211,7 @@ def propose(state: State, goal: Goal) -> tuple[list[Candidate], tuple[Refusal, .
     return candidates, _largest_first(refusals)
 
 
-def nothing_to_split(state: State) -> Refusal:
+def nothing_to_split(state: SearchState) -> Refusal:
     """Where there is no candidate and no refusal: the program's values are small, what is large is the compiler's."""
     graph, op = nested_graph(state.graph, state.peak.path), state.peak.op
     return Refusal(
@@ -218,7 +225,7 @@ def nothing_to_split(state: State) -> Refusal:
     )
 
 
-def anywhere(state: State, goal: Goal) -> Iterator[Candidate]:
+def anywhere(state: SearchState, goal: Goal) -> Iterator[Candidate]:
     """The first step of each pass that saves time wherever it is."""
     for one in _enabled(goal):
         yield from itertools.islice(one.cheapen(state.graph, goal), 1)
@@ -239,9 +246,11 @@ def _rank(candidate: Candidate, over: int) -> tuple[bool, float, float]:
     return (not reaches, candidate.added_seconds if reaches else -candidate.saved_bytes, candidate.added_seconds)
 
 
-def _proposed(state: State, goal: Goal, excluded: frozenset[Refusal]) -> tuple[list[Candidate], tuple[Refusal, ...]]:
+def _proposed(
+    state: SearchState, goal: Goal, excluded: frozenset[Refusal]
+) -> tuple[list[Candidate], tuple[Refusal, ...]]:
     candidates, refusals = propose(state, goal)
-    return [c for c in candidates if c.otherwise not in excluded], refusals
+    return [c for c in candidates if c.refusal_if_useless not in excluded], refusals
 
 
 def _varied(candidates: list[Candidate]) -> list[Candidate]:
@@ -257,20 +266,20 @@ def _varied(candidates: list[Candidate]) -> list[Candidate]:
     return firsts + others
 
 
-def _reaches(state: State | None, goal: Goal) -> bool:
+def _reaches(state: SearchState | None, goal: Goal) -> bool:
     return state is not None and state.peak.temp_bytes <= goal.temp_bytes
 
 
-def _lower(one: State | None, other: State | None) -> State | None:
+def _lower(one: SearchState | None, other: SearchState | None) -> SearchState | None:
     """The state of the lower peak, the first if they are equal."""
     if one is None or other is None:
         return one or other
     return other if other.peak.temp_bytes < one.peak.temp_bytes else one
 
 
-def _follow(state: State, candidates: list[Candidate], goal: Goal) -> State | None:
+def _follow(state: SearchState, candidates: list[Candidate], goal: Goal) -> SearchState | None:
     """The first candidate that reaches the goal; if none does, the fastest of those that come nearest."""
-    found: list[State] = []
+    found: list[SearchState] = []
     for candidate in candidates:
         new = _take(state, candidate, goal)
         if new is not None and new.peak.temp_bytes <= goal.temp_bytes:
@@ -281,9 +290,9 @@ def _follow(state: State, candidates: list[Candidate], goal: Goal) -> State | No
     return min(near, key=lambda s: (s.added_seconds, s.peak.temp_bytes), default=None)
 
 
-def _take(state: State, candidate: Candidate, goal: Goal) -> State | None:
+def _take(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
     """The state after a candidate, in the fastest of its sizes that reaches the goal; None if it does not help."""
-    best: State | None = None
+    best: SearchState | None = None
     for _ in range(_MAX_SIZES):
         new = _applied(state, candidate, goal)
         if new is None:
@@ -298,7 +307,7 @@ def _take(state: State, candidate: Candidate, goal: Goal) -> State | None:
     return best if best is not None and _helps(best, state) else None
 
 
-def _helps(new: State, state: State) -> bool:
+def _helps(new: SearchState, state: SearchState) -> bool:
     """Whether the peak is lower after a step, or of other values."""
     before, after = state.peak, new.peak
     return after.temp_bytes < before.temp_bytes or (after.temp_bytes == before.temp_bytes and after.live != before.live)
@@ -317,14 +326,14 @@ def _resized(candidate: Candidate, peak_bytes: int, goal: Goal) -> Candidate | N
     if size is None:
         all_saved = max(s.saved_bytes for s in candidate.sizes)
         allowed = (all_saved - candidate.saved_bytes) * goal.temp_bytes / peak_bytes
-        allowed = max(allowed, goal.share * goal.temp_bytes)
+        allowed = max(allowed, goal.chunk_share * goal.temp_bytes)
         size = next((s for s in candidate.sizes if all_saved - s.saved_bytes <= allowed), None)
     if size is None or size.saved_bytes == candidate.saved_bytes:
         return None
     return candidate.resized(size)
 
 
-def _better(new: State, old: State, goal: Goal) -> bool:
+def _better(new: SearchState, old: SearchState, goal: Goal) -> bool:
     """Whether another size brought what it should."""
     before, after = old.peak.temp_bytes, new.peak.temp_bytes
     if before <= goal.temp_bytes:

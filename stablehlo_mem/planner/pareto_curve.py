@@ -10,7 +10,7 @@ from stablehlo_mem.frontend.program import Program, ingest
 from stablehlo_mem.pass_api.candidate import Goal, Options
 from stablehlo_mem.planner.branch_and_bound import search
 from stablehlo_mem.planner.greedy_search import cheapen
-from stablehlo_mem.planner.search_state import State, start_of
+from stablehlo_mem.planner.search_state import SearchState, start_of
 from stablehlo_mem.planner.validation import check_options
 from stablehlo_mem.results.memory_profile import MemoryProfile, profile_graph
 from stablehlo_mem.results.memory_time_curve import CurvePoint
@@ -53,7 +53,7 @@ def curve_of_profile(profile: MemoryProfile, options: Options | None = None) -> 
     return curve_of_program(ingest(profile.origin.program, effects=True), profile.origin.target, options or Options())
 
 
-def _found(original: State, goal: Goal, nothing: int) -> Iterator[State]:
+def _found(original: SearchState, goal: Goal, nothing: int) -> Iterator[SearchState]:
     """What searches with ever smaller goals find, from the forms of a program."""
     quick = cheapen(original, goal, any_peak=False)
     for begun in [quick, original] if quick.steps else [original]:

@@ -21,7 +21,7 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 import jax
 
 from stablehlo_mem.errors import PassError
-from stablehlo_mem.frontend.canonicalize import normalise, remove_rules
+from stablehlo_mem.frontend.canonicalize import canonicalize, remove_rules
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.pass_api.candidate import Options
@@ -138,7 +138,7 @@ def replay(module: ir.Module, kept: Kept) -> ir.Module | None:
     clone = clone_module(module)
     steps = kept.plan.steps
     if steps:
-        normalise(clone)
+        canonicalize(clone)
     for i, step in enumerate(steps):
         if fingerprint(clone) != step.input_fingerprint:
             return None

@@ -11,10 +11,10 @@ from typing import Any
 from stablehlo_mem.analysis.cost_model import graph_flops, graph_seconds
 from stablehlo_mem.analysis.peak_memory import Peak, find_peak
 from stablehlo_mem.errors import PassError
-from stablehlo_mem.frontend.canonicalize import attach_rules, normalise
+from stablehlo_mem.frontend.canonicalize import attach_rules, canonicalize
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
-from stablehlo_mem.ir.graph import Graph, Met, entry_graph, len_ops
+from stablehlo_mem.ir.graph import Graph, InternTable, entry_graph, len_ops
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
 from stablehlo_mem.passes import PASSES, Pass
 from stablehlo_mem.results.decision import Decision
@@ -26,7 +26,7 @@ _KEPT_OPS = 20_000
 
 
 @dataclasses.dataclass(frozen=True)
-class State:
+class SearchState:
     """A module on the way, its graph and static peak, and the steps that led to it.
 
     `first` names the first of the candidates taken, by the refusal it would have been; `added_seconds` and
@@ -70,20 +70,20 @@ class State:
 
 
 @gc_pause.kept()
-def start(module: ir.Module, goal: Goal, met: Met | None = None) -> State:
-    """The state before any step; `module` is in normal form and is not edited; `met` by the graphs before."""
-    graph = entry_graph(module, met)
-    return State(module, graph, find_peak(graph, goal.chip), goal.chip)
+def start(module: ir.Module, goal: Goal, interned: InternTable | None = None) -> SearchState:
+    """The state before any step; `module` is in normal form and is not edited; `interned` by the graphs before."""
+    graph = entry_graph(module, interned)
+    return SearchState(module, graph, find_peak(graph, goal.chip), goal.chip)
 
 
-def start_of(program: Program, goal: Goal) -> State:
+def start_of(program: Program, goal: Goal) -> SearchState:
     """The state of a program as written, in normal form; the program's own module is not edited."""
     module = clone_module(program.module)
-    normalise(module)
+    canonicalize(module)
     return start(module, goal)
 
 
-def apply(state: State, candidate: Candidate, goal: Goal) -> State:
+def apply(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState:
     """The state after a candidate's step, on a clone.
 
     Raises:
@@ -95,24 +95,24 @@ def apply(state: State, candidate: Candidate, goal: Goal) -> State:
     return dataclasses.replace(
         _changed(state, dataclasses.replace(candidate, step=step), goal),
         steps=(*state.steps, step),
-        tried=dataclasses.replace(candidate, step=step, edit=None),
+        tried=dataclasses.replace(candidate, step=step, apply_to_copy=None),
         decisions=state.decisions,
-        first=state.first or candidate.otherwise,
+        first=state.first or candidate.refusal_if_useless,
         added_seconds=state.added_seconds + candidate.added_seconds,
         moved_seconds=state.moved_seconds + candidate.moved_seconds,
     )
 
 
 @gc_pause.kept()
-def _changed(state: State, candidate: Candidate, goal: Goal) -> State:
+def _changed(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState:
     """The module after a candidate's step, as if nothing had been before; of small ones kept for the next search."""
-    kept: dict[Any, State] = state.graph.memo.setdefault(_changed, {})
+    kept: dict[Any, SearchState] = state.graph.memo.setdefault(_changed, {})
     key = goal.chip, candidate.step.pass_name, *_effect(candidate)
     if key in kept:
         return kept[key]
     module = clone_module(state.module)
-    take(module, candidate.step, state.steps, candidate.edit)
-    new = start(module, goal, state.graph.met)
+    take(module, candidate.step, state.steps, candidate.apply_to_copy)
+    new = start(module, goal, state.graph.interned)
     if (len(kept) + 1) * len_ops(new.graph) <= _KEPT_OPS:
         kept[key] = new
     return new
@@ -121,9 +121,9 @@ def _changed(state: State, candidate: Candidate, goal: Goal) -> State:
 def _effect(candidate: Candidate) -> tuple[Any, str]:
     """What a candidate does, and in which size; of most passes that is all that its step says."""
     params = candidate.step.params
-    if candidate.effect is not None:
+    if candidate.dedup_key is not None:
         params = {name: params[name] for name in candidate.sizes[0].params}
-    return candidate.effect, json.dumps(params)
+    return candidate.dedup_key, json.dumps(params)
 
 
 def take(
@@ -132,7 +132,7 @@ def take(
     """Takes a step on a module, in place, which had those before.
 
     Args:
-        edit: see `Candidate.edit`.
+        edit: see `Candidate.apply_to_copy`.
 
     Raises:
         PassError: the step is for another module, or the pass left an invalid one: a bug.
@@ -145,14 +145,14 @@ def take(
     attach_rules(module)
 
 
-def taken(before: State, after: State) -> State:
+def taken(before: SearchState, after: SearchState) -> SearchState:
     """The state after a step that is taken and not only tried: with the decision, and what it brought."""
     assert after.tried is not None
     decision = Decision(
         pass_name=after.tried.step.pass_name,
         what=after.tried.summary,
         how=_pass_of(after.tried.step).describe(after.tried.step),
-        location=after.tried.otherwise.location,
+        location=after.tried.refusal_if_useless.location,
         numerics=after.tried.numerics,
         saved_bytes=before.peak.temp_bytes - after.peak.temp_bytes,
         added_seconds=after.seconds - before.seconds,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from stablehlo_mem.pass_api.candidate import Goal, Step
-from stablehlo_mem.planner.evaluator import Attempt, Form, Trials
+from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.measurement import Measured
 
@@ -18,7 +18,7 @@ _CLOSE = 1.25
 """Goals nearer to one another than this are not told apart."""
 
 
-def towards_min(trials: Trials, original: Attempt, form: Form) -> Iterator[Attempt]:
+def towards_min(trials: Evaluator, original: Evaluation, form: Form) -> Iterator[Evaluation]:
     """Static goals ever smaller, until the peak no longer falls; then such as lie between the last ones.
 
     A goal that would make the program too slow is not measured unless nothing but its cheaper form has helped: the next
@@ -57,7 +57,7 @@ def towards_min(trials: Trials, original: Attempt, form: Form) -> Iterator[Attem
         yield from _between(trials, chip, form, reached, max(missed, too_small))
 
 
-def _between(trials: Trials, chip: Chip, form: Form, reached: float, missed: float) -> Iterator[Attempt]:
+def _between(trials: Evaluator, chip: Chip, form: Form, reached: float, missed: float) -> Iterator[Evaluation]:
     """Halves the way from a static peak that was reached to a goal that was not, as long as that is any way.
 
     What leads to the one need not begin like what leads to the other.

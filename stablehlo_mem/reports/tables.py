@@ -124,7 +124,7 @@ def _offers_section(offers: Sequence[Candidate], title: str, shown: int) -> Sect
             format_seconds(offer.added_seconds),
             numerics_text(offer.numerics),
             f"{offer.summary} [{offer.step.pass_name}]",
-            format_source(offer.otherwise.location),
+            format_source(offer.refusal_if_useless.location),
         )
         for offer in offers[:shown]
     ]

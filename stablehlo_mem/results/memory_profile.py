@@ -9,7 +9,7 @@ from typing import Any
 
 from stablehlo_mem.analysis.fusion_classes import buffer_bytes
 from stablehlo_mem.analysis.peak_memory import Peak, lay_out
-from stablehlo_mem.frontend.canonicalize import normalise
+from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.ir.bindings import clone_module, ir, is_splat_constant
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Options
@@ -81,7 +81,7 @@ class MemoryProfile(Shown):
 def profile_module(module: ir.Module, chip: Chip) -> MemoryProfile:
     """The static profile of a module's main function on a chip. The module is not changed."""
     clone = clone_module(module)
-    normalise(clone)
+    canonicalize(clone)
     return profile_graph(entry_graph(clone), chip)
 
 

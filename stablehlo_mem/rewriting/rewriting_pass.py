@@ -24,11 +24,11 @@ from stablehlo_mem.ir.float_comparisons import COMPARED, decides
 from stablehlo_mem.ir.graph import (
     Graph,
     Path,
+    cached_analysis,
     entry_graph,
     graph_of_copy,
     nested_graph,
     op_id,
-    remembered,
 )
 from stablehlo_mem.ir.trip_count import block_runs, likely_trips
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Refusal, Step, allows, weakest
@@ -78,11 +78,11 @@ class RewritingPass(abc.ABC):
     """Names of the ops that may be the root of a match."""
 
     @abc.abstractmethod
-    def match(self, graph: Graph, root: int, *, bytes_first: bool) -> Match | Blocked | None:
+    def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | Blocked | None:
         """The match at an op, or why there is none where one would expect it.
 
         Args:
-            bytes_first: prefer the least memory to the least time.
+            prefer_memory: prefer the least memory to the least time.
         """
 
     @abc.abstractmethod
@@ -94,42 +94,42 @@ class RewritingPass(abc.ABC):
         found: list[_Place] = []
         for path in block_paths(graph):
             block = _Block(graph, path, goal.chip)
-            matches = [m for m in self._matches(block, bytes_first=goal.bytes_first) if isinstance(m, Match)]
+            matches = [m for m in self._matches(block, prefer_memory=goal.prefer_memory) if isinstance(m, Match)]
             matches = _disjoint([m for m in matches if allows(goal.options, m.numerics)])
             found += [_Place(block, m) for m in block.paying(matches)]
         if found:
-            yield self._candidate(found, 0, bytes_first=goal.bytes_first)
+            yield self._candidate(found, 0, prefer_memory=goal.prefer_memory)
         if len(found) > 1:
-            yield from (self._candidate([place], 0, bytes_first=goal.bytes_first) for place in found[:_MAX_ALONE])
+            yield from (self._candidate([place], 0, prefer_memory=goal.prefer_memory) for place in found[:_MAX_ALONE])
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """A candidate for each match that removes something live at the peak, and why others are none."""
-        if goal.far:
+        if goal.include_small_values:
             return  # a match reaches as far as it does
         for depth in range(len(peak.path), -1, -1):
             block = _Block(graph, peak.path[:depth], goal.chip)
             live = {item.value: item.nbytes for item in peak.live if item.path == block.path}
-            found = list(self._matches(block, bytes_first=True))
+            found = list(self._matches(block, prefer_memory=True))
             yield from (item for item in found if isinstance(item, Refusal))
             matches = [item for item in found if isinstance(item, Match)]
             for group in (*(_Group((m,), m.removed) for m in matches), *block.groups(_disjoint(matches))):
                 saved = block.spared_bytes(group, live, peak) - sum(m.new_bytes for m in group.matches)
                 first = group.matches[0]
                 if saved > 0 and allows(goal.options, first.numerics):
-                    yield self._candidate([_Place(block, m) for m in group.matches], saved, bytes_first=True)
+                    yield self._candidate([_Place(block, m) for m in group.matches], saved, prefer_memory=True)
                 elif saved > 0:
                     message = f"it could {first.what} with Options(numerics={first.numerics!r})"
                     yield block.refusal(first.root, f"needs-{first.numerics}", message)
 
-    def _matches(self, block: _Block, *, bytes_first: bool) -> Iterator[Match | Refusal]:
+    def _matches(self, block: _Block, *, prefer_memory: bool) -> Iterator[Match | Refusal]:
         """All matches of a block in program order, and the refusals."""
-        for op, match in _matched(block.graph, self, bytes_first=bytes_first):
+        for op, match in _matched(block.graph, self, prefer_memory=prefer_memory):
             if isinstance(match, Match) and unsettles(block.main, block.path, match):
                 yield block.refusal(op, "compared", COMPARED)
             else:
                 yield block.refusal(op, match.code, match.message) if isinstance(match, Blocked) else match
 
-    def _candidate(self, places: Sequence[_Place], saved_bytes: int, *, bytes_first: bool) -> Candidate:
+    def _candidate(self, places: Sequence[_Place], saved_bytes: int, *, prefer_memory: bool) -> Candidate:
         """One step for all the places, called after the first of them."""
         block, first = places[0].block, places[0].match
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
@@ -137,13 +137,13 @@ class RewritingPass(abc.ABC):
         blocks = dict.fromkeys(place.block for place in places)
         sites = [[place.block.path, place.match.root] for place in places]
         return Candidate(
-            step=Step(self.name, "", {"sites": sites, "bytes_first": bytes_first}),
+            step=Step(self.name, "", {"sites": sites, "prefer_memory": prefer_memory}),
             saved_bytes=saved_bytes,
             added_seconds=sum(b.added_seconds([p.match for p in places if p.block is b]) for b in blocks),
             numerics=numerics,
             summary=f"{first.what}{more}",
-            otherwise=block.refusal(first.root, "no-gain", f"to {first.what} does not lower the peak"),
-            edit=functools.partial(self._edit_copy, tuple(places)),
+            refusal_if_useless=block.refusal(first.root, "no-gain", f"to {first.what} does not lower the peak"),
+            apply_to_copy=functools.partial(self._edit_copy, tuple(places)),
         )
 
     def describe(self, step: Step) -> str:
@@ -161,7 +161,7 @@ class RewritingPass(abc.ABC):
         found: list[tuple[Graph, Match]] = []
         for path, root in step.params["sites"]:
             graph = nested_graph(main, tuple((op, block) for op, block in path))
-            match = self.match(graph, root, bytes_first=step.params["bytes_first"])
+            match = self.match(graph, root, prefer_memory=step.params["prefer_memory"])
             if not isinstance(match, Match):
                 raise ValueError(f"{self.name}: nothing to rewrite at op {root}")
             found.append((graph, match))
@@ -192,15 +192,15 @@ def unsettles(main: Graph, path: Path, match: Match) -> bool:
     return decides(main, path, values)
 
 
-@remembered
-def _matched(graph: Graph, one: RewritingPass, *, bytes_first: bool) -> tuple[tuple[int, Match | Blocked], ...]:
+@cached_analysis
+def _matched(graph: Graph, one: RewritingPass, *, prefer_memory: bool) -> tuple[tuple[int, Match | Blocked], ...]:
     """The ops at which a pass matches or says why it does not, in program order."""
     roots = [op.index for op in graph.ops if op.name in one.roots]
-    found = [(root, one.match(graph, root, bytes_first=bytes_first)) for root in roots]
+    found = [(root, one.match(graph, root, prefer_memory=prefer_memory)) for root in roots]
     return tuple((root, match) for root, match in found if match is not None)
 
 
-@remembered
+@cached_analysis
 def block_paths(graph: Graph) -> tuple[Path, ...]:
     """The paths of a block and of the bodies of the loops and branches in it; reducers and comparators are none."""
     controls = (op for op in graph.ops if CLASSES.get(op.name) is Class.CONTROL)

@@ -16,7 +16,7 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, nested_graph
-from stablehlo_mem.ir.matchers import filling
+from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.rewriting.scan_stacks import Reader, Scan, counted, find_readers
 
 
@@ -73,7 +73,7 @@ def _affine(body: Graph, value: int, counter: int, steps: int) -> tuple[int, int
     """(a, b) where an index is a · counter + b for all steps, None if it is something else."""
     if value == counter:
         return 1, 0
-    number = filling(body, value)
+    number = splat_value(body, value)
     if isinstance(number, int):
         return 0, number
     op = body.producer(value)

@@ -13,7 +13,7 @@ from stablehlo_mem.analysis.fusion_classes import Class, classify
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects
 from stablehlo_mem.ir.loop_carries import invariant_carries
-from stablehlo_mem.ir.matchers import filling
+from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.trip_count import Counter, find_counter
 
@@ -90,7 +90,7 @@ def _row(body: Graph, carry: int, counter: Counter) -> int | None:
     shape = body.values[argument].shape
     whole_row = body.values[update.operands[1]].shape == (1, *shape[1:])
     first, *others = update.operands[2:]
-    in_order = first == body.arguments[counter.carry] and all(filling(body, v) == 0 for v in others)
+    in_order = first == body.arguments[counter.carry] and all(splat_value(body, v) == 0 for v in others)
     alone = body.users[argument] == (update.index,) and update.operands.count(argument) == 1
     return update.operands[1] if whole_row and in_order and alone and shape[0] == counter.steps else None
 

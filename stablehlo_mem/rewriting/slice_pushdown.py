@@ -17,9 +17,9 @@ from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.op_attributes import integers
-from stablehlo_mem.sharding_rules import ROWS, rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Node, place
-from stablehlo_mem.sharding_rules.op_rule import Chunk, Site
+from stablehlo_mem.sharding_rules import OP_RULES, rule_of
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp, place
+from stablehlo_mem.sharding_rules.op_rule import Chunk, EmitContext
 
 GIVEN = -1
 """The start of a window that is given when its ops are emitted."""
@@ -48,7 +48,7 @@ class Narrowed:
     op: int
     window: Window
     windows: tuple[Window | None, ...]
-    node: Node | None
+    split_op: SplitOp | None
     part: int = 0
 
 
@@ -81,7 +81,7 @@ def narrowed(
             found.append(one)
             done.add(op.index)
             for value, needed in zip(op.inputs, one.windows, strict=True):
-                if one.node is not None or needed is not None:
+                if one.split_op is not None or needed is not None:
                     demand(value, needed)
     return tuple(reversed(found))
 
@@ -91,7 +91,7 @@ def _narrow(graph: Graph, op: Op, wanted: set[Window | None], done: set[int]) ->
     if len(wanted) != 1 or op.name == "stablehlo.optimization_barrier":
         return None
     (window,) = wanted
-    is_free = op.name in ROWS and ROWS[op.name].free and not any(graph.values[v].shape for v in op.operands)
+    is_free = op.name in OP_RULES and OP_RULES[op.name].free and not any(graph.values[v].shape for v in op.operands)
     used_elsewhere = any(user not in done for v in op.results for user in graph.users[v])
     if window is None or (used_elsewhere and not is_free):
         return None
@@ -107,15 +107,20 @@ def _by_rule(graph: Graph, op: Op, window: Window) -> Narrowed | None:
     rule = rule_of(graph, op.index)
     if rule is None:
         return None
-    node = place(rule, op.index, rule.results[0], window.dimension, window.n)
-    if isinstance(node, Blocked) and node.coarser_n:
-        coarser = _coarser(window, node.coarser_n)
-        node = place(rule, op.index, rule.results[0], window.dimension, node.coarser_n) if coarser else node
+    split_op = place(rule, op.index, rule.results[0], window.dimension, window.n)
+    if isinstance(split_op, Blocked) and split_op.coarser_n:
+        coarser = _coarser(window, split_op.coarser_n)
+        split_op = place(rule, op.index, rule.results[0], window.dimension, split_op.coarser_n) if coarser else split_op
         window = coarser or window
-    if isinstance(node, Blocked) or node.reducing or not node.is_local or set(node.result_dims) != {window.dimension}:
+    if (
+        isinstance(split_op, Blocked)
+        or split_op.reducing
+        or not split_op.is_local
+        or set(split_op.result_dims) != {window.dimension}
+    ):
         return None
-    windows = tuple(None if d is None else dataclasses.replace(window, dimension=d) for d in node.operand_dims)
-    return Narrowed(op.index, window, windows, node)
+    windows = tuple(None if d is None else dataclasses.replace(window, dimension=d) for d in split_op.operand_dims)
+    return Narrowed(op.index, window, windows, split_op)
 
 
 def _coarser(window: Window, n: int) -> Window | None:
@@ -161,7 +166,7 @@ def leaves(graph: Graph, ops: Sequence[Narrowed]) -> set[int]:
 
 def _read(graph: Graph, one: Narrowed) -> tuple[int, ...]:
     op = graph.ops[one.op]
-    return op.inputs if one.node is not None else (op.operands[one.part],)
+    return op.inputs if one.split_op is not None else (op.operands[one.part],)
 
 
 def window_bytes(graph: Graph, value: int, window: Window | None) -> int:
@@ -188,19 +193,19 @@ class Emission:
     def emit(self, one: Narrowed) -> None:
         """Builds one op, after those that make its operands."""
         op = self.graph.ops[one.op]
-        if one.node is None:
+        if one.split_op is None:
             self.made[op.results[0]] = self.chunk(op.operands[one.part], one.windows[one.part])
             return
         inputs = [self.chunk(v, w) for v, w in zip(op.inputs, one.windows, strict=True)]
         operands, captures = inputs[: len(op.operands)], inputs[len(op.operands) :]
         shapes = [list(self.graph.values[v].shape) for v in op.results]
-        for shape, dimension in zip(shapes, one.node.result_dims, strict=True):
+        for shape, dimension in zip(shapes, one.split_op.result_dims, strict=True):
             assert dimension is not None
             shape[dimension] = shape[dimension] // one.window.n * one.window.size
         start = self.start_of(one.window)
         start = builders.i32(start) if isinstance(start, int) else start
-        site = Site(self.graph, one.node, operands, captures, shapes, Chunk(start, one.window.size))
-        self.made.update(zip(op.results, ROWS[op.name].emit(site), strict=True))
+        site = EmitContext(self.graph, one.split_op, operands, captures, shapes, Chunk(start, one.window.size))
+        self.made.update(zip(op.results, OP_RULES[op.name].emit(site), strict=True))
 
     def start_of(self, window: Window) -> Any:
         """Where a window begins: a number or an i32."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stablehlo_mem.ir.blocked import Blocked
-from stablehlo_mem.ir.graph import Graph, Op, remembered
+from stablehlo_mem.ir.graph import Graph, Op, cached_analysis
 from stablehlo_mem.ir.structural_equality import known_of_alike
 from stablehlo_mem.sharding_rules import (
     associative_scan,
@@ -15,17 +15,17 @@ from stablehlo_mem.sharding_rules import (
     reductions,
     windows,
 )
-from stablehlo_mem.sharding_rules.factor_rule import Node, Rule, place
-from stablehlo_mem.sharding_rules.op_rule import Reduction, Row
+from stablehlo_mem.sharding_rules.factor_rule import Rule, SplitOp, place
+from stablehlo_mem.sharding_rules.op_rule import OpRule, Reduction
 from stablehlo_mem.sharding_rules.region_edges import Flow, Side, Table
 
-ROWS: dict[str, Row] = {
-    **elementwise.ROWS,
-    **reductions.ROWS,
-    **indexing.ROWS,
-    **gather_scatter.ROWS,
-    **linalg.ROWS,
-    **windows.ROWS,
+OP_RULES: dict[str, OpRule] = {
+    **elementwise.OP_RULES,
+    **reductions.OP_RULES,
+    **indexing.OP_RULES,
+    **gather_scatter.OP_RULES,
+    **linalg.OP_RULES,
+    **windows.OP_RULES,
 }
 
 
@@ -35,8 +35,8 @@ def rule_of(graph: Graph, op: int) -> Rule | None:
     Of control flow too: its rule is made of those of the ops in it, where a `RuleBook` is asked for it.
     """
     one = graph.ops[op]
-    row = ROWS.get(one.name)
-    if row is None or row.slots is not None or not _has_tensors(graph, op):
+    row = OP_RULES.get(one.name)
+    if row is None or row.edges is not None or not _has_tensors(graph, op):
         return None
     rule = row.rule(graph.handles[op])
     if rule is None:
@@ -47,7 +47,7 @@ def rule_of(graph: Graph, op: int) -> Rule | None:
 
 def is_free(op: Op) -> bool:
     """Whether an op costs nothing where its result is used: it is made in its users' kernels."""
-    row = ROWS.get(op.name)
+    row = OP_RULES.get(op.name)
     return row is not None and row.free
 
 
@@ -66,45 +66,52 @@ class RuleBook:
         self._distributed = any(value.parts for value in graph.values)
         self._rules: dict[int, Rule | None] = {}
         self._flows: dict[int, Flow] = {}
-        self._placed: dict[tuple[int, Side, int, int, int], Node | Blocked] = {}
+        self._placed: dict[tuple[int, Side, int, int, int], SplitOp | Blocked] = {}
 
-    def placed(self, op: int, side: Side, position: int, dimension: int, n: int) -> Node | Blocked:
+    def placed(self, op: int, side: Side, position: int, dimension: int, n: int) -> SplitOp | Blocked:
         """An op split into `n` along a dimension of one of its inputs or results, or why it cannot be."""
         key = (op, side, position, dimension, n)
         if key not in self._placed:
             self._placed[key] = self._place(op, side, position, dimension, n)
         return self._placed[key]
 
-    def _place(self, op: int, side: Side, position: int, dimension: int, n: int) -> Node | Blocked:
+    def _place(self, op: int, side: Side, position: int, dimension: int, n: int) -> SplitOp | Blocked:
         rule = self._rule(op, side, position, dimension, n)
         if rule is None:
             return Blocked("no-rule", f"there is no rule for splitting {self.graph.ops[op].name}")
-        node = place(rule, op, (rule.operands if side == "operands" else rule.results)[position], dimension, n)
-        return _DISTRIBUTED if self._distributed and isinstance(node, Node) and self._is_distributed(node) else node
+        split_op = place(rule, op, (rule.operands if side == "operands" else rule.results)[position], dimension, n)
+        return (
+            _DISTRIBUTED
+            if self._distributed and isinstance(split_op, SplitOp) and self._is_distributed(split_op)
+            else split_op
+        )
 
-    def _is_distributed(self, node: Node) -> bool:
+    def _is_distributed(self, split_op: SplitOp) -> bool:
         """Whether one of the dimensions lies in parts on several devices: its chunks would be on one of them each."""
-        op = self.graph.ops[node.op]
-        pairs = (*zip(op.inputs, node.operand_dims, strict=True), *zip(op.results, node.result_dims, strict=True))
+        op = self.graph.ops[split_op.op]
+        pairs = (
+            *zip(op.inputs, split_op.operand_dims, strict=True),
+            *zip(op.results, split_op.result_dims, strict=True),
+        )
         values = self.graph.values
         return any(d is not None and values[v].parts and values[v].parts[d] > 1 for v, d in pairs)
 
     def _rule(self, op: int, side: Side, position: int, dimension: int, n: int) -> Rule | None:
-        row = ROWS.get(self.graph.ops[op].name)
-        if row is not None and row.slots is not None and _has_tensors(self.graph, op):
+        row = OP_RULES.get(self.graph.ops[op].name)
+        if row is not None and row.edges is not None and _has_tensors(self.graph, op):
             return self._rule_of_flow(op, row, side, position, dimension, n)
         if op not in self._rules:
             self._rules[op] = rule_of(self.graph, op)
         return self._rules[op]
 
-    def _rule_of_flow(self, op: int, row: Row, side: Side, position: int, dimension: int, n: int) -> Rule | None:
+    def _rule_of_flow(self, op: int, row: OpRule, side: Side, position: int, dimension: int, n: int) -> Rule | None:
         if op not in self._flows:
             self._flows[op] = Flow(self.graph, op, row, _TABLE)
-        slot = self._flows[op].slot_at(side, position)
-        if slot is None:
+        edge = self._flows[op].slot_at(side, position)
+        if edge is None:
             return None
         along: dict[tuple[int, int, int], Rule] = known_of_alike(self.graph, op)
-        key = (slot, dimension, n)
+        key = (edge, dimension, n)
         if key not in along:
             rule, same = control_flow.rule_along(self._flows[op], *key)
             along |= {(*place, n): rule for place in same.items()}
@@ -112,17 +119,17 @@ class RuleBook:
         return along[key]
 
 
-@remembered
+@cached_analysis
 def rule_book(graph: Graph) -> RuleBook:
     """The factor rules of a block's ops, kept with its graph."""
     return RuleBook(graph)
 
 
 def _reduction_of(name: str) -> Reduction | None:
-    row = ROWS.get(name)
+    row = OP_RULES.get(name)
     return row.reduction if row else None
 
 
 _TABLE = Table(RuleBook, _reduction_of)
-ROWS.update(control_flow.rows(ROWS, _TABLE))
-ROWS.update(associative_scan.rows(ROWS, _TABLE))
+OP_RULES.update(control_flow.rows(OP_RULES, _TABLE))
+OP_RULES.update(associative_scan.rows(OP_RULES, _TABLE))

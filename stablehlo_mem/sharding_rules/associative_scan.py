@@ -12,11 +12,11 @@ from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, module_of, stablehlo
-from stablehlo_mem.ir.graph import Graph, build_graph, remembered
+from stablehlo_mem.ir.graph import Graph, build_graph, cached_analysis
 from stablehlo_mem.sharding_rules.associative_scan_matcher import Scan, find_scans
-from stablehlo_mem.sharding_rules.chunk_emitter import OnChunk
-from stablehlo_mem.sharding_rules.factor_rule import Dims, Node, Rule
-from stablehlo_mem.sharding_rules.op_rule import Chunk, Cumulative, Row, Site
+from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
+from stablehlo_mem.sharding_rules.factor_rule import Dims, Rule, SplitOp
+from stablehlo_mem.sharding_rules.op_rule import Chunk, Cumulative, EmitContext, OpRule
 from stablehlo_mem.sharding_rules.reductions import is_float
 from stablehlo_mem.sharding_rules.region_edges import Book, Table
 
@@ -26,13 +26,13 @@ _PLACED = frozenset({"stablehlo.iota", "stablehlo.constant", "stablehlo.rng_bit_
 """Ops whose results differ from place to place; of constants those that do not are spread by a broadcast."""
 
 
-def combination(graph: Graph, scan: Scan, book: Book) -> dict[int, Node] | None:
+def combination(graph: Graph, scan: Scan, book: Book) -> dict[int, SplitOp] | None:
     """How the ops that combine two halves of the elements run on any number of pairs, by the values they make.
 
     None if one of them depends on how many there are, on which it works on, or on all elements: a chunk has not got
     those.
     """
-    found: dict[int, Node] = {}
+    found: dict[int, SplitOp] = {}
     pending = [(v, scan.dimension) for v in scan.combined]
     n = graph.values[scan.combined[0]].shape[scan.dimension]
     reached, depending = set(pending), dependents(graph, scan.elements)
@@ -45,11 +45,11 @@ def combination(graph: Graph, scan: Scan, book: Book) -> dict[int, Node] | None:
         producer = graph.producer(value)
         if producer is None or producer.name in _PLACED or producer.captures:
             return None
-        node = book.placed(producer.index, "results", graph.values[value].result, dimension, n)
-        if not isinstance(node, Node) or not node.is_local or node.reducing:
+        split_op = book.placed(producer.index, "results", graph.values[value].result, dimension, n)
+        if not isinstance(split_op, SplitOp) or not split_op.is_local or split_op.reducing:
             return None
-        found.update(dict.fromkeys(producer.results, node))
-        operands = list(zip(producer.inputs, node.operand_dims, strict=True))
+        found.update(dict.fromkeys(producer.results, split_op))
+        operands = list(zip(producer.inputs, split_op.operand_dims, strict=True))
         if any(v in scan.elements or graph.values[v].producer in depending for v, d in operands if d is None):
             return None
         uses = {(v, d) for v, d in operands if d is not None}
@@ -58,7 +58,7 @@ def combination(graph: Graph, scan: Scan, book: Book) -> dict[int, Node] | None:
     return found
 
 
-@remembered
+@cached_analysis
 def dependents(graph: Graph, values: tuple[int, ...]) -> frozenset[int]:
     """The ops that depend on some values."""
     found: set[int] = set()
@@ -70,7 +70,7 @@ def dependents(graph: Graph, values: tuple[int, ...]) -> frozenset[int]:
     return frozenset(found)
 
 
-class _Pairs(OnChunk):
+class _Pairs(ChunkEmitter):
     """Combines left and right elements as the first level of a scan does its halves.
 
     `others` are the values that every combination reads whole.
@@ -81,7 +81,7 @@ class _Pairs(OnChunk):
         n = tree.graph.values[scan.combined[0]].shape[scan.dimension]
         super().__init__(tree.rows, tree.graph, n, Chunk(builders.i32(0), right[0].type.shape[scan.dimension]))
         sides = {"left": left, "right": right}
-        self.nodes, self.others = tree.nodes, tree.others
+        self.split_ops, self.others = tree.split_ops, tree.others
         self.present = {leaf: sides[side][position] for leaf, (side, position) in scan.leaves.items()}
 
     def whole(self, value: int) -> Any:
@@ -99,19 +99,19 @@ class _Pairs(OnChunk):
         """A value for these pairs."""
         del dimension
         if value not in self.present:
-            node = self.nodes[value]
-            self.present.update(zip(self.graph.ops[node.op].results, self.emit(node), strict=True))
+            split_op = self.split_ops[value]
+            self.present.update(zip(self.graph.ops[split_op.op].results, self.emit(split_op), strict=True))
         return self.present[value]
 
 
 class _Rebuilt:
     """A scan built for any number of elements, at least one: see `associative_scan_matcher` for what JAX writes."""
 
-    def __init__(self, rows: Mapping[str, Row], graph: Graph, book: Book, operands: Sequence[Any]):
+    def __init__(self, rows: Mapping[str, OpRule], graph: Graph, book: Book, operands: Sequence[Any]):
         (self.scan,) = find_scans(graph)
-        nodes = combination(graph, self.scan, book)
-        assert nodes is not None
-        self.rows, self.graph, self.nodes = rows, graph, nodes
+        split_ops = combination(graph, self.scan, book)
+        assert split_ops is not None
+        self.rows, self.graph, self.split_ops = rows, graph, split_ops
         self.others = dict(zip(graph.arguments, operands, strict=True))
         self.elements = [self.scan.turned(self.others[v]) for v in self.scan.given]
 
@@ -206,7 +206,7 @@ def attributes_of(scan: Scan, function: str) -> dict[str, Any]:
     }
 
 
-def _go_on(table: Mapping[str, Row], ask: Table, site: Site) -> tuple[list[Any], list[Any]]:
+def _go_on(table: Mapping[str, OpRule], ask: Table, site: EmitContext) -> tuple[list[Any], list[Any]]:
     """A scan on a chunk, after what it came to before."""
     graph = _function(site.op)
     tree = _Rebuilt(table, graph, ask.book_of(graph), site.operands)
@@ -215,7 +215,7 @@ def _go_on(table: Mapping[str, Row], ask: Table, site: Site) -> tuple[list[Any],
     positions = list(tree.scan.results)
     left = dict(zip(positions, site.before, strict=True))
     after = tree.combined([left.get(p, e) for p, e in enumerate(first)], first, positions)
-    start = builders.i32(site.node.n - site.chunk.size if tree.scan.back else 0)
+    start = builders.i32(site.split_op.n - site.chunk.size if tree.scan.back else 0)
     begins = stablehlo.compare(site.chunk.start, start, stablehlo.ComparisonDirectionAttr.get("EQ"))
     for p, value in after.items():
         begun = stablehlo.select(begins, first[p], value)
@@ -232,11 +232,11 @@ def _function(op: Any) -> Graph:
     return build_graph(function.regions[0].blocks[0])
 
 
-def rows(table: Mapping[str, Row], ask: Table) -> dict[str, Row]:
+def rows(table: Mapping[str, OpRule], ask: Table) -> dict[str, OpRule]:
     """The row of scans, whose combinations ask for those of all other ops."""
     cumulative = Cumulative(
         initial=lambda op, operands: [builders.zeros(builders.retype(r.type, ())) for r in op.results],
         emit=functools.partial(_go_on, table, ask),
         regroups=lambda op: any(is_float(r.type) for r in op.results),
     )
-    return {"stablehlo.composite": Row(rule=_rule, cumulative=cumulative)}
+    return {"stablehlo.composite": OpRule(rule=_rule, cumulative=cumulative)}

@@ -9,18 +9,18 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import is_zero, stablehlo
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.sharding_rules.factor_rule import Node
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Window
-from stablehlo_mem.sharding_rules.op_rule import Chunk, Row, Site
+from stablehlo_mem.sharding_rules.op_rule import Chunk, EmitContext, OpRule
 
 
-class OnChunk(abc.ABC):
+class ChunkEmitter(abc.ABC):
     """A block's values on one chunk, where they are emitted; `n` elements of the axis in all."""
 
-    def __init__(self, rows: Mapping[str, Row], graph: Graph, n: int, chunk: Chunk):
+    def __init__(self, rows: Mapping[str, OpRule], graph: Graph, n: int, chunk: Chunk):
         self.rows, self.graph, self.n, self.chunk = rows, graph, n, chunk
         self.starts: dict[int, Any] = {1: chunk.start}
-        self.windows: dict[Window, OnChunk] = {}
+        self.windows: dict[Window, ChunkEmitter] = {}
 
     @abc.abstractmethod
     def whole(self, value: int) -> Any:
@@ -30,11 +30,11 @@ class OnChunk(abc.ABC):
     def chunk_of(self, value: int, dimension: int) -> Any:
         """The chunk of a value along a dimension."""
 
-    def in_window(self, chunk: Chunk, window: Window) -> OnChunk:
+    def in_window(self, chunk: Chunk, window: Window) -> ChunkEmitter:
         """The values in a window around the chunk, where the part of it that is there is `chunk`."""
         raise NotImplementedError("ops that slide over the axis run in loops of their own only")
 
-    def at(self, window: Window | None) -> OnChunk:
+    def at(self, window: Window | None) -> ChunkEmitter:
         """The values in a window around the chunk, clamped to what is there; this chunk if it is None."""
         if window is None:
             return self
@@ -48,36 +48,36 @@ class OnChunk(abc.ABC):
         """A value that counts in the first chunk only, so that it counts once in a sum over chunks."""
         return self.in_first_chunk(self.whole(value))
 
-    def emit(self, node: Node) -> list[Any]:
-        """The results of a node."""
-        return self.rows[self.graph.ops[node.op].name].emit(self.site(node))
+    def emit(self, split_op: SplitOp) -> list[Any]:
+        """The results of a split op."""
+        return self.rows[self.graph.ops[split_op.op].name].emit(self.site(split_op))
 
-    def site(self, node: Node, before: Sequence[Any] = ()) -> Site:
-        """A node about to run; `before`: what it came to before the chunk, where it is cumulative."""
-        op = self.graph.ops[node.op]
-        inputs = [self.input(node, p, value) for p, value in enumerate(op.inputs)]
-        shapes = [self.chunk_shape(v, d) for v, d in zip(op.results, node.result_dims, strict=True)]
+    def site(self, split_op: SplitOp, before: Sequence[Any] = ()) -> EmitContext:
+        """A split op about to run; `before`: what it came to before the chunk, where it is cumulative."""
+        op = self.graph.ops[split_op.op]
+        inputs = [self.input(split_op, p, value) for p, value in enumerate(op.inputs)]
+        shapes = [self.chunk_shape(v, d) for v, d in zip(op.results, split_op.result_dims, strict=True)]
         count = len(op.operands)
-        read = {p: self.at(window).chunk for p, window in node.windows}
-        return Site(self.graph, node, inputs[:count], inputs[count:], shapes, self.chunk, read, before)
+        read = {p: self.at(window).chunk for p, window in split_op.windows}
+        return EmitContext(self.graph, split_op, inputs[:count], inputs[count:], shapes, self.chunk, read, before)
 
-    def input(self, node: Node, position: int, value: int) -> Any:
-        """What a node takes as one of its operands or captures."""
-        dimension = node.operand_dims[position]
+    def input(self, split_op: SplitOp, position: int, value: int) -> Any:
+        """What a split op takes as one of its operands or captures."""
+        dimension = split_op.operand_dims[position]
         if dimension is None:
-            return self.addend(value) if position in node.addends else self.whole(value)
-        chunk = self.at(dict(node.windows).get(position)).chunk_of(value, dimension)
-        if not node.reducing or self.chunk.counted is None:
+            return self.addend(value) if position in split_op.addends else self.whole(value)
+        chunk = self.at(dict(split_op.windows).get(position)).chunk_of(value, dimension)
+        if not split_op.reducing or self.chunk.counted is None:
             return chunk
-        return self.masked(node, position, dimension, chunk)
+        return self.masked(split_op, position, dimension, chunk)
 
-    def masked(self, node: Node, position: int, dimension: int, chunk: Any) -> Any:
+    def masked(self, split_op: SplitOp, position: int, dimension: int, chunk: Any) -> Any:
         """What the next chunk accumulates counts for nothing."""
-        op = self.graph.handles[node.op]
+        op = self.graph.handles[split_op.op]
         reduction = self.rows[op.name].reduction
         assert reduction is not None
-        operands = self.graph.ops[node.op].operands
-        wholes = [self.whole(v) if d is None else None for v, d in zip(operands, node.operand_dims, strict=False)]
+        operands = self.graph.ops[split_op.op].operands
+        wholes = [self.whole(v) if d is None else None for v, d in zip(operands, split_op.operand_dims, strict=False)]
         identity = reduction.identity(op, position, wholes)
         if identity is None:
             return chunk

@@ -14,33 +14,35 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import RULE, ir, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Op
-from stablehlo_mem.sharding_rules.chunk_emitter import OnChunk
+from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
 from stablehlo_mem.sharding_rules.factor_rule import Dims, Rule
-from stablehlo_mem.sharding_rules.op_rule import Reduction, Row, Site, Slot
+from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, Reduction, RegionEdge
 from stablehlo_mem.sharding_rules.reductions import is_float
 from stablehlo_mem.sharding_rules.region_edges import PARTIAL, WHOLE, Flow, Form, Passage, Table, Version
 from stablehlo_mem.sharding_rules.region_propagation import find_passage, finest_passage
 
 
-def _loop_slots(op: Op) -> tuple[Slot, ...]:
+def _loop_slots(op: Op) -> tuple[RegionEdge, ...]:
     """Carries and captures of a while."""
     condition, body = op.blocks
     edges = zip(condition.arguments, body.arguments, body.returned, strict=True)
-    carries = [Slot(i, i, ((0, tested), (1, begun)), ((1, ended),)) for i, (tested, begun, ended) in enumerate(edges)]
+    carries = [
+        RegionEdge(i, i, ((0, tested), (1, begun)), ((1, ended),)) for i, (tested, begun, ended) in enumerate(edges)
+    ]
     return (*carries, *_captures(op))
 
 
-def _branch_slots(op: Op) -> tuple[Slot, ...]:
+def _branch_slots(op: Op) -> tuple[RegionEdge, ...]:
     """Results and captures of a case or if."""
     results = [
-        Slot(None, i, (), tuple((b, block.returned[i]) for b, block in enumerate(op.blocks)))
+        RegionEdge(None, i, (), tuple((b, block.returned[i]) for b, block in enumerate(op.blocks)))
         for i in range(len(op.results))
     ]
     return (*results, *_captures(op))
 
 
-def _captures(op: Op) -> list[Slot]:
-    slots: list[Slot] = []
+def _captures(op: Op) -> list[RegionEdge]:
+    edges: list[RegionEdge] = []
     for position, value in enumerate(op.captures, start=len(op.operands)):
         pairs = (
             (b, inner)
@@ -48,11 +50,11 @@ def _captures(op: Op) -> list[Slot]:
             for inner, outer in zip(block.captured, block.captured_from, strict=True)
             if outer == value
         )
-        slots.append(Slot(position, None, tuple(pairs), ()))
-    return slots
+        edges.append(RegionEdge(position, None, tuple(pairs), ()))
+    return edges
 
 
-def rule_along(flow: Flow, slot: int, dimension: int, n: int) -> tuple[Rule, Mapping[int, int]]:
+def rule_along(flow: Flow, edge: int, dimension: int, n: int) -> tuple[Rule, Mapping[int, int]]:
     """The factor rule of an op with blocks for an axis of `n` elements along a dimension of a slot.
 
     It says what moves with that dimension only. With another `n` other slots may.
@@ -60,13 +62,13 @@ def rule_along(flow: Flow, slot: int, dimension: int, n: int) -> tuple[Rule, Map
     Returns:
         The rule, and the slots from whose dimension it would be the same one.
     """
-    passage = finest_passage(flow, slot, dimension, n)
+    passage = finest_passage(flow, edge, dimension, n)
     if isinstance(passage, Passage):
         # What has nothing to do with the slot may go with another of its dimensions as well: it is asked for by itself.
-        own = find_passage(flow, {slot: dimension}, n)
+        own = find_passage(flow, {edge: dimension}, n)
         same = own.dims if isinstance(own, Passage) and passage.n == n else {}
         return _RuleOfPassage(flow).of_passage(passage), same
-    return _RuleOfPassage(flow).of_none(slot, dimension, passage), {}
+    return _RuleOfPassage(flow).of_none(edge, dimension, passage), {}
 
 
 class _RuleOfPassage:
@@ -74,15 +76,15 @@ class _RuleOfPassage:
 
     def __init__(self, flow: Flow):
         self.flow = flow
-        ranks = [len(flow.shape(slot)) for slot in range(len(flow.slots))]
+        ranks = [len(flow.shape(edge)) for edge in range(len(flow.edges))]
         self.first = list(itertools.accumulate(ranks, initial=0))
         self.sizes = [1] * (2 * self.first[-1])
 
-    def of_none(self, slot: int, dimension: int, blocked: Blocked) -> Rule:
+    def of_none(self, edge: int, dimension: int, blocked: Blocked) -> Rule:
         """The dimension alone has a factor, for the reason why it cannot be split."""
-        factor = self.first[slot] + dimension
-        self.sizes[factor] = self.flow.shape(slot)[dimension]
-        return self.rule({(slot, dimension): (factor,)}).block({factor}, blocked.message)
+        factor = self.first[edge] + dimension
+        self.sizes[factor] = self.flow.shape(edge)[dimension]
+        return self.rule({(edge, dimension): (factor,)}).block({factor}, blocked.message)
 
     def of_passage(self, passage: Passage) -> Rule:
         """All that moves together has the number of its first dimension, from wherever it was found."""
@@ -90,16 +92,16 @@ class _RuleOfPassage:
         factor = self.first[split[0][0]] + split[0][1]
         self.sizes[factor] = passage.n
         factors: dict[tuple[int, int], tuple[int, ...]] = {}
-        for slot, dimension in split:
-            minor = self.first[-1] + self.first[slot] + dimension
-            self.sizes[minor] = self.flow.shape(slot)[dimension] // passage.n
-            factors[slot, dimension] = (factor, minor) if self.sizes[minor] > 1 else (factor,)
-        slots = list(zip(self.flow.slots, passage.forms, strict=True))
+        for edge, dimension in split:
+            minor = self.first[-1] + self.first[edge] + dimension
+            self.sizes[minor] = self.flow.shape(edge)[dimension] // passage.n
+            factors[edge, dimension] = (factor, minor) if self.sizes[minor] > 1 else (factor,)
+        edges = list(zip(self.flow.edges, passage.forms, strict=True))
         return dataclasses.replace(
             self.rule(factors),
             reduction=frozenset({factor} if PARTIAL in passage.forms else ()),
-            apart=tuple((factor, s.result) for s, form in slots if form == WHOLE and s.result is not None),
-            addends=tuple((factor, s.operand) for s, form in slots if form == PARTIAL and s.operand is not None),
+            apart=tuple((factor, s.result) for s, form in edges if form == WHOLE and s.result is not None),
+            addends=tuple((factor, s.operand) for s, form in edges if form == PARTIAL and s.operand is not None),
         )
 
     def rule(self, factors: Mapping[tuple[int, int], tuple[int, ...]]) -> Rule:
@@ -107,19 +109,19 @@ class _RuleOfPassage:
         flow = self.flow
         operands: list[Dims] = [((),) * len(flow.graph.values[v].shape) for v in flow.op.inputs]
         results: list[Dims] = [((),) * len(flow.graph.values[v].shape) for v in flow.op.results]
-        for number, slot in enumerate(flow.slots):
+        for number, edge in enumerate(flow.edges):
             dims = tuple(factors.get((number, d), ()) for d in range(len(flow.shape(number))))
-            if slot.operand is not None:
-                operands[slot.operand] = dims
-            if slot.result is not None:
-                results[slot.result] = dims
+            if edge.operand is not None:
+                operands[edge.operand] = dims
+            if edge.result is not None:
+                results[edge.result] = dims
         return Rule(tuple(self.sizes), tuple(operands), tuple(results), frozenset(), ())
 
 
-def _emit(rows: Mapping[str, Row], table: Table, site: Site) -> list[Any]:
+def _emit(rows: Mapping[str, OpRule], table: Table, site: EmitContext) -> list[Any]:
     """The op anew, its blocks on the chunk."""
-    op = site.graph.ops[site.node.op]
-    flow = Flow(site.graph, site.node.op, rows[op.name], table)
+    op = site.graph.ops[site.split_op.op]
+    flow = Flow(site.graph, site.split_op.op, rows[op.name], table)
     passage = _passage_of(flow, site)
     types = [builders.retype(r.type, shape) for r, shape in zip(site.op.results, site.result_shapes, strict=True)]
     attributes = {name: site.op.attributes[name] for name in site.op.attributes if name != RULE}
@@ -133,36 +135,38 @@ def _emit(rows: Mapping[str, Row], table: Table, site: Site) -> list[Any]:
     return list(new.results)
 
 
-def _passage_of(flow: Flow, site: Site) -> Passage:
-    """The passage the node was made of: found again from its dimensions."""
+def _passage_of(flow: Flow, site: EmitContext) -> Passage:
+    """The passage the split op was made of: found again from its dimensions."""
     dims: dict[int, int] = {}
-    for number, slot in enumerate(flow.slots):
-        operand = None if slot.operand is None else site.node.operand_dims[slot.operand]
-        dimension = operand if slot.result is None else site.node.result_dims[slot.result]
+    for number, edge in enumerate(flow.edges):
+        operand = None if edge.operand is None else site.split_op.operand_dims[edge.operand]
+        dimension = operand if edge.result is None else site.split_op.result_dims[edge.result]
         if dimension is not None:
             dims[number] = dimension
-    passage = find_passage(flow, dims, site.node.n)
+    passage = find_passage(flow, dims, site.split_op.n)
     assert isinstance(passage, Passage)
     return passage
 
 
-class _Block(OnChunk):
+class _Block(ChunkEmitter):
     """One block of an op on one chunk: the versions of its ops that are needed, in program order."""
 
-    def __init__(self, rows: Mapping[str, Row], flow: Flow, passage: Passage, number: int, site: Site, target: Any):
+    def __init__(
+        self, rows: Mapping[str, OpRule], flow: Flow, passage: Passage, number: int, site: EmitContext, target: Any
+    ):
         super().__init__(rows, flow.op.blocks[number], passage.n, site.chunk)
         self.target, self.versions = target, passage.versions[number]
         # One value may be returned as several results, in another form for each; what a condition returns is none.
-        slots = {slot.result: s for s, slot in enumerate(flow.slots) if flow.returning[number]}
-        self.forms = [passage.forms[slots[r]] if slots else WHOLE for r in range(len(self.graph.returned))]
+        edges = {edge.result: s for s, edge in enumerate(flow.edges) if flow.returning[number]}
+        self.forms = [passage.forms[edges[r]] if edges else WHOLE for r in range(len(self.graph.returned))]
         self.present: dict[tuple[int, Form], Any] = {}
         inputs = (*site.operands, *site.captures)
-        for value, slot in flow.entering[number].items():
-            operand = flow.slots[slot].operand
+        for value, edge in flow.entering[number].items():
+            operand = flow.edges[edge].operand
             assert operand is not None
             inside = value in self.graph.arguments
             given = target.arguments[self.graph.arguments.index(value)] if inside else inputs[operand]
-            self.present[value, passage.forms[slot]] = given
+            self.present[value, passage.forms[edge]] = given
 
     def run(self) -> None:
         for version in self.needed():
@@ -193,8 +197,8 @@ class _Block(OnChunk):
 
     def results(self, version: Version) -> list[Any]:
         op, handle = self.graph.ops[version.op], self.graph.handles[version.op]
-        if version.node is not None:
-            return self.accumulated(version, self.emit(version.node))
+        if version.split_op is not None:
+            return self.accumulated(version, self.emit(version.split_op))
         operands = [self.had(v, f) for v, f in zip(op.operands, version.inputs, strict=False)]
         for value, form in zip(op.captures, version.inputs[len(operands) :], strict=True):
             self.had(value, form)
@@ -202,10 +206,10 @@ class _Block(OnChunk):
 
     def accumulated(self, version: Version, results: list[Any]) -> list[Any]:
         """Partial results with the operands they start from, where the op itself does not see to that."""
-        node, op = version.node, self.graph.ops[version.op]
-        assert node is not None
+        split_op, op = version.split_op, self.graph.ops[version.op]
+        assert split_op is not None
         reduction = self.rows[op.name].reduction
-        if node.addends or reduction is None or PARTIAL not in version.inputs:
+        if split_op.addends or reduction is None or PARTIAL not in version.inputs:
             return results
         handle = self.graph.handles[version.op]
         operands = [self.had(v, f) for v, f in zip(op.operands, version.inputs, strict=False)]
@@ -252,10 +256,10 @@ SUMS = Reduction(
 )
 
 
-def rows(table: Mapping[str, Row], ask: Table) -> dict[str, Row]:
+def rows(table: Mapping[str, OpRule], ask: Table) -> dict[str, OpRule]:
     """The rows of control flow, which ask for those of all other ops, and of control flow again."""
     kinds = {"stablehlo.while": _loop_slots, "stablehlo.case": _branch_slots, "stablehlo.if": _branch_slots}
     return {
-        name: Row(emit=lambda site: _emit(table, ask, site), reduction=SUMS, slots=slots)
-        for name, slots in kinds.items()
+        name: OpRule(emit=lambda site: _emit(table, ask, site), reduction=SUMS, edges=edges)
+        for name, edges in kinds.items()
     }

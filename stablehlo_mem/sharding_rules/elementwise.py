@@ -7,7 +7,7 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
 from stablehlo_mem.sharding_rules.factor_rule import Rule, elementwise_rule
-from stablehlo_mem.sharding_rules.op_rule import Row, Site
+from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule
 
 _SHARDY_ELEMENTWISE = (
     "abs", "add", "and", "atan2", "bitcast_convert", "cbrt", "ceil", "clamp", "compare", "complex", "convert",
@@ -36,34 +36,34 @@ def _constant_rule(op: Any) -> Rule | None:
     return _same_shape_rule(op) if value is not None and value.is_splat else None
 
 
-def _emit_constant(site: Site) -> list[Any]:
+def _emit_constant(site: EmitContext) -> list[Any]:
     value = dense_value(site.op)
     assert value is not None
     chunk_type = builders.retype(site.op.results[0].type, site.result_shapes[0])
     return [stablehlo.constant(ir.DenseElementsAttr.get_splat(chunk_type, value.get_splat_value()))]
 
 
-def _emit_iota(site: Site) -> list[Any]:
+def _emit_iota(site: EmitContext) -> list[Any]:
     """Iota of the chunk, shifted by its start where the axis is the counted dimension."""
     dimension = site.op.attributes["iota_dimension"].value
     whole = site.op.results[0].type
-    if site.node.result_dims[0] != dimension:
+    if site.split_op.result_dims[0] != dimension:
         return builders.clone_with(site.op, (), site.result_shapes)
     # Counted in i32 and converted once: adding the start in a narrow float would round twice.
     counted = builders.tensor(site.result_shapes[0], ir.IntegerType.get_signless(32))
     iota = stablehlo.iota(counted, site.op.attributes["iota_dimension"])
-    start = stablehlo.multiply(site.chunk.start, builders.i32(whole.shape[dimension] // site.node.n))
+    start = stablehlo.multiply(site.chunk.start, builders.i32(whole.shape[dimension] // site.split_op.n))
     return [builders.convert(stablehlo.add(iota, builders.broadcast(start, counted)), whole.element_type)]
 
 
-ROWS: dict[str, Row] = {
-    **{f"stablehlo.{name}": Row() for name in _SHARDY_ELEMENTWISE},
-    **{f"chlo.{name}": Row(rule=_same_shape_rule) for name in _CHLO_ELEMENTWISE},
-    "stablehlo.optimization_barrier": Row(rule=_same_shape_rule),
-    "sdy.sharding_constraint": Row(rule=_same_shape_rule),
-    "stablehlo.constant": Row(rule=_constant_rule, emit=_emit_constant, free=True),
-    "stablehlo.iota": Row(rule=_same_shape_rule, emit=_emit_iota, free=True),
-    "stablehlo.broadcast_in_dim": Row(free=True),
-    "stablehlo.reshape": Row(view=True),
-    "stablehlo.transpose": Row(),
+OP_RULES: dict[str, OpRule] = {
+    **{f"stablehlo.{name}": OpRule() for name in _SHARDY_ELEMENTWISE},
+    **{f"chlo.{name}": OpRule(rule=_same_shape_rule) for name in _CHLO_ELEMENTWISE},
+    "stablehlo.optimization_barrier": OpRule(rule=_same_shape_rule),
+    "sdy.sharding_constraint": OpRule(rule=_same_shape_rule),
+    "stablehlo.constant": OpRule(rule=_constant_rule, emit=_emit_constant, free=True),
+    "stablehlo.iota": OpRule(rule=_same_shape_rule, emit=_emit_iota, free=True),
+    "stablehlo.broadcast_in_dim": OpRule(free=True),
+    "stablehlo.reshape": OpRule(view=True),
+    "stablehlo.transpose": OpRule(),
 }

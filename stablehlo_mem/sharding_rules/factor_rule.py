@@ -49,7 +49,7 @@ class Rule:
     addends: tuple[tuple[int, int], ...] = ()
     slidings: tuple[Sliding, ...] = ()
     directions: tuple[tuple[int, int], ...] = ()
-    known: dict[tuple[int, int], Node | Blocked] = dataclasses.field(
+    known: dict[tuple[int, int], SplitOp | Blocked] = dataclasses.field(
         init=False, repr=False, compare=False, default_factory=dict[Any, Any]
     )
 
@@ -70,7 +70,7 @@ class Rule:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Node:
+class SplitOp:
     """An op split along one of its factors into `n` parts.
 
     Attributes:
@@ -120,12 +120,12 @@ class Node:
         """Whether a chunk of the results needs nothing but that chunk of the operands."""
         return not self.windows and not self.cumulative
 
-    def of(self, op: int) -> Node:
+    def of(self, op: int) -> SplitOp:
         """The same split of another op with the same rule."""
         given = self.operand_dims, self.result_dims, self.reducing, self.apart, self.addends, self.windows
-        return Node(op, self.factor, self.n, *given, self.direction, self.window)
+        return SplitOp(op, self.factor, self.n, *given, self.direction, self.window)
 
-    def at(self, window: Window) -> Node:
+    def at(self, window: Window) -> SplitOp:
         """The same op in a window."""
         return dataclasses.replace(self, window=window)
 
@@ -175,7 +175,7 @@ def _dims(mapping: Any) -> Dims:
     return tuple(tuple(sdy.DimMappingAttr(d).factor_indices) for d in dims)
 
 
-def place(rule: Rule, op: int, dims: Dims, dimension: int, n: int) -> Node | Blocked:
+def place(rule: Rule, op: int, dims: Dims, dimension: int, n: int) -> SplitOp | Blocked:
     """Splits an op along the factor that is major-most in one dimension of one of its tensors.
 
     Args:
@@ -199,11 +199,11 @@ def place(rule: Rule, op: int, dims: Dims, dimension: int, n: int) -> Node | Blo
         return Blocked("finer-than-factor", "the op splits the dimension more coarsely", rule.sizes[factor])
     if (factor, n) not in rule.known:
         rule.known[factor, n] = _spread(rule, op, factor, n)
-    node = rule.known[factor, n]
-    return node.of(op) if isinstance(node, Node) else node
+    split_op = rule.known[factor, n]
+    return split_op.of(op) if isinstance(split_op, SplitOp) else split_op
 
 
-def _spread(rule: Rule, op: int, factor: int, n: int) -> Node | Blocked:
+def _spread(rule: Rule, op: int, factor: int, n: int) -> SplitOp | Blocked:
     operand_dims = tuple(_carrier(rule, dims, factor) for dims in rule.operands)
     result_dims = tuple(_carrier(rule, dims, factor) for dims in rule.results)
     if -1 in operand_dims or -1 in result_dims:
@@ -217,7 +217,7 @@ def _spread(rule: Rule, op: int, factor: int, n: int) -> Node | Blocked:
     operand_dims = tuple(slidings[p].dimension if p in slidings else d for p, d in enumerate(operand_dims))
     windows = tuple((p, s.window(rule.sizes, n)) for p, s in slidings.items())
     direction = dict(rule.directions).get(factor, 0)
-    return Node(op, factor, n, operand_dims, result_dims, reducing, apart, addends, windows, direction)
+    return SplitOp(op, factor, n, operand_dims, result_dims, reducing, apart, addends, windows, direction)
 
 
 def _carrier(rule: Rule, dims: Dims, factor: int) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.sharding_rules.factor_rule import Rule, shardy_rule
-from stablehlo_mem.sharding_rules.op_rule import Reduction, Row, Site, clone_on_chunk
+from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, Reduction, clone_on_chunk
 from stablehlo_mem.sharding_rules.reductions import body_name, in_order, regroups_floats
 
 _PLACED = "updates are placed by index along it"
@@ -81,15 +81,15 @@ def _outside_index(element: Any) -> int:
     return 2 ** min(63, element.width) - 1 if element.is_unsigned else -(2 ** (element.width - 1))
 
 
-def _emit_scatter(site: Site) -> list[Any]:
+def _emit_scatter(site: EmitContext) -> list[Any]:
     """Along the updates: the indices and updates of the chunk, which `_scatter_on` writes into the carries."""
     inputs = len(site.op.results)
-    if site.node.reducing:
+    if site.split_op.reducing:
         return list(site.operands[inputs:])
-    return clone_on_chunk(site) if site.node.operand_dims[inputs + 1] is not None else _write_to_chunk(site)
+    return clone_on_chunk(site) if site.split_op.operand_dims[inputs + 1] is not None else _write_to_chunk(site)
 
 
-def _write_to_chunk(site: Site) -> list[Any]:
+def _write_to_chunk(site: EmitContext) -> list[Any]:
     """The scatter of all updates by shifted indices: those of other chunks are out of bounds, and dropped.
 
     Shifting keeps different indices different and sorted ones sorted. The very least are raised for that: they stay
@@ -97,7 +97,7 @@ def _write_to_chunk(site: Site) -> list[Any]:
     it makes slices at the index of it, and folds them with the chunk's (docs/xla_bugs.md). It is made within the chunk,
     and chosen where it is meant.
     """
-    inputs, dimension = len(site.op.results), site.node.operand_dims[0]
+    inputs, dimension = len(site.op.results), site.split_op.operand_dims[0]
     assert dimension is not None
     numbers = stablehlo.ScatterDimensionNumbers(site.op.attributes["scatter_dimension_numbers"])
     component = list(numbers.scattered_dims_to_operand_dims).index(dimension)
@@ -124,7 +124,7 @@ def _is_single(indices: Any, vector_dimension: int) -> bool:
     return math.prod(size for d, size in enumerate(indices.type.shape) if d != vector_dimension) == 1
 
 
-def _inside(site: Site, shifted: Any, dimension: int) -> Any:
+def _inside(site: EmitContext, shifted: Any, dimension: int) -> Any:
     """Shifted indices, those of other chunks at its edges."""
     scalar = builders.tensor((), shifted.type.element_type)
     last = builders.splat(scalar, site.operands[0].type.shape[dimension] - 1)
@@ -164,11 +164,11 @@ def _gather_rule(op: Any) -> Rule | None:
     return rule
 
 
-def _emit_gather(site: Site) -> list[Any]:
-    if site.node.reducing:
+def _emit_gather(site: EmitContext) -> list[Any]:
+    if site.split_op.reducing:
         return _take_from_chunk(site)
     results = clone_on_chunk(site)
-    dimension = site.node.operand_dims[0]
+    dimension = site.split_op.operand_dims[0]
     sizes = list(site.op.attributes["slice_sizes"])
     if dimension is not None and sizes[dimension] != 1:
         sizes[dimension] = site.operands[0].type.shape[dimension]
@@ -176,10 +176,10 @@ def _emit_gather(site: Site) -> list[Any]:
     return results
 
 
-def _take_from_chunk(site: Site) -> list[Any]:
+def _take_from_chunk(site: EmitContext) -> list[Any]:
     """Which results lie in this chunk, and the chunk gathered by shifted indices."""
     numbers = stablehlo.GatherDimensionNumbers(site.op.attributes["dimension_numbers"])
-    dimension = site.node.operand_dims[0]
+    dimension = site.split_op.operand_dims[0]
     assert dimension is not None
     indices = _signed(site.operands[1])
     component = list(numbers.start_index_map).index(dimension)
@@ -200,15 +200,15 @@ def _signed(indices: Any) -> Any:
     return builders.convert(indices, ir.IntegerType.get_signless(_signed_width(indices.type.element_type)))
 
 
-def _shifted(site: Site, indices: Any, extent: int) -> Any:
+def _shifted(site: EmitContext, indices: Any, extent: int) -> Any:
     """All components relative to the chunk's start along a dimension of `extent` elements."""
-    start = stablehlo.multiply(site.chunk.start, builders.i32(extent // site.node.n))
+    start = stablehlo.multiply(site.chunk.start, builders.i32(extent // site.split_op.n))
     return stablehlo.subtract(
         indices, builders.broadcast(builders.convert(start, indices.type.element_type), indices.type)
     )
 
 
-def _in_chunk(site: Site, shifted: Any, dimension: int) -> Any:
+def _in_chunk(site: EmitContext, shifted: Any, dimension: int) -> Any:
     size = builders.convert(builders.i32(site.operands[0].type.shape[dimension]), shifted.type.element_type)
     below = stablehlo.compare(
         shifted, builders.broadcast(size, shifted.type), stablehlo.ComparisonDirectionAttr.get("LT")
@@ -251,7 +251,7 @@ GATHER = Reduction(
     regroups=lambda op: False,
 )
 
-ROWS: dict[str, Row] = {
-    "stablehlo.gather": Row(rule=_gather_rule, emit=_emit_gather, reduction=GATHER),
-    "stablehlo.scatter": Row(rule=_scatter_rule, emit=_emit_scatter, reduction=SCATTER),
+OP_RULES: dict[str, OpRule] = {
+    "stablehlo.gather": OpRule(rule=_gather_rule, emit=_emit_gather, reduction=GATHER),
+    "stablehlo.scatter": OpRule(rule=_scatter_rule, emit=_emit_scatter, reduction=SCATTER),
 }

@@ -7,19 +7,19 @@ from typing import Any
 
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.sharding_rules.factor_rule import Rule, elementwise_rule, shardy_rule
-from stablehlo_mem.sharding_rules.op_rule import Row, Site, clone_on_chunk
+from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, clone_on_chunk
 
 
-def _sized(attribute: str, of_result: bool) -> Callable[[Site], list[Any]]:
+def _sized(attribute: str, of_result: bool) -> Callable[[EmitContext], list[Any]]:
     """The op on a chunk with one entry of a size attribute replaced by the chunk's.
 
     `of_result`: the attribute has an entry for each result dimension, else for each dimension of operand 0.
     """
 
-    def emit(site: Site) -> list[Any]:
+    def emit(site: EmitContext) -> list[Any]:
         results = clone_on_chunk(site)
         sizes = list(site.op.attributes[attribute])
-        dimension = site.node.result_dims[0] if of_result else site.node.operand_dims[0]
+        dimension = site.split_op.result_dims[0] if of_result else site.split_op.operand_dims[0]
         if dimension is not None:
             tensor = results[0] if of_result else site.operands[0]
             sizes[dimension] = tensor.type.shape[dimension]
@@ -83,13 +83,13 @@ def _pad_rule(op: Any) -> Rule | None:
     return rule.block({f for d in moved for f in rule.results[0][d]}, "it moves elements along the dimension")
 
 
-ROWS: dict[str, Row] = {
-    "stablehlo.slice": Row(emit=_sized("limit_indices", of_result=True), view=True),
-    "stablehlo.dynamic_slice": Row(emit=_sized("slice_sizes", of_result=True)),
-    "stablehlo.dynamic_update_slice": Row(rule=_only_shared((0, 1), "a part of it is updated")),
-    "stablehlo.concatenate": Row(rule=_concatenate_rule),
-    "stablehlo.pad": Row(rule=_pad_rule),
-    "stablehlo.reverse": Row(),
-    "stablehlo.sort": Row(rule=_all_but("dimension")),
-    "chlo.top_k": Row(rule=_top_k_rule),
+OP_RULES: dict[str, OpRule] = {
+    "stablehlo.slice": OpRule(emit=_sized("limit_indices", of_result=True), view=True),
+    "stablehlo.dynamic_slice": OpRule(emit=_sized("slice_sizes", of_result=True)),
+    "stablehlo.dynamic_update_slice": OpRule(rule=_only_shared((0, 1), "a part of it is updated")),
+    "stablehlo.concatenate": OpRule(rule=_concatenate_rule),
+    "stablehlo.pad": OpRule(rule=_pad_rule),
+    "stablehlo.reverse": OpRule(),
+    "stablehlo.sort": OpRule(rule=_all_but("dimension")),
+    "chlo.top_k": OpRule(rule=_top_k_rule),
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 from stablehlo_mem.ir.bindings import RULE, ir, sdy
 from stablehlo_mem.sharding_rules.factor_rule import Dims, Rule, shardy_rule
-from stablehlo_mem.sharding_rules.op_rule import Row
+from stablehlo_mem.sharding_rules.op_rule import OpRule
 
 _SIDE = "mhlo.backend_config"
 _LEFT = ord("L")
@@ -50,9 +50,9 @@ def _solve_rule(op: Any, left: bool) -> Rule:
     return Rule((*shape, shape[solved]), (matrix, dims), (dims,), frozenset(), blocked)
 
 
-ROWS: dict[str, Row] = {
-    "stablehlo.fft": Row(),
-    "stablehlo.cholesky": Row(),
-    "stablehlo.triangular_solve": Row(rule=_triangular_solve_rule),
-    "stablehlo.custom_call": Row(rule=_custom_call_rule),
+OP_RULES: dict[str, OpRule] = {
+    "stablehlo.fft": OpRule(),
+    "stablehlo.cholesky": OpRule(),
+    "stablehlo.triangular_solve": OpRule(rule=_triangular_solve_rule),
+    "stablehlo.custom_call": OpRule(rule=_custom_call_rule),
 }

@@ -9,7 +9,7 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.sharding_rules.factor_rule import Node, Rule, shardy_rule
+from stablehlo_mem.sharding_rules.factor_rule import Rule, SplitOp, shardy_rule
 from stablehlo_mem.sharding_rules.halo import Window
 
 
@@ -38,12 +38,12 @@ class Chunk:
 
 
 @dataclasses.dataclass(frozen=True)
-class Site:
+class EmitContext:
     """One op about to run on one chunk of the axis.
 
     Attributes:
         graph: the original block.
-        node: the op and how it is split.
+        split_op: the op and how it is split.
         operands: its operands, sliced where they carry the axis.
         captures: what its blocks use from outside, likewise.
         result_shapes: shapes of the results on this chunk.
@@ -52,7 +52,7 @@ class Site:
     """
 
     graph: Graph
-    node: Node
+    split_op: SplitOp
     operands: Sequence[Any]
     captures: Sequence[Any]
     result_shapes: Sequence[Sequence[int]]
@@ -63,10 +63,10 @@ class Site:
     @property
     def op(self) -> Any:
         """The original operation."""
-        return self.graph.handles[self.node.op]
+        return self.graph.handles[self.split_op.op]
 
 
-def clone_on_chunk(site: Site) -> list[Any]:
+def clone_on_chunk(site: EmitContext) -> list[Any]:
     """The op itself on smaller tensors: right for every op whose attributes do not mention sizes."""
     return builders.clone_with(site.op, site.operands, site.result_shapes)
 
@@ -106,12 +106,12 @@ class Cumulative:
     """
 
     initial: Callable[[Any, Sequence[Any]], list[Any]]
-    emit: Callable[[Site], tuple[list[Any], list[Any]]]
+    emit: Callable[[EmitContext], tuple[list[Any], list[Any]]]
     regroups: Callable[[Any], bool]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Slot:
+class RegionEdge:
     """What is one value at the edges of an op's blocks: a carry of a loop, a capture, a result of branches.
 
     Attributes:
@@ -128,7 +128,7 @@ class Slot:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class OpRule:
     """One kind of op.
 
     Attributes:
@@ -142,9 +142,9 @@ class Row:
     """
 
     rule: Callable[[Any], Rule | None] = shardy_rule
-    emit: Callable[[Site], list[Any]] = clone_on_chunk
+    emit: Callable[[EmitContext], list[Any]] = clone_on_chunk
     reduction: Reduction | None = None
     cumulative: Cumulative | None = None
     free: bool = False
     view: bool = False
-    slots: Callable[[Op], tuple[Slot, ...]] | None = None
+    edges: Callable[[Op], tuple[RegionEdge, ...]] | None = None

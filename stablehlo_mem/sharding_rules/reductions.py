@@ -10,7 +10,7 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import NARROW_FLOATS
 from stablehlo_mem.sharding_rules.factor_rule import Rule, shardy_rule
-from stablehlo_mem.sharding_rules.op_rule import Reduction, Row, Site, clone_on_chunk
+from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, Reduction, clone_on_chunk
 
 
 def is_float(mlir_type: Any) -> bool:
@@ -48,10 +48,10 @@ def _sums_floats(op: Any) -> bool:
     return is_float(op.results[0].type)
 
 
-def emit_contraction(site: Site) -> list[Any]:
+def emit_contraction(site: EmitContext) -> list[Any]:
     """A contraction on a chunk; partial sums of narrow floats come out wide."""
     results = clone_on_chunk(site)
-    if site.node.reducing and "algorithm" not in site.op.attributes:
+    if site.split_op.reducing and "algorithm" not in site.op.attributes:
         for result in results:
             result.set_type(_wide(result.type))
     return results
@@ -77,10 +77,10 @@ def identity(op: Any, mlir_type: Any) -> Any | None:
     return None
 
 
-def _emit_reduce(site: Site) -> list[Any]:
+def _emit_reduce(site: EmitContext) -> list[Any]:
     """Partial results start from the neutral element: the op's own init is folded in once, by the carry."""
     operands = list(site.operands)
-    if site.node.reducing:
+    if site.split_op.reducing:
         half = len(operands) // 2
         operands[half:] = [identity(site.op, v.type) or v for v in operands[half:]]
     return without_units(site.op, operands, site.result_shapes)
@@ -206,7 +206,7 @@ def _inits(op: Any) -> tuple[int, ...] | None:
 BODY = Reduction(_reduce_initial, _combine_reduced, _reduce_identity, regroups_floats, _inits)
 
 
-ROWS: dict[str, Row] = {
-    "stablehlo.dot_general": Row(emit=emit_contraction, reduction=SUM),
-    "stablehlo.reduce": Row(rule=_reduce_rule, emit=_emit_reduce, reduction=BODY),
+OP_RULES: dict[str, OpRule] = {
+    "stablehlo.dot_general": OpRule(emit=emit_contraction, reduction=SUM),
+    "stablehlo.reduce": OpRule(rule=_reduce_rule, emit=_emit_reduce, reduction=BODY),
 }

@@ -10,8 +10,8 @@ from typing import Any, Literal, Protocol
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.sharding_rules.batched_while import own_condition
-from stablehlo_mem.sharding_rules.factor_rule import Node
-from stablehlo_mem.sharding_rules.op_rule import Reduction, Row
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp
+from stablehlo_mem.sharding_rules.op_rule import OpRule, Reduction
 
 WHOLE, PARTIAL = -1, -2
 Form = int
@@ -23,7 +23,7 @@ Side = Literal["operands", "results"]
 class Book(Protocol):
     """The factor rules of a block's ops."""
 
-    def placed(self, op: int, side: Side, position: int, dimension: int, n: int) -> Node | Blocked:
+    def placed(self, op: int, side: Side, position: int, dimension: int, n: int) -> SplitOp | Blocked:
         """An op split along a dimension of one of its inputs or results."""
         ...
 
@@ -41,13 +41,13 @@ class Version:
     """One op of a block, as it runs on a chunk.
 
     Attributes:
-        node: how it is split; None: it runs as it is.
+        split_op: how it is split; None: it runs as it is.
         inputs: the forms it takes its operands and captures in.
         results: the forms its results come in.
     """
 
     op: int
-    node: Node | None
+    split_op: SplitOp | None
     inputs: tuple[Form, ...]
     results: tuple[Form, ...]
 
@@ -68,7 +68,7 @@ class Passage:
     @property
     def dims(self) -> dict[int, int]:
         """The dimension of each slot that is split."""
-        return {slot: form for slot, form in enumerate(self.forms) if form >= 0}
+        return {edge: form for edge, form in enumerate(self.forms) if form >= 0}
 
 
 class Flow:
@@ -77,21 +77,21 @@ class Flow:
     Attributes:
         entering: for each block, the slot of each argument and captured value.
         returning: for each block, the slots that a value is returned to.
-        memo: what `remembered` analyses found.
+        memo: what `cached_analysis` analyses found.
     """
 
-    def __init__(self, graph: Graph, op: int, row: Row, table: Table):
-        assert row.slots is not None
-        self.graph, self.op, self.slots, self.table = graph, graph.ops[op], row.slots(graph.ops[op]), table
+    def __init__(self, graph: Graph, op: int, row: OpRule, table: Table):
+        assert row.edges is not None
+        self.graph, self.op, self.edges, self.table = graph, graph.ops[op], row.edges(graph.ops[op]), table
         self.blocks = self.op.blocks
         self.memo: dict[Any, Any] = {}
         self.books = tuple(table.book_of(block) for block in self.blocks)
         self.entering: list[dict[int, int]] = [{} for _ in self.blocks]
         self.returning: list[dict[int, list[int]]] = [{} for _ in self.blocks]
-        for number, slot in enumerate(self.slots):
-            for block, value in slot.enters:
+        for number, edge in enumerate(self.edges):
+            for block, value in edge.enters:
                 self.entering[block][value] = number
-            for block, value in slot.returns:
+            for block, value in edge.returns:
                 self.returning[block].setdefault(value, []).append(number)
 
     @functools.cached_property
@@ -99,22 +99,22 @@ class Flow:
         """The op of a loop's condition that asks whether any element goes on, where each stops by itself."""
         return own_condition(self.op) if self.op.name == "stablehlo.while" else None
 
-    def placed(self, block: int, op: int, side: Side, position: int, dimension: int, n: int) -> Node | Blocked:
+    def placed(self, block: int, op: int, side: Side, position: int, dimension: int, n: int) -> SplitOp | Blocked:
         """An op in a block split along a dimension of one of its inputs or results, if chunks do not need others."""
-        node = self.books[block].placed(op, side, position, dimension, n)
-        if isinstance(node, Node) and not node.is_local:
-            why = "it goes on from chunk to chunk" if node.cumulative else "neighbouring positions are needed"
+        split_op = self.books[block].placed(op, side, position, dimension, n)
+        if isinstance(split_op, SplitOp) and not split_op.is_local:
+            why = "it goes on from chunk to chunk" if split_op.cumulative else "neighbouring positions are needed"
             return Blocked("needs-whole-dimension", why)
-        return node
+        return split_op
 
     def slot_at(self, side: Side, position: int) -> int | None:
         """The slot of one of the op's inputs or results; None of what only decides, as the index of a case."""
-        places = ((s.operand if side == "operands" else s.result) for s in self.slots)
+        places = ((s.operand if side == "operands" else s.result) for s in self.edges)
         return next((number for number, place in enumerate(places) if place == position), None)
 
-    def shape(self, slot: int) -> tuple[int, ...]:
+    def shape(self, edge: int) -> tuple[int, ...]:
         """The shape of what a slot holds."""
-        one = self.slots[slot]
+        one = self.edges[edge]
         if one.operand is not None:
             return self.graph.values[self.op.inputs[one.operand]].shape
         assert one.result is not None

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from stablehlo_mem.ir.blocked import Blocked
-from stablehlo_mem.ir.graph import Graph, Op, effects, remembered
-from stablehlo_mem.sharding_rules.factor_rule import Node
+from stablehlo_mem.ir.graph import Graph, Op, cached_analysis, effects
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.linear_ops import linear_groups
 from stablehlo_mem.sharding_rules.reductions import is_narrow
 from stablehlo_mem.sharding_rules.region_edges import PARTIAL, WHOLE, Flow, Form, Passage, Version
@@ -47,7 +47,7 @@ def find_passage(flow: Flow, dims: Mapping[int, int], n: int) -> Passage | Block
     return _passage(flow, tuple(dims.items()), n)
 
 
-@remembered
+@cached_analysis
 def _passage(flow: Flow, dims: _Dims, n: int) -> Passage | Blocked:
     spread = _spread_from(flow, dims, n)
     if isinstance(spread, Blocked):
@@ -58,38 +58,38 @@ def _passage(flow: Flow, dims: _Dims, n: int) -> Passage | Blocked:
         return stop.blocked
 
 
-def widest_passage(flow: Flow, slot: int, dimension: int, n: int) -> Passage | Blocked:
+def widest_passage(flow: Flow, edge: int, dimension: int, n: int) -> Passage | Blocked:
     """The passage along a dimension of a slot, and along one of the same size of what has nothing to do with it.
 
     Else every chunk would go through all of that. It is the same passage from whichever of its slots it is found.
     """
-    passage = find_passage(flow, {slot: dimension}, n)
+    passage = find_passage(flow, {edge: dimension}, n)
     if isinstance(passage, Blocked):
         return passage
-    wider = _widened(flow, passage, flow.shape(slot)[dimension])
+    wider = _widened(flow, passage, flow.shape(edge)[dimension])
     first, form = next((s, form) for s, form in enumerate(wider.forms) if form >= 0)
-    if first == slot:
+    if first == edge:
         return wider
     again = find_passage(flow, {first: form}, n)
     again = again if isinstance(again, Blocked) else _widened(flow, again, flow.shape(first)[form])
-    return again if isinstance(again, Passage) and again.forms[slot] == dimension else passage
+    return again if isinstance(again, Passage) and again.forms[edge] == dimension else passage
 
 
-def finest_passage(flow: Flow, slot: int, dimension: int, n: int) -> Passage | Blocked:
+def finest_passage(flow: Flow, edge: int, dimension: int, n: int) -> Passage | Blocked:
     """The passage of `n` elements, or of as many as all on the way can do."""
     while True:
-        found = widest_passage(flow, slot, dimension, n)
+        found = widest_passage(flow, edge, dimension, n)
         if isinstance(found, Passage) or math.gcd(n, found.coarser_n) in (0, 1, n):
             return found
         n = math.gcd(n, found.coarser_n)
 
 
-@remembered
+@cached_analysis
 def _spread_from(flow: Flow, dims: _Dims, n: int) -> _Spread | Blocked:
     spread = _Spread(flow, n)
     try:
-        for slot, dimension in dims:
-            spread.follow(slot, dimension)
+        for edge, dimension in dims:
+            spread.follow(edge, dimension)
         spread.run()
     except _Stopped as stop:
         return stop.blocked
@@ -99,11 +99,11 @@ def _spread_from(flow: Flow, dims: _Dims, n: int) -> _Spread | Blocked:
 def _widened(flow: Flow, passage: Passage, size: int) -> Passage:
     """A passage, and what else has one dimension of a size and shares nothing with it; no sum is made in parts."""
     mine = _spread_from(flow, tuple(passage.dims.items()), passage.n)
-    for slot in range(len(flow.slots)):
-        dims = [d for d, extent in enumerate(flow.shape(slot)) if extent == size]
-        if passage.forms[slot] >= 0 or len(dims) != 1:
+    for edge in range(len(flow.edges)):
+        dims = [d for d, extent in enumerate(flow.shape(edge)) if extent == size]
+        if passage.forms[edge] >= 0 or len(dims) != 1:
             continue
-        other = _spread_from(flow, ((slot, dims[0]),), passage.n)
+        other = _spread_from(flow, ((edge, dims[0]),), passage.n)
         if isinstance(mine, Blocked) or isinstance(other, Blocked) or not mine.is_apart(other):
             continue
         wider = find_passage(flow, passage.dims | other.dims, passage.n)
@@ -117,13 +117,13 @@ class _Spread:
 
     Attributes:
         dims: the dimension of each slot that the axis has reached.
-        nodes: of each block, by op and by factor.
+        split ops: of each block, by op and by factor.
     """
 
     def __init__(self, flow: Flow, n: int):
         self.flow, self.n = flow, n
         self.dims: dict[int, int] = {}
-        self.nodes: list[dict[int, dict[int, Node]]] = [{} for _ in flow.blocks]
+        self.split_ops: list[dict[int, dict[int, SplitOp]]] = [{} for _ in flow.blocks]
         self.seen: dict[tuple[int, int, int, bool], int] = {}
         self.queue: deque[tuple[int, int, int, bool]] = deque()
 
@@ -132,18 +132,18 @@ class _Spread:
             block, value, dimension, arrived = self.queue.popleft()
             (self.downstream if arrived else self.upstream)(block, value, dimension)
 
-    def follow(self, slot: int, dimension: int, asked: Where = _EDGE) -> None:
+    def follow(self, edge: int, dimension: int, asked: Where = _EDGE) -> None:
         """A slot is split along a dimension, as an op asked, wherever it is one value."""
         block, op = asked
-        if self.dims.setdefault(slot, dimension) != dimension:
+        if self.dims.setdefault(edge, dimension) != dimension:
             raise _Stopped(self.flow.blocks[block], op, "it would split a value along two of its dimensions")
-        if self.flow.shape(slot)[dimension] % self.n:
+        if self.flow.shape(edge)[dimension] % self.n:
             # A dimension that merges others may be split in as many parts as the first of them.
-            reason, size = "it would split a value more finely than its dimension", self.flow.shape(slot)[dimension]
+            reason, size = "it would split a value more finely than its dimension", self.flow.shape(edge)[dimension]
             raise _Stopped(self.flow.blocks[block], op, reason, size)
-        for block, value in self.flow.slots[slot].enters:
+        for block, value in self.flow.edges[edge].enters:
             self.note(block, value, dimension, arrived=True)
-        for block, value in self.flow.slots[slot].returns:
+        for block, value in self.flow.edges[edge].returns:
             self.note(block, value, dimension, arrived=False)
 
     def note(self, block: int, value: int, dimension: int, *, arrived: bool, op: int = -1) -> None:
@@ -155,7 +155,7 @@ class _Spread:
 
     def is_apart(self, other: _Spread) -> bool:
         """Whether another spread has reached no op and no slot that this one has."""
-        ops = ((mine.keys(), others.keys()) for mine, others in zip(self.nodes, other.nodes, strict=True))
+        ops = ((mine.keys(), others.keys()) for mine, others in zip(self.split_ops, other.split_ops, strict=True))
         return self.dims.keys().isdisjoint(other.dims) and all(a.isdisjoint(b) for a, b in ops)
 
     def downstream(self, block: int, value: int, dimension: int) -> None:
@@ -165,8 +165,8 @@ class _Spread:
             if user < len(graph.ops) - 1:
                 self.depend(block, self.node_taking(block, user, value, dimension))
                 continue
-            for slot in self.flow.returning[block].get(value, ()):
-                self.follow(slot, dimension, (block, graph.values[value].producer))
+            for edge in self.flow.returning[block].get(value, ()):
+                self.follow(edge, dimension, (block, graph.values[value].producer))
 
     def upstream(self, block: int, value: int, dimension: int) -> None:
         """What makes a value that is needed by chunk takes part if it can; else the value is sliced."""
@@ -176,39 +176,39 @@ class _Spread:
             asking = self.seen[block, value, dimension, False]
             self.follow(self.flow.entering[block][value], dimension, (block, asking))
             return
-        node = self.flow.placed(block, data.producer, "results", data.result, dimension, self.n)
-        if isinstance(node, Node):
-            self.add(block, node)
+        split_op = self.flow.placed(block, data.producer, "results", data.result, dimension, self.n)
+        if isinstance(split_op, SplitOp):
+            self.add(block, split_op)
 
-    def node_taking(self, block: int, op: int, value: int, dimension: int) -> Node:
-        """The node of an op that takes a value along a dimension."""
+    def node_taking(self, block: int, op: int, value: int, dimension: int) -> SplitOp:
+        """The split op of an op that takes a value along a dimension."""
         graph = self.flow.blocks[block]
         positions = [p for p, v in enumerate(graph.ops[op].inputs) if v == value]
-        for node in self.nodes[block].get(op, {}).values():
-            if any(node.operand_dims[p] == dimension for p in positions):
-                return node
+        for split_op in self.split_ops[block].get(op, {}).values():
+            if any(split_op.operand_dims[p] == dimension for p in positions):
+                return split_op
         tries = [self.flow.placed(block, op, "operands", p, dimension, self.n) for p in positions]
-        found = next((t for t in tries if isinstance(t, Node)), None)
+        found = next((t for t in tries if isinstance(t, SplitOp)), None)
         if found is None:
             blocked = next(t for t in tries if isinstance(t, Blocked))
             raise _Stopped(graph, op, blocked.message, blocked.coarser_n)
         return found
 
-    def add(self, block: int, node: Node) -> None:
-        nodes = self.nodes[block].setdefault(node.op, {})
-        if node.factor in nodes:
+    def add(self, block: int, split_op: SplitOp) -> None:
+        split_ops = self.split_ops[block].setdefault(split_op.op, {})
+        if split_op.factor in split_ops:
             return
-        nodes[node.factor] = node
-        inputs = self.flow.blocks[block].ops[node.op].inputs
-        for value, dimension in zip(inputs, node.operand_dims, strict=True):
+        split_ops[split_op.factor] = split_op
+        inputs = self.flow.blocks[block].ops[split_op.op].inputs
+        for value, dimension in zip(inputs, split_op.operand_dims, strict=True):
             if dimension is not None:
-                self.note(block, value, dimension, arrived=False, op=node.op)
+                self.note(block, value, dimension, arrived=False, op=split_op.op)
 
-    def depend(self, block: int, node: Node) -> None:
-        """A node on whose operands the axis has arrived."""
-        self.add(block, node)
-        results = self.flow.blocks[block].ops[node.op].results
-        for value, dimension in zip(results, node.result_dims, strict=True):
+    def depend(self, block: int, split_op: SplitOp) -> None:
+        """A split op on whose operands the axis has arrived."""
+        self.add(block, split_op)
+        results = self.flow.blocks[block].ops[split_op.op].results
+        for value, dimension in zip(results, split_op.result_dims, strict=True):
             if dimension is not None:
                 self.note(block, value, dimension, arrived=True)
 
@@ -218,7 +218,7 @@ class _Forms:
 
     def __init__(self, flow: Flow, spread: _Spread):
         self.flow, self.spread = flow, spread
-        self.forms = [spread.dims.get(s, WHOLE) for s in range(len(flow.slots))]
+        self.forms = [spread.dims.get(s, WHOLE) for s in range(len(flow.edges))]
 
     def run(self) -> Passage:
         while True:
@@ -250,38 +250,40 @@ class _Forms:
         """The returned values are there in the forms of their slots; a sum over the axis makes its slot partial."""
         last = len(graph.ops) - 1
         for value in graph.returned:
-            slots = self.flow.returning[number].get(value, ())
-            if not slots and not _is_there(value, WHOLE, available):
+            edges = self.flow.returning[number].get(value, ())
+            if not edges and not _is_there(value, WHOLE, available):
                 raise _Stopped(graph, last, "the condition of the loop depends on the dimension")
-            for slot in slots:
-                if self.forms[slot] == WHOLE and not _is_there(value, WHOLE, available):
-                    self.forms[slot] = PARTIAL
-                if not _is_there(value, self.forms[slot], available):
+            for edge in edges:
+                if self.forms[edge] == WHOLE and not _is_there(value, WHOLE, available):
+                    self.forms[edge] = PARTIAL
+                if not _is_there(value, self.forms[edge], available):
                     raise _Stopped(graph, last, "what one step returns is split otherwise than what it begins with")
 
     def versions(self, block: int, op: Op) -> Iterator[Version]:
         """How an op may run, were all its operands there; see `_linear` too."""
         yield Version(op.index, None, (WHOLE,) * len(op.inputs), (WHOLE,) * len(op.results))
-        for node in self.spread.nodes[block].get(op.index, {}).values():
+        for split_op in self.spread.split_ops[block].get(op.index, {}).values():
             if (block, op.index) == (0, self.flow.asks):
                 # A chunk goes on as long as any of its own elements does, what an earlier chunk has done among them.
-                node = dataclasses.replace(node, reducing=False)
-            if version := self.on_chunk(block, node):
+                split_op = dataclasses.replace(split_op, reducing=False)
+            if version := self.on_chunk(block, split_op):
                 yield version
 
-    def on_chunk(self, block: int, node: Node) -> Version | None:
-        """A node as a version; None if its partial results do not just add up."""
-        handle = self.flow.blocks[block].handles[node.op]
+    def on_chunk(self, block: int, split_op: SplitOp) -> Version | None:
+        """A split op as a version; None if its partial results do not just add up."""
+        handle = self.flow.blocks[block].handles[split_op.op]
         reduction = self.flow.table.reduction_of(handle.name)
-        addends = node.addends or (reduction.addends(handle) if reduction and node.reducing else ())
-        if addends is None or any(is_narrow(handle.results[i].type) for i in node.partial):
+        addends = split_op.addends or (reduction.addends(handle) if reduction and split_op.reducing else ())
+        if addends is None or any(is_narrow(handle.results[i].type) for i in split_op.partial):
             return None
-        inputs = tuple(PARTIAL if p in addends else WHOLE if d is None else d for p, d in enumerate(node.operand_dims))
-        partial = node.partial
-        results = tuple(
-            d if d is not None else PARTIAL if i in partial else WHOLE for i, d in enumerate(node.result_dims)
+        inputs = tuple(
+            PARTIAL if p in addends else WHOLE if d is None else d for p, d in enumerate(split_op.operand_dims)
         )
-        return Version(node.op, node, inputs, results)
+        partial = split_op.partial
+        results = tuple(
+            d if d is not None else PARTIAL if i in partial else WHOLE for i, d in enumerate(split_op.result_dims)
+        )
+        return Version(split_op.op, split_op, inputs, results)
 
     def reason(self, block: int, op: Op, available: dict[int, set[Form]]) -> str:
         """Why an op cannot run on a chunk."""
@@ -290,7 +292,7 @@ class _Forms:
         forms = [available.get(v, {WHOLE}) for v in op.inputs]
         if any(PARTIAL in f for f in forms):
             return "it uses a sum over the dimension, which is there after the last chunk only"
-        if any(n.reducing for n in self.spread.nodes[block].get(op.index, {}).values()):
+        if any(n.reducing for n in self.spread.split_ops[block].get(op.index, {}).values()):
             return "what it makes of the whole dimension cannot be added up chunk by chunk"
         return "it needs the whole of a value that is there by chunk only"
 

@@ -14,7 +14,7 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
 from stablehlo_mem.sharding_rules.factor_rule import Dims, Rule, elementwise_rule, shardy_rule
 from stablehlo_mem.sharding_rules.halo import Sliding
-from stablehlo_mem.sharding_rules.op_rule import Cumulative, Row, Site, clone_on_chunk
+from stablehlo_mem.sharding_rules.op_rule import Cumulative, EmitContext, OpRule, clone_on_chunk
 from stablehlo_mem.sharding_rules.reductions import (
     BODY_OPS,
     SUM,
@@ -112,13 +112,13 @@ def _with(dims: Dims, dimension: int, factor: int) -> Dims:
     return tuple((factor,) if d == dimension else factors for d, factors in enumerate(dims))
 
 
-def _window(site: Site, position: int, padding: Any) -> Any:
+def _window(site: EmitContext, position: int, padding: Any) -> Any:
     """All that a chunk reads of an operand in a window: what is there, and the scalar `padding` around it."""
-    window = dict(site.node.windows)[position]
-    there, part, dimension = site.read[position], site.operands[position], site.node.operand_dims[position]
+    window = dict(site.split_op.windows)[position]
+    there, part, dimension = site.read[position], site.operands[position], site.split_op.operand_dims[position]
     assert dimension is not None
     reach = window.reach(site.chunk.size)
-    last = (site.node.n - site.chunk.size) * window.stride - window.before
+    last = (site.split_op.n - site.chunk.size) * window.stride - window.before
     low, high = max(0, window.before), max(0, last + reach - window.n)
     if not low and not high and there.size == reach:
         return part
@@ -160,9 +160,9 @@ def _without_groups(op: Any, rule: Rule) -> Rule:
     return rule.block(set(range(len(rule.sizes))), "it is grouped")
 
 
-def _emit_convolution(site: Site) -> list[Any]:
+def _emit_convolution(site: EmitContext) -> list[Any]:
     """Along a spatial dimension the padding is in the window."""
-    if not site.node.windows:
+    if not site.split_op.windows:
         return emit_contraction(site)
     zero = builders.zeros(builders.retype(site.operands[0].type, ()))
     operands = [_window(site, 0, zero), *site.operands[1:]]
@@ -172,9 +172,9 @@ def _emit_convolution(site: Site) -> list[Any]:
     return results
 
 
-def _dimension(site: Site) -> int:
+def _dimension(site: EmitContext) -> int:
     """The dimension of its first operand along which an op is split."""
-    dimension = site.node.operand_dims[0]
+    dimension = site.split_op.operand_dims[0]
     assert dimension is not None
     return dimension
 
@@ -221,16 +221,16 @@ def _number(value: Any) -> float | None:
     return number.value if isinstance(number, ir.FloatAttr | ir.IntegerAttr) else None
 
 
-def _emit_reduce_window(site: Site) -> list[Any]:
+def _emit_reduce_window(site: EmitContext) -> list[Any]:
     """Where a window slides over the chunk, the padding, the initial value, is in what it reads."""
-    if not site.node.windows:
+    if not site.split_op.windows:
         return clone_on_chunk(site)
     count = len(site.op.results)
     operands = [_window(site, p, site.operands[count + p]) for p in range(count)]
     return _on_windows(site, [*operands, *site.operands[count:]])
 
 
-def _on_windows(site: Site, operands: Sequence[Any], size: int | None = None) -> list[Any]:
+def _on_windows(site: EmitContext, operands: Sequence[Any], size: int | None = None) -> list[Any]:
     """The op on other operands, without padding along the axis; `size`: cumulative, over so many elements."""
     results = clone_on_chunk(dataclasses.replace(site, operands=operands))
     attributes, dimension = results[0].owner.attributes, _dimension(site)
@@ -239,7 +239,7 @@ def _on_windows(site: Site, operands: Sequence[Any], size: int | None = None) ->
         lengths[dimension] = size
         attributes["window_dimensions"] = ir.DenseI64ArrayAttr.get(lengths)
     padding = size - 1 if size else 0
-    edges = (0, padding) if site.node.direction < 0 else (padding, 0)
+    edges = (0, padding) if site.split_op.direction < 0 else (padding, 0)
     _pad(results[0].owner, dimension, edges, len(lengths))
     return results
 
@@ -248,7 +248,7 @@ def _initial(op: Any, operands: Sequence[Any]) -> list[Any]:
     return [widened(op, v) for v in operands[len(op.results) :]]
 
 
-def _go_on(site: Site) -> tuple[list[Any], list[Any]]:
+def _go_on(site: EmitContext) -> tuple[list[Any], list[Any]]:
     """A cumulative op on a chunk: what it comes to alone, after what it came to before."""
     count, dimension = len(site.op.results), _dimension(site)
     inits = [identity(site.op, v.type) or v for v in site.operands[count:]]
@@ -256,14 +256,14 @@ def _go_on(site: Site) -> tuple[list[Any], list[Any]]:
     alone = [widened(site.op, v) for v in _on_windows(site, [*site.operands[:count], *inits], size)]
     spread = [builders.broadcast(b, a.type, range(len(a.type.shape))) for b, a in zip(site.before, alone, strict=True)]
     # In the order of the elements: reducers are associative, they need not commute.
-    parts = (alone, spread) if site.node.direction < 0 else (spread, alone)
+    parts = (alone, spread) if site.split_op.direction < 0 else (spread, alone)
     sums = apply_elementwise(site.op.regions[0].blocks[0], [v for part in parts for v in part])
     return [builders.convert(v, r.type.element_type) for v, r in zip(sums, site.op.results, strict=True)], sums
 
 
-ROWS: dict[str, Row] = {
-    "stablehlo.convolution": Row(rule=_convolution_rule, emit=_emit_convolution, reduction=SUM),
-    "stablehlo.reduce_window": Row(
+OP_RULES: dict[str, OpRule] = {
+    "stablehlo.convolution": OpRule(rule=_convolution_rule, emit=_emit_convolution, reduction=SUM),
+    "stablehlo.reduce_window": OpRule(
         rule=_reduce_window_rule,
         emit=_emit_reduce_window,
         cumulative=Cumulative(_initial, _go_on, regroups_floats),

@@ -12,15 +12,15 @@ from typing import Any
 from stablehlo_mem.analysis import xla_cpu
 from stablehlo_mem.analysis.peak_memory import Path, Peak
 from stablehlo_mem.ir.float_comparisons import COMPARED, decides
-from stablehlo_mem.ir.graph import Graph, dtype_bytes, nested_graph, op_id, remembered
+from stablehlo_mem.ir.graph import Graph, cached_analysis, dtype_bytes, nested_graph, op_id
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Refusal, Size, Step, allows
-from stablehlo_mem.sharding_rules import ROWS, rule_book
+from stablehlo_mem.sharding_rules import OP_RULES, rule_book
 from stablehlo_mem.splitting.axis import Axis, Obstacle, grow_axis
 from stablehlo_mem.splitting.axis_names import origin_of
 from stablehlo_mem.splitting.chunk_cost import loop_cost
-from stablehlo_mem.splitting.loop_schedule import Region
-from stablehlo_mem.splitting.loop_scheduling import form_region
+from stablehlo_mem.splitting.loop_schedule import LoopSchedule
+from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 from stablehlo_mem.splitting.saved_values import worth_keeping
 from stablehlo_mem.splitting.split_step import PASS_NAME, Split, split_copy
 
@@ -50,7 +50,7 @@ def proposals_around(main: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate 
 def proposals(main: Graph, path: Path, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
     """The splits of a block that lower the peak, each in the size that suits the goal, and why others are none."""
     # Searches ask again with other shares of the goal: only the size that is taken depends on it.
-    anyhow = dataclasses.replace(goal, share=0.0)
+    anyhow = dataclasses.replace(goal, chunk_share=0.0)
     if _is_small(nested_graph(main, path)):
         found = _found(main, path, peak, anyhow)
     else:
@@ -78,7 +78,7 @@ class _Sized:
     def fitting(self, temp_bytes: int, goal: Goal) -> Candidate:
         """In the fastest size that reaches the goal or takes its share of it: of none the smallest."""
         # Where the others alone are over the goal they are made smaller by later steps, or the goal is out of reach.
-        wanted = min(temp_bytes - goal.temp_bytes, self.spared_bytes - goal.share * goal.temp_bytes)
+        wanted = min(temp_bytes - goal.temp_bytes, self.spared_bytes - goal.chunk_share * goal.temp_bytes)
         sizes = self.candidate.sizes
         size = next((s for s in sizes if s.saved_bytes >= wanted), None)
         return self.candidate.resized(size or max(sizes, key=lambda s: s.saved_bytes))
@@ -88,7 +88,7 @@ _Proposal = tuple[_Sized, ...] | Refusal
 """Loops of an axis, of which the fastest is the candidate, or why there are none."""
 
 
-@remembered
+@cached_analysis
 def _found(main: Graph, path: Path, peak: Peak, goal: Goal) -> tuple[_Proposal, ...]:
     """All that a small block proposes, kept for later searches."""
     return tuple(_Proposals(main, path, peak, goal).run())
@@ -99,18 +99,18 @@ class _Grown:
     """What was grown in a block from values of some size: axes by seed, their loops by what runs, those that stream."""
 
     axes: dict[_Seed, Axis] = dataclasses.field(default_factory=dict[_Seed, Axis])
-    regions: dict[Any, list[Region]] = dataclasses.field(default_factory=dict[Any, "list[Region]"])
-    streaming: dict[_Seed, Region | None] = dataclasses.field(default_factory=dict[_Seed, "Region | None"])
+    regions: dict[Any, list[LoopSchedule]] = dataclasses.field(default_factory=dict[Any, "list[LoopSchedule]"])
+    streaming: dict[_Seed, LoopSchedule | None] = dataclasses.field(default_factory=dict[_Seed, "LoopSchedule | None"])
 
 
-@remembered
+@cached_analysis
 def _grown(graph: Graph, big_bytes: int) -> _Grown:
     """What was grown in a small block in earlier searches from it."""
     del graph, big_bytes
     return _Grown()
 
 
-@remembered
+@cached_analysis
 def _value_sizes(graph: Graph) -> list[int]:
     """The bytes of the values of a block, in order."""
     return sorted({value.nbytes for value in graph.values})
@@ -132,7 +132,7 @@ class _Proposals:
         self.rules = rule_book(self.graph)
         self.live = {live.value: live.nbytes for live in peak.live if live.path == path}
         big_bytes = min(goal.temp_bytes // 8, max(self.live.values(), default=0) // 4)
-        self.big_bytes = _next_size(self.graph, max(_SMALLEST, big_bytes // (_FAR if goal.far else 1)))
+        self.big_bytes = _next_size(self.graph, max(_SMALLEST, big_bytes // (_FAR if goal.include_small_values else 1)))
         self.seen: set[Any] = set()
         self.reached: set[_Seed] = set()
         self.grown = _grown(self.graph, self.big_bytes) if _is_small(self.graph) else _Grown()
@@ -153,10 +153,10 @@ class _Proposals:
                     if not isinstance(item, Refusal):
                         split.add(origin)
                     yield item
-            if self.goal.far:
+            if self.goal.include_small_values:
                 # What reaches far is alike from whichever value it is grown.
                 axes = (self.axis((value, d)) for d in dimensions)
-                uses = (use for axis in axes for use, node in axis.producers.items() if node is not None)
+                uses = (use for axis in axes for use, split_op in axis.producers.items() if split_op is not None)
                 self.reached.update((use.value, use.dimension) for use in uses)
 
     def origin(self, value: int) -> Any:
@@ -169,68 +169,68 @@ class _Proposals:
         axis = self.axis((value, dimension))
         for obstacle in axis.obstacles:
             yield self.refusal(obstacle)
-        region = self.formed(axis)
-        if region is None or self.too_long(axis):
+        schedule = self.formed(axis)
+        if schedule is None or self.too_long(axis):
             yield from () if axis.obstacles else (self.about_seed(axis, "needed-whole", _NEEDED_WHOLE),)
             return
-        key = (region.owned, axis.n, axis.nodes)
+        key = (schedule.owned, axis.n, axis.split_ops)
         if key not in self.seen:
             self.seen.add(key)
-            yield from self.candidates(axis, region)
+            yield from self.candidates(axis, schedule)
 
     def axis(self, seed: _Seed) -> Axis:
         if seed not in self.grown.axes:
             self.grown.axes[seed] = grow_axis(self.graph, self.rules, seed, self.big_bytes)
         return self.grown.axes[seed]
 
-    def streaming(self, axis: Axis, waiting: Region) -> Region | None:
+    def streaming(self, axis: Axis, waiting: LoopSchedule) -> LoopSchedule | None:
         """The loops of an axis where some stream, None if none do; `waiting` are those where none does."""
-        if not any(phase and node.partial for node, phase in waiting.phase_of.items()):
+        if not any(phase and split_op.partial for split_op, phase in waiting.phase_of.items()):
             return None
         if axis.seed not in self.grown.streaming:
-            region = form_region(self.graph, axis, streaming=True)
-            self.grown.streaming[axis.seed] = region if region and region.streams.terms else None
+            schedule = schedule_loops(self.graph, axis, streaming=True)
+            self.grown.streaming[axis.seed] = schedule if schedule and schedule.streams.terms else None
         return self.grown.streaming[axis.seed]
 
-    def formed(self, axis: Axis) -> Region | None:
+    def formed(self, axis: Axis) -> LoopSchedule | None:
         """The loops of an axis: those of an equal one that was grown from elsewhere, if there is one."""
-        alike = self.grown.regions.setdefault((axis.n, axis.nodes), [])
-        for region in alike:
-            if region.axis.producers == axis.producers:
-                return region if region.spares(axis.seed[0]) else None
-        region = form_region(self.graph, axis)
-        alike += [region] if region else []
-        return region
+        alike = self.grown.regions.setdefault((axis.n, axis.split_ops), [])
+        for schedule in alike:
+            if schedule.axis.producers == axis.producers:
+                return schedule if schedule.spares(axis.seed[0]) else None
+        schedule = schedule_loops(self.graph, axis)
+        alike += [schedule] if schedule else []
+        return schedule
 
     def too_long(self, axis: Axis) -> bool:
         """Loops count and index in i32."""
         return any(self.graph.values[use.value].shape[use.dimension] > _MAX_INDEX for use in axis.producers)
 
-    def spared_bytes(self, region: Region) -> int:
+    def spared_bytes(self, schedule: LoopSchedule) -> int:
         """Bytes at the peak that the loops need for a chunk only, the scratch of an op and its blocks' values too."""
-        left = {item.value for item in region.leaving}
-        owned = (v for v in self.live if self.graph.values[v].producer in region.owned)
+        left = {item.value for item in schedule.leaving}
+        owned = (v for v in self.live if self.graph.values[v].producer in schedule.owned)
         spared = sum(self.live[v] for v in owned if v not in left)
         depth = len(self.path)
         inside = (live for live in self.peak.live if live.path[:depth] == self.path and len(live.path) > depth)
-        spared += sum(live.nbytes for live in inside if live.path[depth][0] in region.owned)
-        spared += self.peak.scratch_bytes(self.path, region.owned)
+        spared += sum(live.nbytes for live in inside if live.path[depth][0] in schedule.owned)
+        spared += self.peak.scratch_bytes(self.path, schedule.owned)
         return spared
 
-    def streamed_bytes(self, region: Region) -> int:
+    def streamed_bytes(self, schedule: LoopSchedule) -> int:
         """What of them never goes through memory: what a CPU reduces as it makes it, which only its report has."""
         if self.goal.chip.kind != "cpu":
             return 0
-        into = {v: xla_cpu.streamed_into(self.graph, v) for v in self.live if region.spares(v)}
+        into = {v: xla_cpu.streamed_into(self.graph, v) for v in self.live if schedule.spares(v)}
         streamed = {v: reduction for v, reduction in into.items() if reduction is not None}
-        scratch = self.peak.scratch_bytes(self.path, region.owned.intersection(streamed.values()))
+        scratch = self.peak.scratch_bytes(self.path, schedule.owned.intersection(streamed.values()))
         return sum(self.live[v] for v in streamed) + scratch
 
-    def candidates(self, axis: Axis, region: Region) -> Iterator[_Proposal]:
+    def candidates(self, axis: Axis, schedule: LoopSchedule) -> Iterator[_Proposal]:
         """One loop a phase, or fewer that stream."""
-        forms = [region]
-        if region.phases > 1 and allows(self.goal.options, "reassociate"):
-            streaming = self.streaming(axis, region)
+        forms = [schedule]
+        if schedule.phases > 1 and allows(self.goal.options, "reassociate"):
+            streaming = self.streaming(axis, schedule)
             forms += [streaming] if streaming else []
         settled = [form for form in forms if not unsettles(self.main, self.path, form)]
         if not settled:
@@ -240,26 +240,26 @@ class _Proposals:
         if found:
             yield found
 
-    def keeping(self, region: Region) -> Mapping[tuple[int, ...], Region]:
+    def keeping(self, schedule: LoopSchedule) -> Mapping[tuple[int, ...], LoopSchedule]:
         """The loops of an axis by what they keep for later ones: nothing, then ever more of what is worth it."""
         kept: tuple[int, ...] = ()
-        forms: dict[tuple[int, ...], Region] = {kept: region}
-        for _ in range(_MOST_KEPT if region.phases <= _FEW_LOOPS else 0):
+        forms: dict[tuple[int, ...], LoopSchedule] = {kept: schedule}
+        for _ in range(_MOST_KEPT if schedule.phases <= _FEW_LOOPS else 0):
             more = worth_keeping(self.graph, forms[kept], self.goal.chip, self.goal.temp_bytes)
             if not more:
                 break
             kept = (*kept, *more)
-            forms[kept] = region.keeping(kept)
+            forms[kept] = schedule.keeping(kept)
         return forms
 
-    def sizes(self, region: Region, kept: tuple[int, ...]) -> tuple[Size, ...]:
+    def sizes(self, schedule: LoopSchedule, kept: tuple[int, ...]) -> tuple[Size, ...]:
         """Loops in all their chunks, which do not depend on the goal."""
-        spared, left, chip = self.spared_bytes(region), self.left_bytes(region), self.goal.chip
-        written = spared - self.streamed_bytes(region)
+        spared, left, chip = self.spared_bytes(schedule), self.left_bytes(schedule), self.goal.chip
+        written = spared - self.streamed_bytes(schedule)
         known: dict[Any, tuple[Size, ...]] = self.graph.memo.setdefault(_Proposals.sizes, {})
-        key = _number(self.graph, region), spared, written, left, chip, self.runs
+        key = _number(self.graph, schedule), spared, written, left, chip, self.runs
         if key not in known:
-            n, saved = region.axis.n, saved_bytes(region)
+            n, saved = schedule.axis.n, saved_bytes(schedule)
             known[key] = tuple(
                 Size(
                     {"chunk": chunk, "kept": kept},
@@ -267,19 +267,19 @@ class _Proposals:
                     self.runs * seconds,
                     self.runs * moved,
                 )
-                for chunk, seconds, moved in loop_cost(self.graph, region, chip, written).chunks()
+                for chunk, seconds, moved in loop_cost(self.graph, schedule, chip, written).chunks()
             )
         return known[key]
 
-    def candidate(self, axis: Axis, region: Region) -> _Sized | None:
-        spared = self.spared_bytes(region)
+    def candidate(self, axis: Axis, schedule: LoopSchedule) -> _Sized | None:
+        spared = self.spared_bytes(schedule)
         if not spared:
             return None
-        forms = self.keeping(region)
+        forms = self.keeping(schedule)
         sizes = [size for kept, form in forms.items() for size in self.sizes(form, kept)]
         sizes = tuple(sorted(sizes, key=lambda size: size.added_seconds))
         size = sizes[0]
-        numerics: Numerics = "reassociate" if regroups(self.graph, region) else "exact"
+        numerics: Numerics = "reassociate" if regroups(self.graph, schedule) else "exact"
         params = Split(
             path=self.path,
             value=axis.seed[0],
@@ -287,8 +287,8 @@ class _Proposals:
             big_bytes=axis.big_bytes,
             **size.params,
             elements=axis.n,
-            loops=region.phases,
-            streaming=bool(region.streams.terms),
+            loops=schedule.phases,
+            streaming=bool(schedule.streams.terms),
         )
         candidate = Candidate(
             step=Step(PASS_NAME, "", dataclasses.asdict(params)),
@@ -297,17 +297,17 @@ class _Proposals:
             moved_seconds=size.moved_seconds,
             numerics=numerics,
             summary=self.summary(axis),
-            otherwise=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),
+            refusal_if_useless=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),
             sizes=sizes,
-            edit=functools.partial(split_copy, self.main, forms),
-            effect=(self.path, _number(self.graph, region)),
+            apply_to_copy=functools.partial(split_copy, self.main, forms),
+            dedup_key=(self.path, _number(self.graph, schedule)),
         )
-        return _Sized(candidate, spared - self.left_bytes(region))
+        return _Sized(candidate, spared - self.left_bytes(schedule))
 
-    def left_bytes(self, region: Region) -> int:
+    def left_bytes(self, schedule: LoopSchedule) -> int:
         """Bytes the loops add beside the chunks: what leaves them, unless it is an output anyway."""
         outputs = set(self.graph.returned)
-        values = {item.value for item in region.leaving if item.value not in outputs and item.value not in self.live}
+        values = {item.value for item in schedule.leaving if item.value not in outputs and item.value not in self.live}
         return sum(self.graph.values[v].nbytes for v in values)
 
     def summary(self, axis: Axis) -> str:
@@ -347,43 +347,45 @@ class _Proposals:
         )
 
 
-def _number(graph: Graph, region: Region) -> int:
+def _number(graph: Graph, schedule: LoopSchedule) -> int:
     """Alike for regions that are, wherever their axes were grown from: those of large values reach as far as of all."""
-    known: list[Region] = graph.memo.setdefault(_number, [])
+    known: list[LoopSchedule] = graph.memo.setdefault(_number, [])
     anywhere = dataclasses.replace(
-        region, axis=dataclasses.replace(region.axis, seed=(0, 0), big_bytes=0, obstacles=())
+        schedule, axis=dataclasses.replace(schedule.axis, seed=(0, 0), big_bytes=0, obstacles=())
     )
     if anywhere not in known:
         known.append(anywhere)
     return known.index(anywhere)
 
 
-def saved_bytes(region: Region) -> int:
+def saved_bytes(schedule: LoopSchedule) -> int:
     """Bytes of what cumulative ops come to before one chunk, where a loop that runs the other way needs it."""
-    graph = region.graph
-    if not any(node.cumulative for node in region.loops_of):
+    graph = schedule.graph
+    if not any(split_op.cumulative for split_op in schedule.loops_of):
         return 0
-    nodes = {node for phase in range(region.phases) for node in region.saved(phase)}
-    values = (graph.values[v] for node in nodes for v in graph.ops[node.op].results)
+    split_ops = {split_op for phase in range(schedule.phases) for split_op in schedule.saved(phase)}
+    values = (graph.values[v] for split_op in split_ops for v in graph.ops[split_op.op].results)
     # In 4 bytes at least: sums of narrow floats are made in f32.
-    elements = (math.prod(v.shape) // region.axis.n * max(4, dtype_bytes(v.dtype)) for v in values)
+    elements = (math.prod(v.shape) // schedule.axis.n * max(4, dtype_bytes(v.dtype)) for v in values)
     return int(sum(elements))
 
 
-def unsettles(main: Graph, path: Path, region: Region) -> bool:
+def unsettles(main: Graph, path: Path, schedule: LoopSchedule) -> bool:
     """Whether loops sum otherwise what is compared with floats that are computed elsewhere: see `comparisons`."""
-    if not regroups(region.graph, region):
+    if not regroups(schedule.graph, schedule):
         return False
-    sums = {item.value for item in region.leaving if item.accumulated}
-    sums |= {v for node in region.phase_of if node.cumulative for v in region.graph.ops[node.op].results}
+    sums = {item.value for item in schedule.leaving if item.accumulated}
+    sums |= {
+        v for split_op in schedule.phase_of if split_op.cumulative for v in schedule.graph.ops[split_op.op].results
+    }
     return decides(main, path, sums)
 
 
-def regroups(graph: Graph, region: Region) -> bool:
+def regroups(graph: Graph, schedule: LoopSchedule) -> bool:
     """Whether the loops make float sums in another grouping."""
-    reducing = (item.node.op for item in region.leaving if item.accumulated)
-    rows = ((ROWS[graph.ops[op].name].reduction, graph.handles[op]) for op in reducing)
-    cumulative = {node.op for node in region.phase_of if node.cumulative}
-    goes_on = ((ROWS[graph.ops[op].name].cumulative, graph.handles[op]) for op in sorted(cumulative))
+    reducing = (item.split_op.op for item in schedule.leaving if item.accumulated)
+    rows = ((OP_RULES[graph.ops[op].name].reduction, graph.handles[op]) for op in reducing)
+    cumulative = {split_op.op for split_op in schedule.phase_of if split_op.cumulative}
+    goes_on = ((OP_RULES[graph.ops[op].name].cumulative, graph.handles[op]) for op in sorted(cumulative))
     rows = (*rows, *goes_on)
-    return bool(region.streams.terms) or any(row is not None and row.regroups(op) for row, op in rows)
+    return bool(schedule.streams.terms) or any(row is not None and row.regroups(op) for row, op in rows)

@@ -18,9 +18,9 @@ from stablehlo_mem.analysis.cost_model import (
 )
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.sharding_rules.factor_rule import Node
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Use, Window
-from stablehlo_mem.splitting.loop_schedule import Region, operand_uses
+from stablehlo_mem.splitting.loop_schedule import LoopSchedule, operand_uses
 from stablehlo_mem.targets.chips import Chip
 
 _Ts = TypeVarTuple("_Ts")
@@ -164,32 +164,34 @@ def round_chunk(n: int, largest: int) -> int:
     return largest // multiple * multiple
 
 
-def loop_cost(graph: Graph, region: Region, chip: Chip, spared_bytes: int) -> LoopCost:
+def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: int) -> LoopCost:
     """The cost of a region's loops; `spared_bytes` of intermediates are no longer kept whole."""
-    # Each node with the number of loops that run it: loops that wait for one another run most of them again.
-    runs = {node: loops.bit_count() for node, loops in region.loops_of.items() if loops}
-    seconds = {op: op_seconds(graph, op, chip) for op in {*(node.op for node in runs), *region.owned}}
-    work = sum(count * seconds[node.op] for node, count in runs.items())
-    moved = _whole_bytes(graph, region) + 3 * _accumulated_bytes(graph, region) + _rescaled_bytes(graph, region)
+    # Each split op with the number of loops that run it: loops that wait for one another run most of them again.
+    runs = {split_op: loops.bit_count() for split_op, loops in schedule.loops_of.items() if loops}
+    seconds = {op: op_seconds(graph, op, chip) for op in {*(split_op.op for split_op in runs), *schedule.owned}}
+    work = sum(count * seconds[split_op.op] for split_op, count in runs.items())
+    moved = _whole_bytes(graph, schedule) + 3 * _accumulated_bytes(graph, schedule) + _rescaled_bytes(graph, schedule)
     bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
-    steps_inside = sum(count * overhead_seconds(graph, graph.ops[node.op], chip) for node, count in runs.items())
-    step = chip.step_seconds * region.phases + steps_inside + moved / bandwidth
-    windows = ((node, node.window) for node in runs if node.window is not None)
-    step += sum(runs[node] * seconds[node.op] * _overlap(window) for node, window in windows)
+    steps_inside = sum(
+        count * overhead_seconds(graph, graph.ops[split_op.op], chip) for split_op, count in runs.items()
+    )
+    step = chip.step_seconds * schedule.phases + steps_inside + moved / bandwidth
+    windows = ((split_op, split_op.window) for split_op in runs if split_op.window is not None)
+    step += sum(runs[split_op] * seconds[split_op.op] * _overlap(window) for split_op, window in windows)
     traffic = _PASSES_OVER_MEMORY * spared_bytes / chip.bytes_per_second
     return LoopCost(
-        n=region.axis.n,
-        fixed_seconds=work - sum(seconds[op] for op in region.owned),
+        n=schedule.axis.n,
+        fixed_seconds=work - sum(seconds[op] for op in schedule.owned),
         step_seconds=step,
         traffic_seconds=traffic,
-        element_bytes=spared_bytes / region.axis.n,
+        element_bytes=spared_bytes / schedule.axis.n,
         chip=chip,
         work_seconds=work,
-        masked=any(item.accumulated for item in region.leaving),
+        masked=any(item.accumulated for item in schedule.leaving),
         packed=_added_up(_packed(graph, runs, chip)),
         dealt=_added_up(_dealt(graph, runs, seconds)),
         laned=_added_up(_laned(graph, runs, seconds)),
-        strided=_added_up(_strided(graph, region, chip)),
+        strided=_added_up(_strided(graph, schedule, chip)),
     )
 
 
@@ -214,44 +216,44 @@ def _share(whole: Matmul, taken: float, columns: bool) -> Matmul:
     return dataclasses.replace(whole, rows=whole.rows * taken)
 
 
-def _packed(graph: Graph, runs: Mapping[Node, int], chip: Chip) -> Iterator[tuple[float, Matmul, bool]]:
+def _packed(graph: Graph, runs: Mapping[SplitOp, int], chip: Chip) -> Iterator[tuple[float, Matmul, bool]]:
     """The matmuls of which a step takes some rows or columns: seconds of all without packing, and which it takes."""
-    for node, count in runs.items():
-        op = graph.ops[node.op]
-        along = [dimension is not None for dimension in node.operand_dims[:2]]
+    for split_op, count in runs.items():
+        op = graph.ops[split_op.op]
+        along = [dimension is not None for dimension in split_op.operand_dims[:2]]
         if CLASSES.get(op.name) is Class.DOT and along[0] != along[1]:
             yield count * unpacked_seconds(graph, op, chip), matmul_of(graph, op), along[1]
 
 
-def _dealt(graph: Graph, runs: Mapping[Node, int], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:
+def _dealt(graph: Graph, runs: Mapping[SplitOp, int], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:
     """The kernels of which a step does some outermost rows: seconds of all, rows for an element."""
-    for node, count in runs.items():
-        op, dimension = graph.ops[node.op], node.result_dims[0]
+    for split_op, count in runs.items():
+        op, dimension = graph.ops[split_op.op], split_op.result_dims[0]
         shape = graph.values[op.results[0]].shape
         if dimension is not None and CLASSES.get(op.name) is not Class.DOT and math.prod(shape[:dimension]) == 1:
-            yield count * seconds[node.op], shape[dimension] / node.n
+            yield count * seconds[split_op.op], shape[dimension] / split_op.n
 
 
-def _laned(graph: Graph, runs: Mapping[Node, int], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:
+def _laned(graph: Graph, runs: Mapping[SplitOp, int], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:
     """The kernels of which a step does some innermost elements: seconds of all, elements for one of the axis."""
-    for node, count in runs.items():
-        op, kind = graph.ops[node.op], CLASSES.get(graph.ops[node.op].name)
+    for split_op, count in runs.items():
+        op, kind = graph.ops[split_op.op], CLASSES.get(graph.ops[split_op.op].name)
         if kind is Class.REDUCE:
-            value, dimension = op.operands[0], node.operand_dims[0]
+            value, dimension = op.operands[0], split_op.operand_dims[0]
         elif kind in ELEMENTWISE:
-            value, dimension = op.results[0], node.result_dims[0]
+            value, dimension = op.results[0], split_op.result_dims[0]
         else:
             continue
         shape = graph.values[value].shape
         if dimension is not None and math.prod(shape[dimension + 1 :]) == 1:
-            yield count * seconds[node.op], shape[dimension] / node.n
+            yield count * seconds[split_op.op], shape[dimension] / split_op.n
 
 
-def _strided(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, int]]:
+def _strided(graph: Graph, schedule: LoopSchedule, chip: Chip) -> Iterator[tuple[float, int]]:
     """What is sliced in a phase or written back: seconds of a pass over it, bytes side by side for an element."""
-    left = {item.value for item in region.leaving}
-    passes = {use: loops.bit_count() for use, loops in _sliced(graph, region).items()}
-    for use in region.axis.producers:
+    left = {item.value for item in schedule.leaving}
+    passes = {use: loops.bit_count() for use, loops in _sliced(graph, schedule).items()}
+    for use in schedule.axis.producers:
         if use.value in left:
             passes[use] = passes.get(use, 0) + 1
     for (value, dimension, _), count in passes.items():
@@ -260,30 +262,30 @@ def _strided(graph: Graph, region: Region, chip: Chip) -> Iterator[tuple[float, 
         yield count * data.nbytes / chip.bytes_per_second, max(1, inner)
 
 
-def _sliced(graph: Graph, region: Region) -> dict[Use, int]:
+def _sliced(graph: Graph, schedule: LoopSchedule) -> dict[Use, int]:
     """The uses that are sliced from whole values, each with the loops that do, a bit each."""
     found: dict[Use, int] = {}
-    for node, loops in region.loops_of.items():
-        for use in operand_uses(graph, node):
-            slicing = loops & region.sliced_in(use)
+    for split_op, loops in schedule.loops_of.items():
+        for use in operand_uses(graph, split_op):
+            slicing = loops & schedule.sliced_in(use)
             if slicing:
                 found[use] = found.get(use, 0) | slicing
     return found
 
 
-def _whole_bytes(graph: Graph, region: Region) -> int:
+def _whole_bytes(graph: Graph, schedule: LoopSchedule) -> int:
     """Bytes of operands that every step reads whole, each loop once."""
     whole: dict[int, int] = {}
-    for node, loops in region.loops_of.items():
-        op = graph.ops[node.op]
-        for position, (value, dimension) in enumerate(zip(op.inputs, node.operand_dims, strict=True)):
+    for split_op, loops in schedule.loops_of.items():
+        op = graph.ops[split_op.op]
+        for position, (value, dimension) in enumerate(zip(op.inputs, split_op.operand_dims, strict=True)):
             if dimension is None and not (position == 0 and _touches_a_part(op)):
                 whole[value] = whole.get(value, 0) | loops
     return sum(loops.bit_count() * graph.values[value].nbytes for value, loops in whole.items())
 
 
-def _accumulated_bytes(graph: Graph, region: Region) -> int:
-    sums = (item for item in region.leaving if item.accumulated and not _touches_a_part(graph.ops[item.node.op]))
+def _accumulated_bytes(graph: Graph, schedule: LoopSchedule) -> int:
+    sums = (item for item in schedule.leaving if item.accumulated and not _touches_a_part(graph.ops[item.split_op.op]))
     return sum(graph.values[item.value].nbytes for item in sums)
 
 
@@ -292,6 +294,8 @@ def _touches_a_part(op: Op) -> bool:
     return op.name in SLICES or CLASSES.get(op.name) is Class.UPDATE
 
 
-def _rescaled_bytes(graph: Graph, region: Region) -> int:
+def _rescaled_bytes(graph: Graph, schedule: LoopSchedule) -> int:
     """Bytes of accumulators that are scaled down as a maximum grows: one more time read and written in part."""
-    return sum(graph.values[v].nbytes for v, terms in region.streams.terms.items() if any(t.scales_down for t in terms))
+    return sum(
+        graph.values[v].nbytes for v, terms in schedule.streams.terms.items() if any(t.scales_down for t in terms)
+    )

@@ -12,21 +12,21 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.sharding_rules import ROWS
-from stablehlo_mem.sharding_rules.chunk_emitter import OnChunk
-from stablehlo_mem.sharding_rules.factor_rule import Node
+from stablehlo_mem.sharding_rules import OP_RULES
+from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Use, Window
 from stablehlo_mem.sharding_rules.op_rule import Chunk, Reduction
-from stablehlo_mem.splitting.loop_schedule import Leaving, Region
-from stablehlo_mem.splitting.online.deferred_terms import Term
+from stablehlo_mem.splitting.loop_schedule import Leaving, LoopSchedule
+from stablehlo_mem.splitting.online.deferred_terms import DeferredTerm
 from stablehlo_mem.splitting.online.rescaling import at_least_finite, finished, rescaled, rescaling
 from stablehlo_mem.splitting.online.running_max import Running
 from stablehlo_mem.splitting.scan_carries import Passing, chunk_at, cumulative_row
 
 
-def emit_loops(graph: Graph, region: Region, chunk: int) -> None:
+def emit_loops(graph: Graph, schedule: LoopSchedule, chunk: int) -> None:
     """Rewrites the block of a graph in place, `chunk` elements of the region's axis a step; the graph is stale then."""
-    _Rewrite(graph, region, chunk).run()
+    _Rewrite(graph, schedule, chunk).run()
 
 
 def _is_used(op: Any) -> bool:
@@ -34,7 +34,7 @@ def _is_used(op: Any) -> bool:
 
 
 def _reduction(op: Any) -> Reduction:
-    reduction = ROWS[op.name].reduction
+    reduction = OP_RULES[op.name].reduction
     assert reduction is not None
     return reduction
 
@@ -42,25 +42,25 @@ def _reduction(op: Any) -> Reduction:
 class _Rewrite:
     """Replaces the owned ops of a region by one loop a phase."""
 
-    def __init__(self, graph: Graph, region: Region, chunk: int):
-        self.graph, self.region, self.chunk = graph, region, chunk
+    def __init__(self, graph: Graph, schedule: LoopSchedule, chunk: int):
+        self.graph, self.schedule, self.chunk = graph, schedule, chunk
         self.values = list(graph.mlir_values)
         self.shown: set[int] = set()
         self.moved: set[int] = set()
-        self.saved: dict[Node, list[Any]] = {}
+        self.saved: dict[SplitOp, list[Any]] = {}
         self.outside: dict[int, list[int]] = {}
-        for op in sorted(region.placement):
-            self.outside.setdefault(region.placement[op], []).append(op)
+        for op in sorted(schedule.placement):
+            self.outside.setdefault(schedule.placement[op], []).append(op)
 
     def run(self) -> None:
-        owned = sorted(self.region.owned)
+        owned = sorted(self.schedule.owned)
         anchor = self.graph.handles[owned[-1] + 1]
-        location = self.graph.handles[self.graph.values[self.region.axis.seed[0]].producer].location
-        for phase in range(self.region.phases):
+        location = self.graph.handles[self.graph.values[self.schedule.axis.seed[0]].producer].location
+        for phase in range(self.schedule.phases):
             self.move_outside_ops(phase, anchor)
             with builders.building(anchor, location):
                 self.emit_loop(phase, anchor)
-        self.move_outside_ops(self.region.phases, anchor)
+        self.move_outside_ops(self.schedule.phases, anchor)
         for op in reversed(owned):
             self.erase(self.graph.handles[op])
         for op in (self.graph.handles[index] for index in sorted(self.shown, reverse=True)):
@@ -81,7 +81,7 @@ class _Rewrite:
     def bring(self, value: int, phase: int, anchor: Any) -> None:
         """Moves the ops outside that a value is made of, after a loop, before the anchor."""
         op = self.graph.values[value].producer
-        if self.region.placement.get(op, -1) <= phase or op in self.moved:
+        if self.schedule.placement.get(op, -1) <= phase or op in self.moved:
             return
         for operand in self.graph.ops[op].inputs:
             self.bring(operand, phase, anchor)
@@ -89,14 +89,14 @@ class _Rewrite:
         self.graph.handles[op].move_before(anchor)
 
     def emit_loop(self, phase: int, anchor: Any) -> None:
-        leaving = [item for item in self.region.leaving if item.phase == phase]
-        carries: list[_Carry | _Cumulative] = [_Carry(self, node, items) for node, items in _by_carry(leaving)]
-        carries += [_Passed(self, node) for node in self.region.passed(phase)]
-        carries += [_Saved(self, node) for node in self.region.saved(phase)]
+        leaving = [item for item in self.schedule.leaving if item.phase == phase]
+        carries: list[_Carry | _Cumulative] = [_Carry(self, split_op, items) for split_op, items in _by_carry(leaving)]
+        carries += [_Passed(self, split_op) for split_op in self.schedule.passed(phase)]
+        carries += [_Saved(self, split_op) for split_op in self.schedule.saved(phase)]
         if not carries:
             return
         initial = [value for carry in carries for value in carry.initial()]
-        steps = -(-self.region.axis.n // self.chunk)
+        steps = -(-self.schedule.axis.n // self.chunk)
         body = lambda step, values: _Body(self, phase, self.index(phase, step, steps)).run(carries, values)  # noqa: E731
         results = iter(builders.while_loop(steps, initial, body))
         for carry in carries:
@@ -108,37 +108,37 @@ class _Rewrite:
 
     def index(self, phase: int, step: Any, steps: int) -> Any:
         """The number of the chunk of a step."""
-        return step if self.region.directions[phase] > 0 else stablehlo.subtract(builders.i32(steps - 1), step)
+        return step if self.schedule.directions[phase] > 0 else stablehlo.subtract(builders.i32(steps - 1), step)
 
     def rewrites(self, phase: int) -> bool:
         """Whether a loop comes to elements once more that have been written as they count: it begins with the last."""
-        return self.region.axis.n % self.chunk != 0 and self.region.directions[phase] < 0
+        return self.schedule.axis.n % self.chunk != 0 and self.schedule.directions[phase] < 0
 
-    def passing(self, node: Node) -> Passing:
-        operands = [self.values[v] for v in self.graph.ops[node.op].operands]
-        return Passing(node, self.graph.handles[node.op], operands, self.chunk)
+    def passing(self, split_op: SplitOp) -> Passing:
+        operands = [self.values[v] for v in self.graph.ops[split_op.op].operands]
+        return Passing(split_op, self.graph.handles[split_op.op], operands, self.chunk)
 
 
-def _by_carry(leaving: Sequence[Leaving]) -> list[tuple[Node, list[Leaving]]]:
-    """The partial results of a node are carried together; any other value is a carry of its own."""
-    groups: dict[Any, tuple[Node, list[Leaving]]] = {}
+def _by_carry(leaving: Sequence[Leaving]) -> list[tuple[SplitOp, list[Leaving]]]:
+    """The partial results of a split op are carried together; any other value is a carry of its own."""
+    groups: dict[Any, tuple[SplitOp, list[Leaving]]] = {}
     for item in leaving:
-        key = item.node if item.accumulated else item
-        groups.setdefault(key, (item.node, []))[1].append(item)
+        key = item.split_op if item.accumulated else item
+        groups.setdefault(key, (item.split_op, []))[1].append(item)
     return list(groups.values())
 
 
 class _Carry:
-    """What one node leaves behind, as loop carries."""
+    """What one split op leaves behind, as loop carries."""
 
-    def __init__(self, rewrite: _Rewrite, node: Node, items: Sequence[Leaving]):
-        self.rewrite, self.node, self.items = rewrite, node, items
-        self.op = rewrite.graph.handles[node.op]
+    def __init__(self, rewrite: _Rewrite, split_op: SplitOp, items: Sequence[Leaving]):
+        self.rewrite, self.split_op, self.items = rewrite, split_op, items
+        self.op = rewrite.graph.handles[split_op.op]
         self.position = rewrite.graph.values[items[0].value].result
-        self.partial = node.partial if items[0].accumulated else ()
+        self.partial = split_op.partial if items[0].accumulated else ()
         self.mixed = 0 < len(self.partial) < len(self.op.results)
         self.count = len(self.partial) or 1
-        self.terms = rewrite.region.streams.terms.get(items[0].value, ())
+        self.terms = rewrite.schedule.streams.terms.get(items[0].value, ())
 
     def initial(self) -> list[Any]:
         if not self.partial:
@@ -146,17 +146,17 @@ class _Carry:
         if self.mixed:
             # Only ops with blocks have partial results beside others: sums, from zero.
             return [builders.zeros(self.op.results[i].type) for i in self.partial]
-        operands = [self.rewrite.values[v] for v in self.rewrite.graph.ops[self.node.op].operands]
+        operands = [self.rewrite.values[v] for v in self.rewrite.graph.ops[self.split_op.op].operands]
         return _reduction(self.op).initial(self.op, operands)
 
     def next(self, body: _Body, carries: Sequence[Any]) -> list[Any]:
-        results, position = body.results[self.node, False], self.position
+        results, position = body.results[self.split_op, False], self.position
         if self.partial:
             # What a row emits need not be its op's results (a scatter's updates): all of it, but for mixed results.
             partials = [results[i] for i in self.partial] if self.mixed else results
             carries = [body.scaled_down(carry, self.terms) for carry in carries]
             return _reduction(self.op).combine(self.op, carries, partials)
-        dimension = self.node.result_dims[position]
+        dimension = self.split_op.result_dims[position]
         if dimension is None:
             return [results[position]]
         start, size = body.bounds(carries[0].type.shape[dimension])
@@ -180,10 +180,10 @@ class _Carry:
 class _Cumulative(abc.ABC):
     """Loop carries of a cumulative op."""
 
-    def __init__(self, rewrite: _Rewrite, node: Node):
-        self.rewrite, self.node = rewrite, node
-        self.op = rewrite.graph.handles[node.op]
-        self.passing = rewrite.passing(node)
+    def __init__(self, rewrite: _Rewrite, split_op: SplitOp):
+        self.rewrite, self.split_op = rewrite, split_op
+        self.op = rewrite.graph.handles[split_op.op]
+        self.passing = rewrite.passing(split_op)
         self.count = len(self.op.results)
 
     @abc.abstractmethod
@@ -203,7 +203,7 @@ class _Passed(_Cumulative):
         return self.passing.begin()
 
     def next(self, body: _Body, carries: Sequence[Any]) -> list[Any]:
-        return self.passing.after(body.chunk, body.sums[self.node])
+        return self.passing.after(body.chunk, body.sums[self.split_op])
 
     def finish(self, finals: Sequence[Any]) -> None:
         """What the last step passes on is nobody's."""
@@ -216,45 +216,45 @@ class _Saved(_Cumulative):
         return self.passing.nothing_saved()
 
     def next(self, body: _Body, carries: Sequence[Any]) -> list[Any]:
-        return self.passing.save(carries, body.before[self.node], body.index)
+        return self.passing.save(carries, body.before[self.split_op], body.index)
 
     def finish(self, finals: Sequence[Any]) -> None:
-        self.rewrite.saved[self.node] = list(finals)
+        self.rewrite.saved[self.split_op] = list(finals)
 
 
-class _Body(OnChunk):
-    """One step of a loop: the region's nodes on one chunk, each once in each version, in program order."""
+class _Body(ChunkEmitter):
+    """One step of a loop: the region's split ops on one chunk, each once in each version, in program order."""
 
     def __init__(self, rewrite: _Rewrite, phase: int, index: Any):
-        n = rewrite.region.axis.n
-        counting = rewrite.rewrites(phase) or any(node.reducing for node in rewrite.region.needed(phase))
-        super().__init__(ROWS, rewrite.graph, n, chunk_at(index, n, rewrite.chunk, counting=counting))
+        n = rewrite.schedule.axis.n
+        counting = rewrite.rewrites(phase) or any(split_op.reducing for split_op in rewrite.schedule.needed(phase))
+        super().__init__(OP_RULES, rewrite.graph, n, chunk_at(index, n, rewrite.chunk, counting=counting))
         self.rewrite, self.phase, self.index = rewrite, phase, index
-        self.results: dict[tuple[Node, bool], list[Any]] = {}
+        self.results: dict[tuple[SplitOp, bool], list[Any]] = {}
         self.slices: dict[Use, Any] = {}
         self.made: dict[int, Any] = {}
         self.running = False
         self.maxima: dict[int, tuple[Any, Any]] = {}
         self.followed: dict[int, tuple[Any, Any]] = {}
         self.factors: dict[int, Any] = {}
-        self.passed: dict[Node, list[Any]] = {}
-        self.before: dict[Node, list[Any]] = {}
-        self.sums: dict[Node, list[Any]] = {}
+        self.passed: dict[SplitOp, list[Any]] = {}
+        self.before: dict[SplitOp, list[Any]] = {}
+        self.sums: dict[SplitOp, list[Any]] = {}
 
     def run(self, carries: Sequence[_Carry | _Cumulative], values: list[Any]) -> list[Any]:
         """The next values of the carries."""
-        streams = self.rewrite.region.streams
+        streams = self.rewrite.schedule.streams
         pivots = {running.pivot for (loop, _), running in streams.running.items() if loop == self.phase}
         old = dict(zip(carries, _parts(values, [carry.count for carry in carries]), strict=True))
         new: dict[_Carry | _Cumulative, list[Any]] = {}
         leaving = [carry for carry in carries if isinstance(carry, _Carry)]
-        early = {carry.node: carry for carry in leaving if carry.items[0].value in pivots}
-        self.passed = {carry.node: old[carry] for carry in carries if isinstance(carry, _Passed)}
-        for node, running in self.rewrite.region.runs(self.phase):
-            with self.graph.handles[node.op].location:
-                self.results[node, running] = self.emit_version(node, running)
-                if node in early:
-                    carry = early[node]
+        early = {carry.split_op: carry for carry in leaving if carry.items[0].value in pivots}
+        self.passed = {carry.split_op: old[carry] for carry in carries if isinstance(carry, _Passed)}
+        for split_op, running in self.rewrite.schedule.runs(self.phase):
+            with self.graph.handles[split_op.op].location:
+                self.results[split_op, running] = self.emit_version(split_op, running)
+                if split_op in early:
+                    carry = early[split_op]
                     new[carry] = carry.next(self, old[carry])
                     self.maxima[carry.items[0].value] = old[carry][0], new[carry][0]
         for carry in carries:
@@ -263,26 +263,26 @@ class _Body(OnChunk):
                     new[carry] = carry.next(self, old[carry])
         return [value for carry in carries for value in new[carry]]
 
-    def emit_version(self, node: Node, running: bool) -> list[Any]:
-        """The results of a node, those of its operand where it brings in a term that is left out."""
-        op = self.graph.ops[node.op]
-        positions, self.running = self.rewrite.region.streams.reads(op, self.phase, node, running)
-        if node.cumulative:
-            self.before[node] = self.came_to(node)
-            results, self.sums[node] = cumulative_row(op).emit(self.site(node, self.before[node]))
+    def emit_version(self, split_op: SplitOp, running: bool) -> list[Any]:
+        """The results of a split op, those of its operand where it brings in a term that is left out."""
+        op = self.graph.ops[split_op.op]
+        positions, self.running = self.rewrite.schedule.streams.reads(op, self.phase, split_op, running)
+        if split_op.cumulative:
+            self.before[split_op] = self.came_to(split_op)
+            results, self.sums[split_op] = cumulative_row(op).emit(self.site(split_op, self.before[split_op]))
             return results
         if len(positions) == len(op.inputs):
-            return self.at(node.window).emit(node)
-        return [self.input(node, position, op.inputs[position]) for position in positions]
+            return self.at(split_op.window).emit(split_op)
+        return [self.input(split_op, position, op.inputs[position]) for position in positions]
 
-    def came_to(self, node: Node) -> list[Any]:
+    def came_to(self, split_op: SplitOp) -> list[Any]:
         """What a cumulative op came to before this chunk: as the step before left it, or as an earlier loop did."""
-        passing = self.rewrite.passing(node)
-        if node in self.passed:
-            return passing.before(self.chunk, self.passed[node])
-        return passing.saved(self.rewrite.saved[node], self.index)
+        passing = self.rewrite.passing(split_op)
+        if split_op in self.passed:
+            return passing.before(self.chunk, self.passed[split_op])
+        return passing.saved(self.rewrite.saved[split_op], self.index)
 
-    def scaled_down(self, carry: Any, terms: Sequence[Term]) -> Any:
+    def scaled_down(self, carry: Any, terms: Sequence[DeferredTerm]) -> Any:
         """What was accumulated with the maxima before, as if with those of now."""
         for term in terms:
             if term.running is not None and term.scales_down:
@@ -312,11 +312,11 @@ class _Body(OnChunk):
 
     def whole(self, value: int) -> Any:
         """A whole value; what only shows another one is made in the step: before the loop it would be a copy."""
-        running = self.rewrite.region.streams.running.get((self.phase, value))
+        running = self.rewrite.schedule.streams.running.get((self.phase, value))
         if running is not None:
             return self.follow(value, running)[1]
         op = self.graph.producer(value)
-        if op is None or op.index in self.rewrite.region.owned or not self.shows(op):
+        if op is None or op.index in self.rewrite.schedule.owned or not self.shows(op):
             return self.rewrite.values[value]
         if value not in self.made:
             self.rewrite.shown.add(op.index)
@@ -327,33 +327,33 @@ class _Body(OnChunk):
 
     def shows(self, op: Op) -> bool:
         """Whether an op's result is elements of its operand, as they lie or repeated."""
-        row = ROWS.get(op.name)
+        row = OP_RULES.get(op.name)
         return row is not None and (row.view or (row.free and any(self.graph.values[v].shape for v in op.operands)))
 
     def chunk_of(self, value: int, dimension: int) -> Any:
-        """What a node of the loop made, or a slice of the value."""
+        """What a split op of the loop made, or a slice of the value."""
         return self.read(Use(value, dimension), self)
 
-    def in_window(self, chunk: Chunk, window: Window) -> OnChunk:
+    def in_window(self, chunk: Chunk, window: Window) -> ChunkEmitter:
         """The same step on another part of the axis."""
         return _InWindow(self, chunk, window)
 
-    def read(self, use: Use, part: OnChunk) -> Any:
-        """What a node of the loop made, or a slice of the value, in a part of the axis."""
-        source = self.rewrite.region.source(use, self.phase)
+    def read(self, use: Use, part: ChunkEmitter) -> Any:
+        """What a split op of the loop made, or a slice of the value, in a part of the axis."""
+        source = self.rewrite.schedule.source(use, self.phase)
         if source is not None:
-            version = self.rewrite.region.streams.version(self.phase, source, self.running)
+            version = self.rewrite.schedule.streams.version(self.phase, source, self.running)
             return self.results[source, version][self.graph.values[use.value].result]
         if use not in self.slices:
             self.slices[use] = part.slice(self.rewrite.values[use.value], use.dimension)
         return self.slices[use]
 
 
-class _InWindow(OnChunk):
+class _InWindow(ChunkEmitter):
     """A step of a loop in a window around its chunk."""
 
     def __init__(self, body: _Body, chunk: Chunk, window: Window):
-        super().__init__(ROWS, body.graph, window.n, chunk)
+        super().__init__(OP_RULES, body.graph, window.n, chunk)
         self.body, self.window = body, window
 
     def whole(self, value: int) -> Any:

@@ -13,14 +13,14 @@ from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import stablehlo
-from stablehlo_mem.sharding_rules import ROWS
-from stablehlo_mem.sharding_rules.factor_rule import Node
+from stablehlo_mem.sharding_rules import OP_RULES
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.op_rule import Chunk, Cumulative
 
 
 def cumulative_row(op: Any) -> Cumulative:
     """How an op goes on from chunk to chunk."""
-    cumulative = ROWS[op.name].cumulative
+    cumulative = OP_RULES[op.name].cumulative
     assert cumulative is not None
     return cumulative
 
@@ -49,7 +49,7 @@ def chunk_at(index: Any, n: int, size: int, *, counting: bool) -> Chunk:
 class Passing:
     """A cumulative op in loops over chunks of `chunk` elements: `op` itself and its whole operands."""
 
-    node: Node
+    split_op: SplitOp
     op: Any
     operands: Sequence[Any]
     chunk: int
@@ -58,7 +58,7 @@ class Passing:
         """What the first step goes on from."""
         kept = self.chunk if self._overlaps else 0
         scalars = self._scalars()
-        types = self._types(scalars, lambda extent: extent // self.node.n * kept or 1)
+        types = self._types(scalars, lambda extent: extent // self.split_op.n * kept or 1)
         return [builders.broadcast(scalar, t) for scalar, t in zip(scalars, types, strict=True)]
 
     def before(self, chunk: Chunk, carried: Sequence[Any]) -> list[Any]:
@@ -71,7 +71,7 @@ class Passing:
 
     def nothing_saved(self) -> list[Any]:
         """Room for what the op comes to before each chunk."""
-        steps = -(-self.node.n // self.chunk)
+        steps = -(-self.split_op.n // self.chunk)
         return [builders.zeros(t) for t in self._types(self._scalars(), lambda extent: steps)]
 
     def save(self, saved: Sequence[Any], before: Sequence[Any], index: Any) -> list[Any]:
@@ -85,7 +85,7 @@ class Passing:
 
     @property
     def _dimensions(self) -> list[int]:
-        return [d for d in self.node.result_dims if d is not None]
+        return [d for d in self.split_op.result_dims if d is not None]
 
     @property
     def _overlaps(self) -> bool:
@@ -93,7 +93,7 @@ class Passing:
 
         Backwards the last chunk is the first, and leaves what it comes to where its repeated elements end.
         """
-        return self.node.direction > 0 and self.node.n % self.chunk != 0
+        return self.split_op.direction > 0 and self.split_op.n % self.chunk != 0
 
     def _scalars(self) -> list[Any]:
         """What the op begins with."""
@@ -122,7 +122,7 @@ class Passing:
         if chunk.repeated is not None:
             return builders.slice_along(sums, dimension, self._repeated(chunk.repeated, shape[dimension]), 1)
         starts, limits = [0] * len(shape), list(shape)
-        starts[dimension] = 0 if self.node.direction < 0 else shape[dimension] - 1
+        starts[dimension] = 0 if self.split_op.direction < 0 else shape[dimension] - 1
         limits[dimension] = starts[dimension] + 1
         return builders.sliced(sums, starts, limits, [1] * len(shape))
 

@@ -12,8 +12,8 @@ from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting.axis import grow_axis
 from stablehlo_mem.splitting.emit_loops import emit_loops
-from stablehlo_mem.splitting.loop_schedule import Region
-from stablehlo_mem.splitting.loop_scheduling import form_region
+from stablehlo_mem.splitting.loop_schedule import LoopSchedule
+from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 
 PASS_NAME = "split-into-loops"
 """Of the pass whose steps are splits."""
@@ -61,14 +61,14 @@ def split(module: ir.Module, decision: Split) -> None:
     """
     graph = nested_graph(entry_graph(module), decision.path)
     axis = grow_axis(graph, rule_book(graph), (decision.value, decision.dimension), decision.big_bytes)
-    region = form_region(graph, axis, streaming=decision.streaming)
-    if region is None:
+    schedule = schedule_loops(graph, axis, streaming=decision.streaming)
+    if schedule is None:
         raise ValueError(f"nothing to split: {decision}")
     with module.context:
-        emit_loops(graph, region.keeping(decision.kept), decision.chunk)
+        emit_loops(graph, schedule.keeping(decision.kept), decision.chunk)
 
 
-def split_copy(main: Graph, forms: Mapping[tuple[int, ...], Region], copy: ir.Module, step: Step) -> None:
+def split_copy(main: Graph, forms: Mapping[tuple[int, ...], LoopSchedule], copy: ir.Module, step: Step) -> None:
     """Splits a copy of the module of a graph as a step says, whose region in it is known by what it keeps."""
     decision = decode(step)
     graph = nested_graph(graph_of_copy(main, copy), decision.path)

@@ -31,7 +31,7 @@ from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.planner import search_state
-from stablehlo_mem.planner.search_state import State
+from stablehlo_mem.planner.search_state import SearchState
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass, unsettles
 from stablehlo_mem.rewriting.scan_segments import find_backward, segment_length
 from stablehlo_mem.rewriting.scan_stacks import find_scan, stored
@@ -39,7 +39,7 @@ from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting import candidates
 from stablehlo_mem.splitting.axis import grow_axis
 from stablehlo_mem.splitting.candidates import regroups
-from stablehlo_mem.splitting.loop_scheduling import form_region
+from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 from stablehlo_mem.splitting.saved_values import worth_keeping
 from stablehlo_mem.splitting.split_step import PASS_NAME, Split
 from stablehlo_mem.targets.chips import CHIPS
@@ -122,7 +122,7 @@ def small_values_too() -> Generator[None]:
         yield
 
 
-def chain(state: State, draw: Draw, options: Options) -> tuple[State, list[Forced]]:
+def chain(state: SearchState, draw: Draw, options: Options) -> tuple[SearchState, list[Forced]]:
     """As many steps as are drawn, one on what the other left."""
     taken: list[Forced] = []
     for _ in range(draw(1, LONGEST)):
@@ -134,20 +134,20 @@ def chain(state: State, draw: Draw, options: Options) -> tuple[State, list[Force
     return state, taken
 
 
-def _taken(state: State, one: Forced, options: Options) -> State:
+def _taken(state: SearchState, one: Forced, options: Options) -> SearchState:
     """The state after a step; one that was proposed does the same when it is done from what it says alone."""
     goal = Goal(state.chip, options, 0)
     module = clone_module(state.module)
     search_state.take(module, one.step, state.steps)
     if one.candidate is None:
-        new = search_state.start(module, goal, state.graph.met)
+        new = search_state.start(module, goal, state.graph.interned)
         return dataclasses.replace(new, steps=(*state.steps, one.step))
     new = search_state.apply(state, one.candidate, goal)
     assert str(new.module) == str(module), f"{one.step.pass_name}: another module when it is replayed"
     return new
 
 
-def _drawn(state: State, draw: Draw, options: Options) -> Forced | None:
+def _drawn(state: SearchState, draw: Draw, options: Options) -> Forced | None:
     draws = (_any_split, _any_split, _proposed, _proposed, _proposed, _rewriting, _rewriting, _stacks, _through_scans)
     found = draws[draw(0, len(draws) - 1)](state, draw)
     return found if found is not None and allows(options, found.numerics) else None
@@ -158,7 +158,7 @@ def _block(main: Graph, draw: Draw) -> Path:
     return paths[draw(0, len(paths) - 1)]
 
 
-def _any_split(state: State, draw: Draw) -> Forced | None:
+def _any_split(state: SearchState, draw: Draw) -> Forced | None:
     """A split from any value of any block along any dimension, by any chunk."""
     return _split_in(state.graph, _block(state.graph, draw), PASS_NAME, draw)
 
@@ -171,7 +171,7 @@ def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
         return None
     least = (1, 1, 256, max(1, value.nbytes // 2))[draw(0, 3)]
     axis = grow_axis(graph, rule_book(graph), (value.index, dimensions[draw(0, len(dimensions) - 1)]), least)
-    region = form_region(graph, axis, streaming=bool(draw(0, 1)))
+    region = schedule_loops(graph, axis, streaming=bool(draw(0, 1)))
     if region is None or axis.n < 2 or candidates.unsettles(main, path, region):
         return None
     kept = worth_keeping(graph, region, CHIPS["cpu"], 1 << 62) if not draw(0, 3) else ()
@@ -188,7 +188,7 @@ def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
     return Forced(Step(name, "", dataclasses.asdict(split)), numerics)
 
 
-def _through_scans(state: State, draw: Draw) -> Forced | None:
+def _through_scans(state: SearchState, draw: Draw) -> Forced | None:
     """A split of a block in which associative scans are ops."""
     module = clone_module(state.module)
     outline(module)
@@ -200,7 +200,7 @@ def _through_scans(state: State, draw: Draw) -> Forced | None:
     return _split_in(main, path, ReblockScans.name, draw)
 
 
-def _proposed(state: State, draw: Draw) -> Forced | None:
+def _proposed(state: SearchState, draw: Draw) -> Forced | None:
     """What a pass proposes for a peak in any block with few values alive, in any size."""
     path = _block(state.graph, draw)
     peak = _peak(state, path, draw)
@@ -208,7 +208,7 @@ def _proposed(state: State, draw: Draw) -> Forced | None:
     one = ones[draw(0, len(ones) - 1)] if draw(0, 1) else SplitIntoLoops()
     if isinstance(one, SinkConverts):
         peak = find_peak(state.graph, state.chip)
-    goal = Goal(state.chip, Options(numerics="relaxed"), 0, far=not draw(0, 2))
+    goal = Goal(state.chip, Options(numerics="relaxed"), 0, include_small_values=not draw(0, 2))
     found = [c for c in one.propose(state.graph, peak, goal) if isinstance(c, Candidate)]
     if not found:
         return None
@@ -218,7 +218,7 @@ def _proposed(state: State, draw: Draw) -> Forced | None:
     return Forced(candidate.step, candidate.numerics, candidate)
 
 
-def _peak(state: State, path: Path, draw: Draw) -> Peak:
+def _peak(state: SearchState, path: Path, draw: Draw) -> Peak:
     graph = nested_graph(state.graph, path)
     values = [v for v in graph.values if v.producer >= 0 and v.nbytes]
     some = [values[draw(0, len(values) - 1)] for _ in range(draw(1, 3))] if values else []
@@ -227,33 +227,33 @@ def _peak(state: State, path: Path, draw: Draw) -> Peak:
     return dataclasses.replace(peak, path=path, op=len(graph.ops) - 1, live=tuple(live))
 
 
-def _rewriting(state: State, draw: Draw) -> Forced | None:
+def _rewriting(state: SearchState, draw: Draw) -> Forced | None:
     """A rewriting pass in some of the places where it matches."""
     ones = [p for p in PASSES if isinstance(p, RewritingPass)]
-    bytes_first, first = bool(draw(0, 1)), draw(0, len(ones) - 1)
-    found = (_places(state, one, draw, bytes_first=bytes_first) for one in (*ones[first:], *ones[:first]))
+    prefer_memory, first = bool(draw(0, 1)), draw(0, len(ones) - 1)
+    found = (_places(state, one, draw, prefer_memory=prefer_memory) for one in (*ones[first:], *ones[:first]))
     return next((one for one in found if one is not None), None)
 
 
-def _places(state: State, one: RewritingPass, draw: Draw, *, bytes_first: bool) -> Forced | None:
+def _places(state: SearchState, one: RewritingPass, draw: Draw, *, prefer_memory: bool) -> Forced | None:
     sites: list[list[Any]] = []
     numerics: list[Numerics] = ["exact"]
     for path in blocks(state.graph):
         graph = nested_graph(state.graph, path)
         removed: set[int] = set()
         for op in reversed(graph.ops):
-            match = one.match(graph, op.index, bytes_first=bytes_first) if op.name in one.roots else None
+            match = one.match(graph, op.index, prefer_memory=prefer_memory) if op.name in one.roots else None
             if not isinstance(match, Match) or unsettles(state.graph, path, match):
                 continue
             if not removed.intersection(match.removed) and draw(0, 2):
                 sites.append([path, op.index])
                 numerics.append(match.numerics)
                 removed.update(match.removed)
-    step = Step(one.name, "", {"sites": sorted(sites), "bytes_first": bytes_first})
+    step = Step(one.name, "", {"sites": sorted(sites), "prefer_memory": prefer_memory})
     return Forced(step, weakest(numerics)) if sites else None
 
 
-def _stacks(state: State, draw: Draw) -> Forced | None:
+def _stacks(state: SearchState, draw: Draw) -> Forced | None:
     """Some stacks of a scan are dropped, or taken in segments."""
     path = _block(state.graph, draw)
     graph = nested_graph(state.graph, path)

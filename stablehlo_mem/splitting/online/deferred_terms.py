@@ -10,16 +10,16 @@ import dataclasses
 import math
 
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
-from stablehlo_mem.ir.matchers import filling
+from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.sharding_rules import rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Node, Rule
+from stablehlo_mem.sharding_rules.factor_rule import Rule, SplitOp
 from stablehlo_mem.sharding_rules.halo import Use
 from stablehlo_mem.sharding_rules.linear_ops import linear_groups
 from stablehlo_mem.splitting.online.running_max import Dims, Levels, Maxima, Running, converts_floats
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Term:
+class DeferredTerm:
     """That a value is `x op whole`, or `x · exp(0 op whole)`, for an x that does not depend on `whole`.
 
     Attributes:
@@ -52,7 +52,7 @@ class Form:
     """How a value depends on what is not finished: it shows a `spread` whole value, or has terms."""
 
     spread: tuple[int, Dims] | None = None
-    terms: tuple[Term, ...] = ()
+    terms: tuple[DeferredTerm, ...] = ()
 
     @property
     def shifted(self) -> bool:
@@ -71,41 +71,41 @@ class Adjusting:
 _CLOSED = Form()
 
 
-class Forms:
-    """The forms of nodes in one loop: what is there before it begins is closed, the rest is open."""
+class DeferredTerms:
+    """The forms of split ops in one loop: what is there before it begins is closed, the rest is open."""
 
     def __init__(self, graph: Graph, levels: Levels, loop: int):
         self.graph, self.levels = graph, levels
-        self.forms: dict[Node, Form | None] = {}
-        self.adjusting: dict[Node, Adjusting] = {}
+        self.forms: dict[SplitOp, Form | None] = {}
+        self.adjusting: dict[SplitOp, Adjusting] = {}
         self.maxima = Maxima(graph, levels, loop)
         self.rules: dict[int, Rule | None] = {}
 
-    def of(self, node: Node) -> Form | None:
-        """The form of a node's result, None if it depends on open values in any other way."""
-        if node not in self.forms:
+    def of(self, split_op: SplitOp) -> Form | None:
+        """The form of a split op's result, None if it depends on open values in any other way."""
+        if split_op not in self.forms:
             # What runs in this loop or before it without streaming depends on nothing open: its operands are not asked.
-            closed = self.levels.phase_of.get(node, math.inf) <= self.maxima.loop
-            self.forms[node] = _CLOSED if closed else self._derive(node)
-        return self.forms[node]
+            closed = self.levels.phase_of.get(split_op, math.inf) <= self.maxima.loop
+            self.forms[split_op] = _CLOSED if closed else self._derive(split_op)
+        return self.forms[split_op]
 
-    def _derive(self, node: Node) -> Form | None:
-        op = self.graph.ops[node.op]
+    def _derive(self, split_op: SplitOp) -> Form | None:
+        op = self.graph.ops[split_op.op]
         operands: list[Form] = []
-        for value, use in zip(op.inputs, node.uses(op.inputs), strict=True):
+        for value, use in zip(op.inputs, split_op.uses(op.inputs), strict=True):
             form = self._operand(value, use)
             if form is None:
                 return None
             operands.append(form)
         if all(form == _CLOSED for form in operands):
             # What runs the other way has been put off, though all it needs is there.
-            return None if node in self.levels.phase_of else _CLOSED
-        if not node.is_local or len(op.results) != 1 or (op.blocks and op.name not in _WITH_REDUCERS):
+            return None if split_op in self.levels.phase_of else _CLOSED
+        if not split_op.is_local or len(op.results) != 1 or (op.blocks and op.name not in _WITH_REDUCERS):
             return None
         of_open = (v for v, form in zip(op.inputs, operands, strict=True) if form != _CLOSED)
         if any(self.graph.values[v].dtype not in FLOATS for v in of_open):
             return None
-        return self._formed(node, op, operands)
+        return self._formed(split_op, op, operands)
 
     def _operand(self, value: int, use: Use | None) -> Form | None:
         if use is None:
@@ -116,10 +116,10 @@ class Forms:
             return None if self.maxima.is_open(value) else _CLOSED
         return self.of(source)
 
-    def _formed(self, node: Node, op: Op, operands: list[Form]) -> Form | None:
+    def _formed(self, split_op: SplitOp, op: Op, operands: list[Form]) -> Form | None:
         spreads = [position for position, form in enumerate(operands) if form.spread]
         if spreads and op.name in _ADJUSTING:
-            return self.adjusted(node, op, operands, spreads)
+            return self.adjusted(split_op, op, operands, spreads)
         if op.name == "stablehlo.exponential":
             return _exponential(operands[0])
         if spreads:
@@ -128,7 +128,7 @@ class Forms:
             return self.shifted(op, operands)
         return self.scaled(op, operands)
 
-    def adjusted(self, node: Node, op: Op, operands: list[Form], spreads: list[int]) -> Form | None:
+    def adjusted(self, split_op: SplitOp, op: Op, operands: list[Form], spreads: list[int]) -> Form | None:
         """A value that is added to, subtracted from, multiplied with or divided by a spread whole value."""
         name = op.name.removeprefix("stablehlo.")
         if len(spreads) != 1 or (spreads == [0] and name in ("subtract", "divide")):
@@ -136,17 +136,17 @@ class Forms:
         position = 1 - spreads[0]
         form, spread = operands[position], operands[spreads[0]].spread
         assert spread is not None
-        term = Term(name, *spread)
+        term = DeferredTerm(name, *spread)
         if term.shifts != form.shifted and form.terms:
             return None
         if not term.shifts and not self.stays_in_range(op, form.terms):
             return None
         if name == "subtract" and not form.terms:
             term = dataclasses.replace(term, running=self.maxima.dominating(op.operands[0], *spread))
-        self.adjusting[node] = Adjusting(position, term.running is not None)
+        self.adjusting[split_op] = Adjusting(position, term.running is not None)
         return Form(terms=(*form.terms, term))
 
-    def stays_in_range(self, op: Op, terms: tuple[Term, ...]) -> bool:
+    def stays_in_range(self, op: Op, terms: tuple[DeferredTerm, ...]) -> bool:
         """Whether a value is not too large without the terms that are left out: f16 is narrow."""
         return self.graph.values[op.results[0]].dtype != "f16" or any(term.scales_down for term in terms)
 
@@ -183,7 +183,7 @@ class Forms:
         groups = linear_groups(self.graph.handles[op.index])
         if any(operands[p].terms for p in range(len(operands)) if not any(p in group for group in groups)):
             return None
-        terms: tuple[Term, ...] = ()
+        terms: tuple[DeferredTerm, ...] = ()
         for group in groups:
             of_group = self.common_terms(op, operands, group)
             if of_group is None:
@@ -191,11 +191,11 @@ class Forms:
             terms += of_group
         return Form(terms=terms) if self.stays_in_range(op, terms) else None
 
-    def common_terms(self, op: Op, operands: list[Form], group: tuple[int, ...]) -> tuple[Term, ...] | None:
+    def common_terms(self, op: Op, operands: list[Form], group: tuple[int, ...]) -> tuple[DeferredTerm, ...] | None:
         """The terms that all of a group's operands have but those of zeros, as they lie in the result."""
         if not any(operands[p].terms for p in group):
             return ()
-        zeros = [p for p in group if not operands[p].terms and filling(self.graph, op.operands[p]) == 0]
+        zeros = [p for p in group if not operands[p].terms and splat_value(self.graph, op.operands[p]) == 0]
         found = {self._moved_terms(op, p, operands[p].terms) for p in group if p not in zeros}
         form = found.pop()
         if found or form is None or not form.terms:
@@ -204,8 +204,8 @@ class Forms:
         harmless = not zeros or op.name in _ADDING or all(t.scales_down and _is_finite(t) for t in form.terms)
         return form.terms if harmless else None
 
-    def _moved_terms(self, op: Op, position: int, terms: tuple[Term, ...]) -> Form | None:
-        moved: list[Term] = []
+    def _moved_terms(self, op: Op, position: int, terms: tuple[DeferredTerm, ...]) -> Form | None:
+        moved: list[DeferredTerm] = []
         for term in terms:
             dims = self.moved(op, position, term.dims)
             if dims is None:
@@ -233,9 +233,9 @@ class Forms:
             places.append(to[0])
         return tuple(places)
 
-    def can_follow(self, node: Node, terms: tuple[Term, ...]) -> bool:
+    def can_follow(self, split_op: SplitOp, terms: tuple[DeferredTerm, ...]) -> bool:
         """Whether a reduction may run in this loop: its terms are there after it, and do no harm before."""
-        picks = self.graph.ops[node.op].name == "stablehlo.gather"
+        picks = self.graph.ops[split_op.op].name == "stablehlo.gather"
         if not terms or (any(term.shifts for term in terms) and not picks):
             return False
         return all(self.maxima.chain(term.whole) is not None for term in terms)
@@ -248,7 +248,7 @@ def _exponential(form: Form) -> Form | None:
     return Form(terms=tuple(dataclasses.replace(term, exponential=True) for term in form.terms))
 
 
-def _is_finite(term: Term) -> bool:
+def _is_finite(term: DeferredTerm) -> bool:
     return term.running is not None and term.running.finite
 
 

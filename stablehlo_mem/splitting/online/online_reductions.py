@@ -13,8 +13,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.sharding_rules.factor_rule import Node
-from stablehlo_mem.splitting.online.deferred_terms import Adjusting, Form, Forms, Term
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp
+from stablehlo_mem.splitting.online.deferred_terms import Adjusting, DeferredTerm, DeferredTerms, Form
 from stablehlo_mem.splitting.online.running_max import Levels, Running
 
 
@@ -24,29 +24,29 @@ class Streams:
 
     Attributes:
         terms: for each value summed up that way, its terms, in the order they are done to it.
-        forms: of nodes in loops that come too early for them, by loop and node.
+        forms: of split ops in loops that come too early for them, by loop and split op.
         adjusting: those of them that bring in a term.
         running: what whole values with the maximum so far are made of, by loop and whole value.
     """
 
-    terms: Mapping[int, tuple[Term, ...]]
-    forms: Mapping[tuple[int, Node], Form]
-    adjusting: Mapping[tuple[int, Node], Adjusting]
+    terms: Mapping[int, tuple[DeferredTerm, ...]]
+    forms: Mapping[tuple[int, SplitOp], Form]
+    adjusting: Mapping[tuple[int, SplitOp], Adjusting]
     running: Mapping[tuple[int, int], Running]
 
-    def reads(self, op: Op, loop: int, node: Node, running: bool) -> tuple[tuple[int, ...], bool]:
-        """The operands a version of a node reads, and whether in their versions with what runs.
+    def reads(self, op: Op, loop: int, split_op: SplitOp, running: bool) -> tuple[tuple[int, ...], bool]:
+        """The operands a version of a split op reads, and whether in their versions with what runs.
 
         Of one that brings in a term that is left out it is the operand it would be done to.
         """
-        adjusting = self.adjusting.get((loop, node))
+        adjusting = self.adjusting.get((loop, split_op))
         if adjusting is not None and not (running and adjusting.runs):
             return (adjusting.position,), running
         return tuple(range(len(op.inputs))), running or op.name == "stablehlo.exponential"
 
-    def version(self, loop: int, node: Node, running: bool) -> bool:
+    def version(self, loop: int, split_op: SplitOp, running: bool) -> bool:
         """Whether it is the version with what runs that a reader of that kind reads."""
-        form = self.forms.get((loop, node))
+        form = self.forms.get((loop, split_op))
         return running and form is not None and form.shifted
 
 
@@ -58,20 +58,25 @@ class StreamFinder:
 
     def __init__(self, graph: Graph, levels: Levels):
         self.graph, self.levels = graph, levels
-        self.terms: dict[int, tuple[Term, ...]] = {}
-        self.found: dict[int, Forms] = {}
+        self.terms: dict[int, tuple[DeferredTerm, ...]] = {}
+        self.found: dict[int, DeferredTerms] = {}
 
-    def earlier(self, node: Node, phase: int) -> int | None:
+    def earlier(self, split_op: SplitOp, phase: int) -> int | None:
         """The first loop in which a reduction can run that would have to wait for loop `phase`; None if it must."""
-        results = self.graph.ops[node.op].results
-        if len(results) != 1 or not node.partial or node.direction or self.levels.leaving(results[0]) != node:
+        results = self.graph.ops[split_op.op].results
+        if (
+            len(results) != 1
+            or not split_op.partial
+            or split_op.direction
+            or self.levels.leaving(results[0]) != split_op
+        ):
             return None
         first: int | None = None
         # The earlier a loop, the more it would have to do without: where one is too early all before it are.
         for loop in reversed(range(phase)):
-            forms = self.found.setdefault(loop, Forms(self.graph, self.levels, loop))
-            form = forms.of(node)
-            if form is None or form.spread is not None or not forms.can_follow(node, form.terms):
+            forms = self.found.setdefault(loop, DeferredTerms(self.graph, self.levels, loop))
+            form = forms.of(split_op)
+            if form is None or form.spread is not None or not forms.can_follow(split_op, form.terms):
                 break
             self.terms[results[0]] = form.terms
             first = loop
@@ -81,8 +86,10 @@ class StreamFinder:
         """All that was found."""
         if not self.terms:
             return NO_STREAMS
-        forms = {(loop, node): f for loop, found in self.found.items() for node, f in found.forms.items() if f}
-        adjusting = {(loop, node): a for loop, found in self.found.items() for node, a in found.adjusting.items()}
+        forms = {(loop, split_op): f for loop, found in self.found.items() for split_op, f in found.forms.items() if f}
+        adjusting = {
+            (loop, split_op): a for loop, found in self.found.items() for split_op, a in found.adjusting.items()
+        }
         running = {
             (loop, whole): r for loop, found in self.found.items() for whole, r in found.maxima.running.items() if r
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.splitting.online.deferred_terms import Term
+from stablehlo_mem.splitting.online.deferred_terms import DeferredTerm
 
 
 def rescaling(before: Any, after: Any) -> Any:
@@ -21,14 +21,14 @@ def rescaling(before: Any, after: Any) -> Any:
     return stablehlo.exponential(stablehlo.minimum(difference, builders.zeros(difference.type)))
 
 
-def rescaled(value: Any, term: Term, factor: Any) -> Any:
+def rescaled(value: Any, term: DeferredTerm, factor: Any) -> Any:
     """An accumulated value multiplied with the factor of one of its terms."""
     return stablehlo.multiply(
         value, builders.laid_along(builders.convert(factor, value.type.element_type), term.dims, value.type)
     )
 
 
-def finished(value: Any, term: Term, whole: Any) -> Any:
+def finished(value: Any, term: DeferredTerm, whole: Any) -> Any:
     """An accumulated value after the last step, with a term done to it; one that ran is done but where it is -∞."""
     if term.scales_down:
         assert term.running is not None
@@ -45,7 +45,7 @@ def at_least_finite(value: Any) -> Any:
     return stablehlo.select(_is_lowest(value), builders.zeros(value.type), value)
 
 
-def _without_lowest(value: Any, term: Term, whole: Any) -> Any:
+def _without_lowest(value: Any, term: DeferredTerm, whole: Any) -> Any:
     """Where the maximum is -∞, exp(-∞ - (-∞)) went into the sum: it is no number."""
     lowest = builders.laid_along(
         _is_lowest(whole), term.dims, builders.tensor(value.type.shape, ir.IntegerType.get_signless(1))

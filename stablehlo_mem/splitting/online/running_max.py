@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Mapping
 
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, effects
-from stablehlo_mem.ir.matchers import filling
+from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.view_chains import view_of
-from stablehlo_mem.sharding_rules.factor_rule import Node
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Use
 from stablehlo_mem.sharding_rules.reductions import body_name
 
@@ -44,15 +44,15 @@ class Levels:
 
     Attributes:
         of: number of loops that must have finished before a value is there.
-        source: the node that makes a chunk of a use; None where it is sliced from the whole value.
-        leaving: the node of a value that a loop leaves, None for any other value.
-        phase_of: the loop in which each node runs first.
+        source: the split op that makes a chunk of a use; None where it is sliced from the whole value.
+        leaving: the split op of a value that a loop leaves, None for any other value.
+        phase_of: the loop in which each split op runs first.
     """
 
     of: Callable[[int], int]
-    source: Callable[[Use], Node | None]
-    leaving: Callable[[int], Node | None]
-    phase_of: Mapping[Node, int]
+    source: Callable[[Use], SplitOp | None]
+    leaving: Callable[[int], SplitOp | None]
+    phase_of: Mapping[SplitOp, int]
 
 
 class Maxima:
@@ -107,7 +107,7 @@ class Maxima:
         if op.name == "stablehlo.select":
             predicate, kept, otherwise = op.operands
             test = self.graph.producer(predicate)
-            number = filling(self.graph, otherwise)
+            number = splat_value(self.graph, otherwise)
             if test is None or test.name != "stablehlo.is_finite" or test.operands[0] != kept:
                 return None
             return (kept, True) if number is not None and math.isfinite(number) else None
@@ -118,10 +118,10 @@ class Maxima:
         return (op.operands[0], False) if same or converts_floats(self.graph, op) else None
 
     def _is_pivot(self, value: int) -> bool:
-        node = self.levels.leaving(value)
-        if node is None or not node.partial or self.levels.phase_of[node] != self.loop:
+        split_op = self.levels.leaving(value)
+        if split_op is None or not split_op.partial or self.levels.phase_of[split_op] != self.loop:
             return False
-        op, handle = self.graph.ops[node.op], self.graph.handles[node.op]
+        op, handle = self.graph.ops[split_op.op], self.graph.handles[split_op.op]
         return (
             op.name == "stablehlo.reduce"
             and len(op.results) == 1
