@@ -50,11 +50,6 @@ def profile_report(profile: MemoryProfile) -> RenderableType:
     )
 
 
-def profile_text(profile: MemoryProfile) -> str:
-    """`profile_report` as plain text."""
-    return render_text(profile_report(profile))
-
-
 def profile_json(profile: MemoryProfile) -> str:
     """A profile as JSON text."""
     return json.dumps({"peak_bytes": profile.peak_bytes, **plain_data(profile)}, indent=2)
@@ -74,21 +69,11 @@ def plan_report(plan: Plan) -> RenderableType:
     )
 
 
-def plan_text(plan: Plan) -> str:
-    """`plan_report` as plain text, without colours and independent of the terminal."""
-    return render_text(plan_report(plan))
-
-
 def check_report(check: Check) -> RenderableType:
     """A rich table of a check: where it ran, each result's errors and limit, and what has to be said of them."""
     _, *table = _table_block(check_section(check, 2 * SHOWN))
     title = Text(check_headline(check), style="bold green" if check.ok else "bold red")
     return _spaced([title, *table], (Text(note, style="dim") for note in check_notes(check)))
-
-
-def check_text(check: Check) -> str:
-    """`check_report` as plain text."""
-    return render_text(check_report(check))
 
 
 def explanation_report(explanation: Explanation) -> RenderableType:
@@ -125,6 +110,19 @@ def curve_report(points: Sequence[CurvePoint]) -> RenderableType:
         rows.append((*worth, steps))
     title = "Memory against time, both estimated; ×1 is the program as it is"
     return Group(*_table_block(Section(title, ("peak", "time", "slower", "steps"), rows, (0, 1, 2))))
+
+
+def text_of(result: Plan | MemoryProfile | Explanation | Check) -> str:
+    """The report of a result as plain text, without colours and independent of the terminal."""
+    match result:
+        case Plan():
+            return render_text(plan_report(result))
+        case MemoryProfile():
+            return render_text(profile_report(result))
+        case Explanation():
+            return render_text(explanation_report(result))
+        case Check():
+            return render_text(check_report(result))
 
 
 def render_text(renderable: RenderableType, width: int = _TEXT_WIDTH) -> str:
