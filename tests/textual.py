@@ -1,6 +1,6 @@
 """Textual cases: tests/ir/<name>.mlir holds a program, `// -----`, and all of what a rewrite makes of it.
 
-The first line says what is done: `// normalise`; `// rematerialise`, all stacks of the first scan that has any to
+The first line says what is done: `// canonicalize`; `// rematerialise`, all stacks of the first scan that has any to
 drop; `// recompute-in-loops`, all it can; `// sink-converts`, the first for a TPU; `// reblock-scans by CHUNK`, the
 first; `// rewrite PASS [bytes first]`, everywhere the pass matches; or
 `// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names the first op whose result is the seed,
@@ -73,7 +73,7 @@ def rewritten(source: str) -> str:
     elif match := _REBLOCK.match(source):
         ReblockScans().apply(module, _first_scan(module, int(match[1])))
     else:
-        assert source.startswith("// normalise\n")
+        assert source.startswith("// canonicalize\n")
     module.operation.verify()
     return text(module)
 

@@ -1,4 +1,4 @@
-"""normalise: the form every analysis starts from.
+"""canonicalize: the form every analysis starts from.
 
 Calls inlined, composites opened, dead code gone, starts of slices in bounds, rules attached.
 """

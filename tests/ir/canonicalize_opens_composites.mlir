@@ -1,4 +1,4 @@
-// normalise
+// canonicalize
 // A composite of a CHLO op becomes that op, another one its decomposition.
 func.func public @main(%x: tensor<4x8xf32>) -> (tensor<4x2xf32>, tensor<4x2xi32>, tensor<4x8xf32>) {
   %v, %i = stablehlo.composite "chlo.top_k" %x {composite_attributes = {k = 2 : i64, largest = true}, decomposition = @top_k} : (tensor<4x8xf32>) -> (tensor<4x2xf32>, tensor<4x2xi32>)

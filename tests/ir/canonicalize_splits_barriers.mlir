@@ -1,4 +1,4 @@
-// normalise
+// canonicalize
 // One barrier an operand; equal ones are not merged.
 func.func public @main(%x: tensor<4xf32>, %y: tensor<8xf32>) -> (tensor<4xf32>, tensor<8xf32>) {
   %a, %b = stablehlo.optimization_barrier %x, %y : tensor<4xf32>, tensor<8xf32>

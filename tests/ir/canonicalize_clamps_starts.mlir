@@ -1,4 +1,4 @@
-// normalise
+// canonicalize
 // Starts that may be out of bounds are clamped; constants and the counter of a loop are not, nor what is in bounds already.
 func.func public @main(%x: tensor<8x4xf32>, %i: tensor<i32>, %j: tensor<1x1xi32>) -> (tensor<8xf32>, tensor<2x4xf32>, tensor<8x4xf32>, tensor<1x4xf32>) {
   %zero = stablehlo.constant dense<0> : tensor<i32>

@@ -1,4 +1,4 @@
-"""normalise: the form every analysis starts from. The textual cases are in tests/ir/normalise_*.mlir."""
+"""canonicalize: the form every analysis starts from. The textual cases are in tests/ir/canonicalize_*.mlir."""
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ def test_rules_are_attached_and_removed():
 def test_locations_are_kept():
     module = normal(program_of(nested_calls, np.zeros((5, 7), np.float32)))
     located = str(module.operation.get_asm(enable_debug_info=True))
-    assert "test_normalise.py" in located
+    assert "test_canonicalize.py" in located
 
 
 def test_private_functions_that_are_not_called_go():

@@ -1,4 +1,4 @@
-// normalise
+// canonicalize
 // Calls in called functions come in too; the private functions go.
 func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   %y = call @outer(%x) : (tensor<4xf32>) -> tensor<4xf32>
