@@ -4,6 +4,8 @@ import dataclasses
 import hashlib
 import json
 import logging
+import pathlib
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -217,3 +219,14 @@ def test_plans_lie_beside_the_executables_that_jax_keeps(monkeypatch, tmp_path):
         assert plan_cache.cache_directory() is None
     finally:
         jax.config.update("jax_compilation_cache_dir", None)
+
+
+def test_a_change_of_any_file_of_the_package_leaves_older_plans_aside(tmp_path):
+    assert pathlib.Path(shm.__file__).parent == plan_cache.PACKAGE
+    copy = shutil.copytree(plan_cache.PACKAGE, tmp_path / "stablehlo_mem")
+    assert plan_cache.sources_digest(copy) == plan_cache.package_digest()
+    for name in ("errors.py", "sharding_rules/linalg.py", "splitting/online/rescaling.py"):
+        before = plan_cache.sources_digest(copy)
+        with (copy / name).open("a") as file:
+            file.write("# one line more\n")
+        assert plan_cache.sources_digest(copy) != before

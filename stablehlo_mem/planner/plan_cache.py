@@ -36,6 +36,8 @@ _VARIABLE = "STABLEHLO_MEM_CACHE"
 _FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 """Environment variables that change what the compilers do."""
 _PLUGINS = ("libtpu", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
+PACKAGE = pathlib.Path(__file__).parents[1]
+"""The folder of `stablehlo_mem`: a plan that another version of any of its files made is not reused."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +98,11 @@ def _plugins() -> tuple[str, ...]:
 @functools.cache
 def package_digest() -> str:
     """A digest of this package's sources: a plan is as good as what made it."""
-    root = pathlib.Path(__file__).parents[1]
+    return sources_digest(PACKAGE)
+
+
+def sources_digest(root: pathlib.Path) -> str:
+    """A digest of all Python files below a folder."""
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
