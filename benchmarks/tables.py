@@ -11,6 +11,7 @@ import pathlib
 import re
 import statistics
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -208,7 +209,13 @@ def render(match: re.Match[str]) -> str:
     else:
         script = match[2].replace("exla_", "exla/")
         body = f"*Not measured yet: `benchmarks/{script}.py` writes the figures.*\n"
-    return f"{match[1]}\n{body}\n{match[3]}"
+    return f"{match[1]}\n{wrapped(body)}\n{match[3]}"
+
+
+def wrapped(body: str) -> str:
+    """Lines of at most 120 characters, but for rows of tables: Markdown has these in one line."""
+    lines = [[line] if line.startswith("|") else textwrap.wrap(line, 120) or [""] for line in body.split("\n")]
+    return "\n".join(part for parts in lines for part in parts)
 
 
 def main() -> int:

@@ -44,6 +44,24 @@ def test_links_of_the_documents_lead_somewhere() -> None:
             assert (document.parent / link).exists(), f"{document.name}: {link}"
 
 
+def test_lines_of_prose_have_at_most_120_characters() -> None:
+    """Rows of tables and blocks of code may be longer."""
+    documents = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
+    long = {
+        document.name: [line for line in prose(document.read_text()) if len(line) > 120 and not line.startswith("|")]
+        for document in documents
+    }
+    assert {name: lines for name, lines in long.items() if lines} == {}
+
+
+def test_every_generated_block_has_an_end() -> None:
+    """What has none is not generated, and so not shown."""
+    for document in (ROOT / "docs").rglob("*.md"):
+        begun = re.findall(r"^<!-- (table|ir|source): ", document.read_text(), re.MULTILINE)
+        ended = re.findall(r"^<!-- end of (table|ir|source) -->", document.read_text(), re.MULTILINE)
+        assert begun == ended, document.name
+
+
 PAGES = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
 RUN = {
     "the tutorial runs and prints what it shows": ["tutorial.md"],
@@ -117,6 +135,10 @@ def test_every_pass_has_a_page_with_textual_cases() -> None:
         shown = re.findall(r"<!-- ir: (\w+) -->", (ROOT / "docs" / "passes" / f"{page}.md").read_text())
         assert shown, page
         assert set(shown) <= set(CASES), page
+
+
+def prose(text: str) -> list[str]:
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL).splitlines()
 
 
 def check(*files: str) -> None:

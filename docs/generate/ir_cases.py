@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 
 from tests.textual import source_and_expected
 
@@ -21,7 +22,7 @@ def render(name: str) -> str:
     first, *said = _COMMENT.findall(source)
     caption = " ".join(line.removeprefix("// ").strip() for line in said)
     program = _COMMENT.sub("", source).strip()
-    intro = f"{caption}\n\n" if caption else ""
+    intro = textwrap.fill(caption, 120) + "\n\n" if caption else ""
     how = first.removeprefix("// ").strip()
     return (
         f"{intro}Before (`tests/ir/{name}.mlir`, `{how}`):\n\n```mlir\n{program}\n```\n\n"
