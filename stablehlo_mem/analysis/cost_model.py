@@ -6,10 +6,11 @@ import collections
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
-from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class, buffer_bytes
+from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, cached_analysis
@@ -93,12 +94,15 @@ def op_bytes(graph: Graph, op: Op, chip: Chip) -> int:
     kind = CLASSES.get(op.name, Class.OPAQUE)
     if kind in _UNMOVED:
         return 0
-    results = sum(buffer_bytes(graph.values[v], chip) for v in op.results)
     if kind is Class.UPDATE:
-        return 2 * sum(buffer_bytes(graph.values[v], chip) for v in op.operands[1:])
-    if op.name in SLICES:
-        return 2 * results
-    return results + sum(buffer_bytes(graph.values[v], chip) for v in set(op.operands))
+        return 2 * _buffer_bytes(graph, op.operands[1:], chip)
+    results = _buffer_bytes(graph, op.results, chip)
+    return 2 * results if op.name in SLICES else results + _buffer_bytes(graph, set(op.operands), chip)
+
+
+def _buffer_bytes(graph: Graph, values: Iterable[int], chip: Chip) -> int:
+    buffer_bytes = compiler_model(chip).buffer_bytes
+    return sum(buffer_bytes(graph.values[v]) for v in values)
 
 
 @cached_analysis
@@ -180,7 +184,7 @@ def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
 
 def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
     """Bytes that the kernel an op is the last of reads and writes, 0 if it is fused into others."""
-    written = sum(buffer_bytes(graph.values[v], chip) for v in op.results if buffers.materialised[v])
+    written = _buffer_bytes(graph, (v for v in op.results if buffers.materialised[v]), chip)
     read = [v for v in buffers.reads[op.index] if v in op.operands or written]
     moved = written + sum(_read_bytes(graph, v, chip) for v in read)
     # In place, or nothing is moved.
@@ -191,11 +195,11 @@ def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
 @cached_analysis
 def _read_bytes(graph: Graph, value: int, chip: Chip) -> int:
     """Bytes that a kernel reads of a value, of which slices may be all that is used: its share of them."""
-    whole, users = buffer_bytes(graph.values[value], chip), [graph.ops[user] for user in graph.users[value]]
+    nbytes, users = _buffer_bytes(graph, (value,), chip), [graph.ops[user] for user in graph.users[value]]
     if not all(user.name in SLICES for user in users):
-        return whole
-    taken = sum(buffer_bytes(graph.values[user.results[0]], chip) for user in users)
-    return min(whole, taken // _reader_counts(graph, chip)[value])
+        return nbytes
+    sliced = _buffer_bytes(graph, (user.results[0] for user in users), chip)
+    return min(nbytes, sliced // _reader_counts(graph, chip)[value])
 
 
 @cached_analysis

@@ -1,21 +1,20 @@
-"""What each kind of target keeps in memory: which values of a block get a buffer, and who reads it.
+"""Which values of a block get a buffer, and which kernels read them.
 
-XLA's compilers fuse ops into kernels. A kernel is named by the op that writes its result; every other op in it is
-fused away. The model has one table (`op_classes.CLASSES`) and one backward sweep (`plan_buffers`), in which each op
-tells its operands whether its kernel computes them on the fly or reads them from memory.
+Compilers fuse ops into kernels. A kernel is named by the op that writes its result; every other op in it is fused
+away. The model is a table (`fusion_classes.CLASSES`) and one backward sweep (`plan_buffers`), in which each op tells
+its operands whether its kernel computes them on the fly or reads them from memory; what differs between compilers it
+asks of the `CompilerModel`. `peak_memory` and `cost_model` call it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 from typing import Any
 
-from stablehlo_mem.analysis import kernel_scratch, xla_cpu
-from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, SLICES, Class, classify, data_source, is_view
-from stablehlo_mem.analysis.loop_invariants import hoisted
+from stablehlo_mem.analysis.compiler_model import Kernels
+from stablehlo_mem.analysis.compilers import compiler_model
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify, is_view
 from stablehlo_mem.ir.graph import Graph, Op, cached_analysis
 from stablehlo_mem.ir.loop_carries import invariant_carries
 from stablehlo_mem.ir.matchers import below_sign
@@ -23,31 +22,12 @@ from stablehlo_mem.ir.op_attributes import dot_sizes
 from stablehlo_mem.targets.chips import Chip
 
 _MAX_COPIES = 8
-"""A value used by more kernels than this is kept even if cheap."""
-_DRAWN_DEPTH = 48
-"""A value made from nothing by a longer chain of ops (random numbers) is made once and kept."""
-_FROM_MEMORY: dict[str, frozenset[str]] = {
-    "cpu": frozenset({"stablehlo.concatenate", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.sort"}),
-    "cuda": frozenset({"stablehlo.sort"}),
-    "tpu": frozenset(
-        {"stablehlo.concatenate", "stablehlo.gather", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.sort"}
-    ),
-}
-"""Ops that a kind of target does not fuse with what computes their operands, though others do."""
-_KEPT_RESULTS = frozenset({"stablehlo.concatenate", "stablehlo.gather", "stablehlo.reduce_window"})
-"""Moves that the TPU does not fuse into their users either."""
-_CUDA_NESTED = 16
-"""XLA:GPU computes a reduction inside the next one if that is one step, this many times longer ..."""
-_CUDA_CACHE = 50 * 2**20
-"""... what it reads fits the L2 cache ..."""
-_CUDA_ROWS = 4096
-"""... and there are this many results to compute side by side."""
-
-
+"""Kernels that compute a cheap value on the fly; one that more would compute is materialised (seen on all three)."""
+_GENERATED_DEPTH = 48
+"""Ops in a chain that generates a value (random numbers); what a longer one makes is materialised (seen on all)."""
 _GENERATING = FUSIBLE | {Class.VIEW}
-"""Of what is made from nothing these make more of the kind."""
+"""Classes of ops whose results are generated if their operands are."""
 
-Kernels = AbstractSet[int]
 _NONE: Kernels = frozenset()
 
 
@@ -60,7 +40,7 @@ class Buffers:
         reads: per op, the values its kernel reads from memory; empty for ops fused away.
         aligned: per op, those of `reads` it reads only at the place it writes: the result may be written over them.
         scratch: per op, bytes its kernel needs beside operands and results.
-        generated: per value, whether it is made from constants, iotas and scalars alone.
+        generated: per value, whether it is computed from constants, iotas and scalars alone.
     """
 
     materialised: tuple[bool, ...]
@@ -87,38 +67,38 @@ class _Sweep:
         soft: per value, the kernels that would compute it on the fly.
         moved: per value, the kernels that read it elsewhere than where they write.
         reused: per value, whether some kernel would compute its elements more than once (a broadcast follows).
-        gemm: per value, whether a kernel takes it only as a chain of unary ops.
-        chain: per value, whether only unary ops lie between it and the end of its one kernel.
-        ynnpack: per value, whether YNNPACK reduces what is made of it: other kernels' ops it reads from memory.
+        unary_only: per value, whether a dot takes it in only through a chain of ops with one tensor operand.
+        chain: per value, whether only ops with one tensor operand lie between it and the end of its one kernel.
+        in_library: per value, whether a library's reduction uses it: it reads what other kernels compute.
         with_dot: kernels that compute a dot before their own op; there is room for one.
-        hoisted: values that kernels in a loop's body read from memory, as they are made before it.
-        generated: per value, whether it is made from constants, iotas and scalars alone.
-        drawn: per value, whether it is generated by so many ops that it is made once.
+        hoisted: values that kernels in a loop's body read from memory, as they are computed before the loop.
+        generated: per value, whether it is computed from constants, iotas and scalars alone.
+        long_generated: per value, whether it is generated by so many ops that it is computed once.
     """
 
     def __init__(self, graph: Graph, chip: Chip) -> None:
         count = len(graph.values)
         self.graph = graph
-        self.chip = chip
+        self.model = compiler_model(chip)
         self.hard: list[Kernels] = [_NONE] * count
         self.soft: list[Kernels] = [_NONE] * count
         self.moved: list[Kernels] = [_NONE] * count
         self.reused = [False] * count
-        self.gemm = [False] * count
+        self.unary_only = [False] * count
         self.chain = [False] * count
         self.materialised = [False] * count
         self.scratch = [0] * len(graph.ops)
-        self.ynnpack = [False] * count
+        self.in_library = [False] * count
         self.with_dot: set[int] = set()
-        self.hoisted = hoisted(graph, chip)
-        self.generated, self.drawn = _find_generated(graph)
+        self.hoisted = self.model.hoisted_values(graph)
+        self.generated, self.long_generated = _find_generated(graph)
 
     def visit(self, op: Op) -> None:
         kind = classify(self.graph, op)
         for value in self.hoisted.intersection(op.results):
             self._read_from_memory(value)
         for value in op.operands:
-            if self.drawn[value] and not (op.results and self.generated[op.results[0]]):
+            if self.long_generated[value] and not (op.results and self.generated[op.results[0]]):
                 _add(self.hard, value, (op.index,))
         if is_view(self.graph, op):
             self._pass_through(zip(op.operands, op.results, strict=False))
@@ -131,7 +111,7 @@ class _Sweep:
             self._visit_reduce(op)
         elif kind is Class.DOT and dot_sizes(self.graph, op)[3] == 1:
             self._visit_fusible(op, Class.CHEAP)  # an outer product: every compiler multiplies broadcasts
-        elif kind is Class.DOT and kernel_scratch.is_summed(self.graph, self.chip, op):
+        elif kind is Class.DOT and self.model.compiles_dot_as_sum(self.graph, op):
             self._visit_summed_dot(op)
         elif kind is Class.DOT:
             self._visit_dot(op)
@@ -148,8 +128,8 @@ class _Sweep:
             for kernels in (self.hard, self.soft, self.moved):
                 _add(kernels, operand, kernels[result])
             self.reused[operand] |= self.reused[result]
-            self.gemm[operand] |= self.gemm[result]
-            self.ynnpack[operand] |= self.ynnpack[result]
+            self.unary_only[operand] |= self.unary_only[result]
+            self.in_library[operand] |= self.in_library[result]
             self.chain[operand] = self.chain[result] and len(self.graph.users[operand]) == 1
 
     def _visit_fusible(self, op: Op, kind: Class) -> None:
@@ -157,30 +137,27 @@ class _Sweep:
         if op.name == "stablehlo.divide" and self._is_broadcast(op.operands[1]):
             kind = Class.CHEAP  # the reciprocal is taken first, of the small operand
         tensors = self._tensors(op)
-        taken_in = self.ynnpack[value] and self._is_taken_in(op)
-        if self.ynnpack[value] and not taken_in:
+        in_library = self.in_library[value] and self.model.joins_library_fusion(self.graph, op)
+        if self.in_library[value] and not in_library:
             self._read_from_memory(value)
-        kept = self._is_kept(value, kind, len(tensors)) or (op.name in _KEPT_RESULTS and self.chip.kind == "tpu")
+        kept = self._is_kept(value, kind, len(tensors)) or op.name in self.model.materialises
         self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[value]
-        self._charge_relayout(op, kernels)
-        if op.name in _KEPT_RESULTS:
-            self.scratch[op.index] += kernel_scratch.lane_bytes(self.graph, self.chip, op)
+        self._charge(kernels, self.model.relayout_bytes(self.graph, op))
         wide = [v for v in tensors if not self._is_broadcast(v)]
-        if self.hard[value] and kind is not Class.EXPENSIVE and len(wide) <= 1 and self.chip.kind != "cuda":
-            # Kept for some kernels; as it reads no more than its result the others compute it again.
+        if self.hard[value] and kind is not Class.EXPENSIVE and len(wide) <= 1 and self.model.recomputes_materialised:
+            # Some kernels read it from memory. To compute it takes no more reading, so the others do that.
             kernels = kernels | self.soft[value]
             self.soft[value] = _NONE
-        in_memory = op.name in _FROM_MEMORY[self.chip.kind] and not taken_in
-        if op.name == "stablehlo.reduce_window" and self.chip.kind != "tpu":
-            for kernel in kernels:
-                self.scratch[kernel] += self.graph.values[value].nbytes // 16  # the upper levels of a scan's tree
+        from_memory = op.name in self.model.reads_from_memory and not in_library
+        if op.name == "stablehlo.reduce_window":
+            self._charge(kernels, self.model.window_scratch_bytes(self.graph, op))
         for operand in op.operands:
-            _add(self.hard if in_memory else self.soft, operand, kernels)
+            _add(self.hard if from_memory else self.soft, operand, kernels)
             _add(self.moved, operand, kernels if kind is Class.MOVE else self.moved[value] - {op.index})
             self.reused[operand] |= self._enlarges(op, operand) or (not kept and self.reused[value])
-            self.gemm[operand] |= not kept and self.gemm[value]
-            self.ynnpack[operand] |= not kept and self.ynnpack[value]
+            self.unary_only[operand] |= not kept and self.unary_only[value]
+            self.in_library[operand] |= not kept and self.in_library[value]
             self.chain[operand] = (
                 len(self.graph.users[operand]) == 1
                 and len(tensors) == 1
@@ -188,55 +165,23 @@ class _Sweep:
                 and (kept or self.chain[value])
             )
 
-    def _is_taken_in(self, op: Op) -> bool:
-        """Whether YNNPACK makes what it reduces, as it knows the op and nobody else reads it."""
-        if not xla_cpu.is_fused(self.graph, op):
-            return False
-        return len(self.graph.users[op.results[0]]) == 1 or bool(xla_cpu.fused_after(self.graph, op))
+    def _charge(self, kernels: Kernels, nbytes: int) -> None:
+        """More scratch for each of some kernels."""
+        if nbytes:
+            for kernel in kernels:
+                self.scratch[kernel] += nbytes
 
     def _is_kept(self, value: int, kind: Class, tensors: int) -> bool:
-        copies = len(self.soft[value])
-        if self.hard[value] or copies > _MAX_COPIES:
-            return True
-        if self.chip.kind == "cuda" and self._is_read_again(value, copies):
-            return True
-        if self.gemm[value] and (tensors > 1 or copies > 1):
-            return True
-        return kind is Class.EXPENSIVE and self._is_worth_keeping(value)
-
-    def _is_worth_keeping(self, value: int) -> bool:
-        """Whether a target keeps an expensive value rather than computing it in each kernel that uses it.
-
-        The TPU never does; XLA:GPU does not if all those kernels are reductions, which wait for memory anyway.
-        """
-        if self.chip.kind == "tpu":
-            return False
+        """Whether the result of a fusible op with so many tensor operands is materialised."""
         kernels = self.soft[value]
-        only_reductions = all(classify(self.graph, self.graph.ops[k]) is Class.REDUCE for k in kernels)
-        return self.reused[value] or (len(kernels) > 1 and not (self.chip.kind == "cuda" and only_reductions))
-
-    def _is_read_again(self, value: int, kernels: int) -> bool:
-        """Whether XLA:GPU keeps even a cheap value, as its elements are needed many times and by several kernels.
-
-        A loop's part of a larger array is copied if either is so.
-        """
-        producer = self.graph.producer(value)
-        if producer is not None and producer.name == "stablehlo.dynamic_slice":
-            return self.reused[value] or kernels > 1
-        return self.reused[value] and kernels > 1
-
-    def _charge_relayout(self, op: Op, kernels: Kernels) -> None:
-        """Charges kernels that broadcast a narrow argument on a TPU for its copy with full tiles."""
-        source = self.graph.values[op.operands[0]]
-        if self.chip.kind != "tpu" or len(source.shape) < 2 or not self._enlarges(op, source.index):
-            return
-        width, tile = source.shape[-1], self.chip.tile[1]
-        if 0 < width < tile and self.graph.values[data_source(self.graph, source.index)].producer < 0:
-            for kernel in kernels:
-                self.scratch[kernel] += source.nbytes * tile // width
+        if self.hard[value] or len(kernels) > _MAX_COPIES:
+            return True
+        if self.unary_only[value] and (tensors > 1 or len(kernels) > 1):
+            return True
+        return self.model.keeps_fusible(self.graph, value, kind, kernels, self.reused[value])
 
     def _tensors(self, op: Op) -> list[int]:
-        """The distinct operands that hold data of their own: no scalars, constants, iotas or broadcast scalars."""
+        """The distinct operands that are read from memory or computed from such: no scalars, constants or iotas."""
         return [v for v in dict.fromkeys(op.operands) if not self.generated[v]]
 
     def _is_broadcast(self, value: int) -> bool:
@@ -249,83 +194,57 @@ class _Sweep:
         )
 
     def _visit_reduce(self, op: Op) -> None:
-        length = kernel_scratch.reduced_length(self.graph, op)
-        tree = self.chip.kind == "cpu" and len(op.results) == 1 and length > kernel_scratch.CPU_WINDOW
-        kept = tree or not self._is_fused_reduce(op, length)
+        tree = self.model.reduces_as_tree(self.graph, op)
+        kept = tree or not self._is_fused_reduce(op)
         for value in op.results:
             self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[op.results[0]]
+        in_library = not tree and self.model.starts_library_fusion(self.graph, op)
         for operand in (below_sign(self.graph, v) for v in op.operands) if _is_sum(op) else op.operands:
             _add(self.hard if tree else self.soft, operand, kernels)
-            self.ynnpack[operand] |= self.chip.kind == "cpu" and not tree and xla_cpu.reduces(self.graph, op)
+            self.in_library[operand] |= in_library
             self.reused[operand] |= not kept and self.reused[op.results[0]]
-        self.scratch[op.index] += kernel_scratch.reduce_bytes(self.graph, self.chip, op, tree)
+        self.scratch[op.index] += self.model.reduction_scratch_bytes(self.graph, op)
 
-    def _is_fused_reduce(self, op: Op, length: int) -> bool:
+    def _is_fused_reduce(self, op: Op) -> bool:
         """Whether the one kernel that uses a reduction's result computes it too."""
         value = op.results[0]
-        if len(op.results) > 1 or self._is_kept(value, Class.EXPENSIVE, 2) or self.chip.kind == "tpu":
+        if len(op.results) > 1 or self._is_kept(value, Class.EXPENSIVE, 2):
             return False
-        if not self.soft[value]:
-            return True
-        user = self.graph.ops[next(iter(self.soft[value]))]
-        if self.chip.kind == "cpu":
-            # An argmin, a kernel of XLA's own, does not take in what YNNPACK makes.
-            return len(user.results) == 1 or not xla_cpu.reduces(self.graph, op)
-        if len(self.soft[value]) > 1 or classify(self.graph, user) is not Class.REDUCE or len(user.results) == 1:
-            return False  # an argmin takes in the sums it compares, a minimum does not
-        if not _CUDA_NESTED * length <= kernel_scratch.reduced_length(self.graph, user) <= kernel_scratch.CUDA_ROW:
-            return False
-        rows = math.prod(self.graph.values[user.results[0]].shape)
-        return rows >= _CUDA_ROWS and self._source_bytes(op.operands[0]) <= _CUDA_CACHE
-
-    def _source_bytes(self, value: int) -> int:
-        """Bytes of the largest value read by the fused expression of `value`; a slice counts as what it takes."""
-        largest, stack, seen = 0, [value], {value}
-        while stack:
-            v = stack.pop()
-            producer = self.graph.producer(v)
-            if producer is None or classify(self.graph, producer) not in FUSIBLE or producer.name in SLICES:
-                largest = max(largest, self.graph.values[v].nbytes)
-                continue
-            stack.extend(o for o in producer.operands if o not in seen)
-            seen.update(producer.operands)
-        return largest
+        return self.model.fuses_reduction(self.graph, op, self.soft[value])
 
     def _visit_dot(self, op: Op) -> None:
         value = op.results[0]
-        split = kernel_scratch.contraction_splits(self.graph, self.chip, op)
         kept = not self._is_epilogue(value)
         self.materialised[value] = kept
         kernels = {op.index} if kept else self.soft[value]
         self.with_dot |= kernels
-        transposed = kernel_scratch.transposed_operands(self.graph, op)
+        from_memory = self.model.dot_operands_in_memory(self.graph, op)
         for operand in op.operands:
-            if self.chip.kind == "cpu" or split > 1 or (self.chip.kind == "cuda" and operand in transposed):
+            if operand in from_memory:
                 _add(self.hard, operand, kernels)
             else:
                 _add(self.soft, operand, kernels)
-                self.gemm[operand] |= self.chip.kind == "cuda"
-        for kernel in kernels:
-            self.scratch[kernel] += kernel_scratch.dot_bytes(self.graph, self.chip, op, split)
+                self.unary_only[operand] |= self.model.fuses_only_unary_into_dots
+        self._charge(kernels, self.model.dot_scratch_bytes(self.graph, op))
 
     def _visit_summed_dot(self, op: Op) -> None:
-        rows, columns, _, depth = dot_sizes(self.graph, op)
+        rows, columns, _, _ = dot_sizes(self.graph, op)
         self.materialised[op.results[0]] = True
         for operand, repeated in zip(op.operands, (columns > 1, rows > 1), strict=True):
             _add(self.soft, operand, (op.index,))
             _add(self.moved, operand, (op.index,))
             self.reused[operand] |= repeated
-        self.scratch[op.index] += kernel_scratch.row_bytes(self.graph, self.chip, op, depth)
+        self.scratch[op.index] += self.model.reduction_scratch_bytes(self.graph, op)
 
     def _is_epilogue(self, dot: int) -> bool:
         """Whether the one kernel that uses a dot's result computes it too."""
-        if self.chip.kind == "cpu" or self.hard[dot] or len(self.soft[dot]) != 1 or self.reused[dot]:
+        if self.hard[dot] or len(self.soft[dot]) != 1 or self.reused[dot]:
             return False
         root = self.graph.ops[next(iter(self.soft[dot]))]
         if root.index in self.with_dot:
             return False
-        return classify(self.graph, root) in ELEMENTWISE and (self.chip.kind == "tpu" or self.chain[dot])
+        return classify(self.graph, root) in ELEMENTWISE and self.model.fuses_epilogue(self.chain[dot])
 
     def _visit_kernel(self, op: Op, kind: Class) -> None:
         invariant = invariant_carries(op) if op.name == "stablehlo.while" else ()
@@ -333,13 +252,13 @@ class _Sweep:
             self.materialised[value] = not (invariant and invariant[i])
         self._pass_through((o, r) for o, r, same in zip(op.operands, op.results, invariant, strict=False) if same)
         for i, operand in enumerate(op.operands):
-            fused = kind is Class.UPDATE and i > 0 and op.name not in _FROM_MEMORY[self.chip.kind]
+            fused = kind is Class.UPDATE and i > 0 and op.name not in self.model.reads_from_memory
             _add(self.soft if fused else self.hard, operand, (op.index,))
         for value in op.captures:
-            # What is made from nothing too, where it is no scalar, is made before the loop.
+            # What is generated too, scalars aside: it is computed before the loop.
             if self.graph.values[value].shape or not self.generated[value]:
                 _add(self.hard, value, (op.index,))
-        self.scratch[op.index] += kernel_scratch.opaque_bytes(self.graph, self.chip, op)
+        self.scratch[op.index] += self.model.kernel_scratch_bytes(self.graph, op)
 
     def result(self) -> Buffers:
         reads: list[list[int]] = [[] for _ in self.graph.ops]
@@ -362,9 +281,9 @@ class _Sweep:
 
 def _add(of: list[Kernels], value: int, kernels: Iterable[int]) -> None:
     """More kernels for a value. Most have few, and many none."""
-    found = of[value]
-    if isinstance(found, set):
-        found.update(kernels)
+    present = of[value]
+    if isinstance(present, set):
+        present.update(kernels)
     elif kernels:
         of[value] = set(kernels)
 
@@ -384,4 +303,4 @@ def _find_generated(graph: Graph) -> tuple[list[bool], list[bool]]:
             for value in op.results:
                 generated[value] = True
                 depth[value] = 1 + max([depth[v] for v in op.operands], default=0)
-    return generated, [d > _DRAWN_DEPTH for d in depth]
+    return generated, [d > _GENERATED_DEPTH for d in depth]

@@ -7,9 +7,8 @@ import math
 from typing import Any
 
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, Op, Value, cached_analysis, dtype_bytes
+from stablehlo_mem.ir.graph import Graph, Op, cached_analysis
 from stablehlo_mem.ir.op_attributes import dot_numbers, integers
-from stablehlo_mem.targets.chips import Chip
 
 
 class Class(enum.Enum):
@@ -77,19 +76,6 @@ def enlarges(graph: Graph, op: Op) -> bool:
     return math.prod(graph.values[op.results[0]].shape) > math.prod(graph.values[op.operands[0]].shape)
 
 
-def buffer_bytes(value: Value, chip: Chip) -> int:
-    """Bytes of a value's buffer on a chip: padded to tiles of the two minor dimensions, whichever order wastes less."""
-    if chip.tile == (1, 1) or len(value.shape) < 2:
-        return value.nbytes
-    rows, columns = value.shape[-2:]
-    if not rows or not columns:
-        return 0
-    packing = max(1, int(4 // max(dtype_bytes(value.dtype), 0.5)))
-    high, wide = chip.tile[0] * packing, chip.tile[1]
-    padded = min(_pad(rows, high) * _pad(columns, wide), _pad(columns, high) * _pad(rows, wide))
-    return value.nbytes * padded // (rows * columns)
-
-
 def is_nested(graph: Graph) -> bool:
     """Whether a block is one of an op's, not a function's."""
     return graph.ops[-1].name == "stablehlo.return"
@@ -147,5 +133,19 @@ def donated_types(graph: Graph) -> frozenset[tuple[tuple[int, ...], str]]:
     return frozenset((value.shape, value.dtype) for value in donated)
 
 
-def _pad(size: int, tile: int) -> int:
-    return -(-size // tile) * tile
+def reduced_length(graph: Graph, op: Op) -> int:
+    """Elements along the longest dimension that a reduce takes away."""
+    shape = graph.values[op.operands[0]].shape
+    return max((shape[d] for d in integers(graph, op, "dimensions")), default=1)
+
+
+def transposed_operands(graph: Graph, dot: Op) -> list[int]:
+    """A dot's operands whose batch dimensions do not come first: compilers want them transposed."""
+    numbers = dot_numbers(graph, dot)
+    batches = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
+    return [v for v, dims in zip(dot.operands, batches, strict=True) if dims != tuple(range(len(dims)))]
+
+
+def features_last(graph: Graph, convolution: Op) -> bool:
+    """Whether the features are the minor dimension of a convolution's input."""
+    return "f]x[" in str(graph.handles[convolution.index].attributes["dimension_numbers"]).replace(" ", "")

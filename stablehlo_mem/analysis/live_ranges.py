@@ -1,4 +1,7 @@
-"""Buffers over time: when each is alive, which of them an output's buffer can serve, and the moment of the peak."""
+"""Buffers over time: when each is alive, which of them can live in an output's buffer, and the moment of the peak.
+
+`peak_memory` fills a `Timeline` as it walks a program; passes and the planner read the `Peak`.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,19 @@ from stablehlo_mem.ir.graph import Path
 
 @dataclasses.dataclass(frozen=True)
 class Live:
-    """A value with a buffer of its own: where it is defined and its bytes as the target lays it out.
-
-    Or the scratch of a kernel: `value` is `~op` then, which is below zero.
-    """
+    """A value with a buffer of its own: where it is defined and its bytes as the target lays it out."""
 
     path: Path
     value: int
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Scratch:
+    """The scratch of a kernel: the op the kernel is named by, and its bytes."""
+
+    path: Path
+    op: int
     nbytes: int
 
 
@@ -33,33 +42,41 @@ class Peak:
     path: Path
     op: int
     live: tuple[Live, ...]
-    scratch: tuple[Live, ...] = ()
+    scratch: tuple[Scratch, ...] = ()
 
     def scratch_bytes(self, path: Path, ops: Collection[int]) -> int:
         """Bytes of scratch of some ops of a block, and of those in their blocks."""
         depth = len(path)
-        own = (one.nbytes for one in self.scratch if one.path == path and ~one.value in ops)
-        within = (one for one in self.scratch if one.path[:depth] == path and len(one.path) > depth)
-        return sum(own) + sum(one.nbytes for one in within if one.path[depth][0] in ops)
+        own = (s.nbytes for s in self.scratch if s.path == path and s.op in ops)
+        nested = (s for s in self.scratch if s.path[:depth] == path and len(s.path) > depth)
+        return sum(own) + sum(s.nbytes for s in nested if s.path[depth][0] in ops)
 
 
 @dataclasses.dataclass
 class Slot:
-    """A buffer that values take over from each other in place: who holds it from which tick on; `last` is its last."""
+    """A buffer that values take over from each other in place, or the scratch of a kernel.
+
+    Attributes:
+        nbytes: its size.
+        holders: the values it holds, each as the tick from which it does, the block and the value; the op of scratch.
+        last: the last tick at which it is alive.
+        is_scratch: whether it is scratch.
+    """
 
     nbytes: int
     holders: list[tuple[int, Path, int]]
     last: int
+    is_scratch: bool = False
 
     @property
     def first(self) -> int:
         """The tick from which it is alive."""
         return self.holders[0][0]
 
-    def at(self, tick: int) -> Live:
-        """Who holds it at a tick it is alive."""
-        _, path, value = max(h for h in self.holders if h[0] <= tick)
-        return Live(path, value, self.nbytes)
+    def at(self, tick: int) -> tuple[Path, int]:
+        """The block and the value it holds at a tick; the op of scratch."""
+        _, path, index = max(h for h in self.holders if h[0] <= tick)
+        return path, index
 
 
 class Timeline:
@@ -78,15 +95,15 @@ class Timeline:
         """The next kernel: the one that writes the results of this op."""
         self.moments.append((path, op))
 
-    def open(self, nbytes: int, path: Path, value: int, since: int | None = None) -> Slot:
-        """A new slot, alive since now or an earlier tick; it ends now unless its `last` is set later."""
-        slot = Slot(nbytes, [(self.now if since is None else since, path, value)], self.now)
+    def add(self, nbytes: int, path: Path, index: int, since: int, *, is_scratch: bool = False) -> Slot:
+        """A new slot, alive since a tick; it ends now unless its `last` is set later."""
+        slot = Slot(nbytes, [(since, path, index)], self.now, is_scratch)
         self.slots.append(slot)
         return slot
 
     def temporaries(self, outputs: list[tuple[int, int]]) -> list[Slot]:
         """The slots that do not fit the buffers of `outputs`: (bytes, the tick from which it is in use) each."""
-        return _outside(self.slots, outputs)
+        return _not_in_outputs(self.slots, outputs)
 
     def totals(self, slots: Sequence[Slot]) -> list[int]:
         """The bytes of slots at each tick."""
@@ -102,46 +119,58 @@ class Timeline:
         tick = max(range(len(totals)), key=totals.__getitem__)
         if not totals[tick]:
             return Peak(0, (), max((op for path, op in self.moments if not path), default=0), ())
-        live = [slot.at(tick) for slot in slots if slot.first <= tick <= slot.last]
-        named = sorted((one for one in live if one.value >= 0), key=lambda one: -one.nbytes)
-        scratch = tuple(one for one in live if one.value < 0)
-        return Peak(totals[tick], *self.moments[tick], tuple(named), scratch)
+        live: list[Live] = []
+        scratch: list[Scratch] = []
+        for slot in slots:
+            if slot.first <= tick <= slot.last:
+                path, index = slot.at(tick)
+                if slot.is_scratch:
+                    scratch.append(Scratch(path, index, slot.nbytes))
+                else:
+                    live.append(Live(path, index, slot.nbytes))
+        live.sort(key=lambda value: -value.nbytes)
+        return Peak(totals[tick], *self.moments[tick], tuple(live), tuple(scratch))
 
 
-def _outside(slots: list[Slot], outputs: list[tuple[int, int]]) -> list[Slot]:
-    """The slots that no output's buffer serves before the output is written.
+def _not_in_outputs(slots: list[Slot], outputs: list[tuple[int, int]]) -> list[Slot]:
+    """The slots that do not live in an output's buffer before the output is written.
 
-    XLA assigns the largest first, each to the smallest buffer that is free while it is alive.
+    XLA assigns the largest first, each to the smallest buffer that is free meanwhile: `buffer_assignment.cc`.
     """
     rooms = sorted((nbytes, until) for nbytes, until in outputs if until > 0)
     largest = max((nbytes for nbytes, _ in rooms), default=0)
-    left = [slot for slot in slots if slot.nbytes > largest]
+    remaining = [slot for slot in slots if slot.nbytes > largest]
     fitting = sorted((s for s in slots if s.nbytes <= largest), key=lambda s: -s.nbytes)
-    taken = _Taken(1 + max((slot.last for slot in fitting), default=0))
+    occupied = _Occupancy(1 + max((slot.last for slot in fitting), default=0))
     for number, (_, until) in enumerate(rooms):
-        taken.add(until, taken.ticks, 1 << number)
+        occupied.add(until, occupied.ticks, 1 << number)
     first, large = len(rooms), 0
     for slot in fitting:
         while first and rooms[first - 1][0] >= slot.nbytes:
             first -= 1
             large |= 1 << first
-        free = large & ~taken.between(slot.first, slot.last + 1)
+        free = large & ~occupied.between(slot.first, slot.last + 1)
         if free:
-            taken.add(slot.first, slot.last + 1, free & -free)
+            occupied.add(slot.first, slot.last + 1, free & -free)
         else:
-            left.append(slot)
-    return left
+            remaining.append(slot)
+    return remaining
 
 
-class _Taken:
-    """Which rooms are taken at which ticks, a bit each: a segment tree, whose leaves are ticks."""
+class _Occupancy:
+    """Which rooms are occupied at which ticks: a segment tree over ticks.
+
+    Sets of rooms are bitmasks: programs have hundreds of outputs, and the lowest bit is the smallest room.
+
+    Attributes:
+        always: per node, the rooms occupied at every tick of it, as far as they were added to this node.
+        sometimes: per node, the rooms occupied at some tick of it.
+    """
 
     def __init__(self, ticks: int) -> None:
         self.ticks = ticks
-        self.all = [0] * (2 * ticks)
-        """The rooms taken at every tick of a node ..."""
-        self.some = [0] * (2 * ticks)
-        """... and at some tick of it."""
+        self.always = [0] * (2 * ticks)
+        self.sometimes = [0] * (2 * ticks)
 
     def nodes(self, first: int, end: int) -> Iterator[int]:
         """The nodes that make up the ticks from `first` to before `end`."""
@@ -157,18 +186,18 @@ class _Taken:
             high >>= 1
 
     def add(self, first: int, end: int, rooms: int) -> None:
-        """Takes rooms for some ticks."""
+        """Occupies rooms from tick `first` to before `end`."""
         for node in self.nodes(first, end):
-            self.all[node] |= rooms
+            self.always[node] |= rooms
             while node:
-                self.some[node] |= rooms
+                self.sometimes[node] |= rooms
                 node >>= 1
 
     def between(self, first: int, end: int) -> int:
-        """The rooms that are taken at any of some ticks."""
+        """The rooms that are occupied at any tick from `first` to before `end`."""
         rooms = 0
         for node in self.nodes(first, end):
-            rooms |= self.some[node]
+            rooms |= self.sometimes[node]
             while node := node >> 1:
-                rooms |= self.all[node]
+                rooms |= self.always[node]
         return rooms

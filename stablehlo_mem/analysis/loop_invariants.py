@@ -1,17 +1,15 @@
-"""What compilers take out of loops: what no iteration changes, computed or copied once before the first."""
+"""What the iterations of a loop do not change: the ops and values that a compiler may move or copy before the loop.
+
+The compilers' models say which of them theirs does; passes ask what stays the same.
+"""
 
 from __future__ import annotations
 
-from stablehlo_mem.analysis.fusion_classes import CLASSES, FUSIBLE, Class, classify, data_source, is_nested
-from stablehlo_mem.analysis.kernel_scratch import transposed_operands
+from collections.abc import Callable
+
+from stablehlo_mem.analysis.fusion_classes import Class, classify, data_source, is_nested
 from stablehlo_mem.ir.graph import Graph, Op, cached_analysis, effects
 from stablehlo_mem.ir.loop_carries import invariant_carries
-from stablehlo_mem.targets.chips import Chip
-
-_STAYING = frozenset(
-    f"stablehlo.{name}" for name in ("broadcast_in_dim", "constant", "iota", "reverse", "slice", "transpose")
-)
-"""XLA hoists these, and views, only together with others that need them (while_loop_invariant_code_motion.cc)."""
 
 
 @cached_analysis
@@ -28,65 +26,30 @@ def invariant_ops(body: Graph) -> frozenset[int]:
     return frozenset(found)
 
 
-@cached_analysis
-def hoisted(body: Graph, chip: Chip) -> frozenset[int]:
-    """The values of a loop's body that XLA:CPU computes before the loop and keeps as long as it runs.
+def constants_of_dots(graph: Graph, loop: Op, read_by: Callable[[Graph, Op], set[int]]) -> list[int]:
+    """The values outside a loop that its dots read and that no loop around it leaves unchanged; none of another op.
 
-    Scalars are left out. The other compilers keep fewer, which their reports do not tell from what else they keep.
+    What an outer loop does not change either is left out: compilers copy it before that one.
+
+    Args:
+        graph: the loop's block.
+        loop: a while, or any other op.
+        read_by: the values of its block that a dot reads, as far as they matter.
     """
-    if chip.kind != "cpu":
-        return frozenset()
-    taken = {op for op in invariant_ops(body) if not _stays(body, body.ops[op])}
-    values = (v for op in sorted(taken) for v in body.ops[op].results)
-    return frozenset(v for v in values if body.values[v].shape and not taken.issuperset(body.users[v]))
-
-
-def _stays(body: Graph, op: Op) -> bool:
-    return op.name in _STAYING or CLASSES.get(op.name) is Class.VIEW
-
-
-def copied_bytes(graph: Graph, chip: Chip, op: Op) -> list[int]:
-    """Bytes of each copy made, before a loop, of the loop's constants that its dots read.
-
-    A TPU copies float32 to bfloat16. XLA:GPU brings batch dimensions to the front; what is not an argument is computed
-    that way. What an outer loop does not change either is copied before that one.
-    """
-    values = [graph.values[v] for v in copied_before(graph, chip, op)]
-    return [v.nbytes // 2 if chip.kind == "tpu" else v.nbytes for v in values]
-
-
-def copied_before(graph: Graph, chip: Chip, op: Op) -> list[int]:
-    """The values of which a target makes a copy before a loop: see `copied_bytes`."""
-    if chip.kind == "cpu" or op.name != "stablehlo.while":
+    if loop.name != "stablehlo.while":
         return []
-    read = sorted(_before(graph, op, _read_by_dots(op.blocks[1], chip)) - constants(graph))
-    if chip.kind == "cuda":
-        return [v for v in read if graph.values[v].producer < 0]
-    return [v for v in read if graph.values[v].dtype == "f32"]
+    return sorted(_before(graph, loop, _read_by_dots(loop.blocks[1], read_by)) - constants(graph))
 
 
-def _read_by_dots(block: Graph, chip: Chip) -> set[int]:
-    """What the dots of a block and of the blocks in it read and a target copies, traced back to where it comes from."""
-    found: set[int] = set()
+def _read_by_dots(block: Graph, read_by: Callable[[Graph, Op], set[int]]) -> set[int]:
+    """The values that the dots of a block read, those in loops of it included."""
+    values: set[int] = set()
     for op in block.ops:
-        if classify(block, op) is Class.DOT and chip.kind == "tpu":
-            found.update(data_source(block, v) for v in op.operands)
-        elif classify(block, op) is Class.DOT:
-            found.update(*(_sources(block, v) for v in transposed_operands(block, op)))
+        if classify(block, op) is Class.DOT:
+            values |= read_by(block, op)
         elif op.name == "stablehlo.while":
-            found |= _before(block, op, _read_by_dots(op.blocks[1], chip))
-    return found
-
-
-def _sources(graph: Graph, value: int) -> set[int]:
-    """The values that a chain of fusible ops starts from."""
-    found, stack = {value}, [value]
-    while stack:
-        producer = graph.producer(stack.pop())
-        if producer is not None and classify(graph, producer) in FUSIBLE | {Class.VIEW}:
-            stack.extend(v for v in producer.operands if v not in found)
-            found.update(producer.operands)
-    return found
+            values |= _before(block, op, _read_by_dots(op.blocks[1], read_by))
+    return values
 
 
 def _before(graph: Graph, op: Op, values: set[int]) -> set[int]:

@@ -1,21 +1,21 @@
-"""The static memory profile: live ranges of the values a target materialises. Compiles nothing."""
+"""The static peak: when the buffers of a program, of its loops and their bodies are alive. Compiles nothing.
+
+The planner asks for the peak of each program it tries (`find_peak`), reports for all buffers over time (`lay_out`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from stablehlo_mem.analysis.fusion import plan_buffers
-from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, Class, buffer_bytes, buffer_root, classify, donated_types
-from stablehlo_mem.analysis.kernel_scratch import is_reduction, transposed_operands
+from stablehlo_mem.analysis.compiler_model import CompilerModel
+from stablehlo_mem.analysis.compilers import compiler_model
+from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, Class, buffer_root, classify, donated_types
 from stablehlo_mem.analysis.live_ranges import Peak, Slot, Timeline
-from stablehlo_mem.analysis.loop_invariants import copied_bytes, hoisted
-from stablehlo_mem.analysis.schedule import order_kernels
 from stablehlo_mem.ir.graph import Graph, Op, Path, cached_analysis
 from stablehlo_mem.targets.chips import Chip
 
-if TYPE_CHECKING:
-    pass
+Waves = tuple[tuple[int, ...], ...]
 
 
 def materialised(graph: Graph, chip: Chip) -> tuple[bool, ...]:
@@ -35,7 +35,28 @@ def lay_out(graph: Graph, chip: Chip) -> tuple[Timeline, list[Slot]]:
     timeline = Timeline()
     walk = _Walk(graph, chip, timeline)
     walk.run()
-    return timeline, timeline.temporaries(walk.outputs() if chip.kind != "tpu" else [])
+    return timeline, timeline.temporaries(walk.outputs() if compiler_model(chip).reuses_output_buffers else [])
+
+
+def _order_kernels(graph: Graph, buffers: Buffers, model: CompilerModel) -> Waves:
+    """The kernels of a block in waves, each named by the op that writes its result.
+
+    What a kernel of a wave reads stays until the whole wave has run. A compiler that does not run breadth-first has one
+    kernel a wave, in program order.
+    """
+    kernels = [op.index for op in graph.ops if not op.results or any(buffers.materialised[v] for v in op.results)]
+    if not model.runs_breadth_first:
+        return tuple((k,) for k in kernels)
+    waves: list[list[int]] = []
+    level: dict[int, int] = {}
+    for kernel in kernels:
+        producers = (graph.values[v].producer for v in buffers.reads[kernel])
+        level[kernel] = 1 + max((level.get(p, -1) for p in producers), default=-1)
+        while len(waves) <= level[kernel]:
+            waves.append([])
+        waves[level[kernel]].append(kernel)
+    waves[-1 if len(waves) > 1 else 0].sort()
+    return tuple(tuple(w) for w in waves)
 
 
 class _Walk:
@@ -45,12 +66,12 @@ class _Walk:
         path: of the block.
         carried: in a loop's body, the carries its returned values are written to.
         reductions: the reductions that read each value.
-        hoisted: values of a loop's body that are made before it and stay.
-        homed: values that live in the buffer of an output or of a carry, charged outside this block.
+        hoisted: values of a loop's body that are computed before the loop and stay.
+        in_outer_buffer: values that live in the buffer of an output or of a carry, charged outside this block.
         began: the tick of the first kernel.
         slot: the slot of each value that has one.
         written: the tick at which each value was computed, or began to be.
-        done: the tick at which what each op makes is there.
+        done: the tick at which the results of each op exist.
     """
 
     def __init__(
@@ -58,16 +79,17 @@ class _Walk:
     ) -> None:
         self.graph = graph
         self.chip = chip
+        self.model = compiler_model(chip)
         self.timeline = timeline
         self.path = path
         self.carried = carried
         self.buffers = plan_buffers(graph, chip)
-        self.waves = order_kernels(graph, self.buffers, chip)
+        self.waves = _order_kernels(graph, self.buffers, self.model)
         self.rank = {op: i for i, op in enumerate(op for wave in self.waves for op in wave)}
         self.reductions = self._find_reductions()
-        self.hoisted = hoisted(graph, chip)
+        self.hoisted = self.model.hoisted_values(graph)
         self.last = self._find_last()
-        self.homed = self._find_homed()
+        self.in_outer_buffer = self._find_in_outer_buffer()
         self.began = timeline.now + 1
         self.slot: dict[int, Slot] = {}
         self.written: dict[int, int] = {}
@@ -88,26 +110,27 @@ class _Walk:
     def outputs(self) -> list[tuple[int, int]]:
         """Bytes of each output, and the tick its buffer is in use from: 0 where an argument may be donated to it."""
         donated = donated_types(self.graph)
-        found: list[tuple[int, int]] = []
+        outputs: list[tuple[int, int]] = []
         for output in self.graph.returned:
             value = self.graph.values[output]
             chain = self._in_place_chain(buffer_root(self.graph, output))
             until = min(self.written.get(v, self.timeline.now) for v in chain)
             if (value.shape, value.dtype) in donated or self._starts_early(chain[-1]):
                 until = 0
-            found.append((buffer_bytes(value, self.chip), until))
-        return found
+            outputs.append((self.model.buffer_bytes(value), until))
+        return outputs
 
     def _run_kernel(self, op: Op) -> None:
         self.timeline.tick(self.path, op.index)
         for value in op.results:
             self.written[value] = self.timeline.now
-            if self.buffers.materialised[value] and value not in self.homed:
+            if self.buffers.materialised[value] and value not in self.in_outer_buffer:
                 self._allocate(op, value)
-        slots = [self.timeline.open(n, self.path, ~op.index, since) for n, since in self._scratch(op) if n]
-        begun = self.timeline.now
+        scratch = [(nbytes, since) for nbytes, since in self._scratch(op) if nbytes]
+        slots = [self.timeline.add(n, self.path, op.index, since, is_scratch=True) for n, since in scratch]
+        started = self.timeline.now
         self._run_blocks(op)
-        self.done[op.index] = self.timeline.now + (self.timeline.now > begun)
+        self.done[op.index] = self.timeline.now + (self.timeline.now > started)
         for slot in slots:
             slot.last = self.timeline.now
 
@@ -115,10 +138,10 @@ class _Walk:
         """Bytes of scratch of an op, each with the tick from which it is needed."""
         yield self.buffers.scratch[op.index], self.timeline.now
         if op.name == "stablehlo.while":
-            yield from ((nbytes, self.timeline.now) for nbytes in copied_bytes(self.graph, self.chip, op))
-        if classify(self.graph, op) is Class.DOT and self.chip.kind == "cpu":
-            for value in transposed_operands(self.graph, op):
-                # XLA:CPU goes breadth-first: an operand is copied as soon as it is there.
+            copies = self.model.copied_before_loop(self.graph, op)
+            yield from ((nbytes, self.timeline.now) for nbytes in copies.values())
+        if classify(self.graph, op) is Class.DOT:
+            for value in self.model.early_dot_copies(self.graph, op):
                 since = self.done.get(self.graph.values[buffer_root(self.graph, value)].producer, self.began)
                 yield self.graph.values[value].nbytes, since
 
@@ -130,20 +153,20 @@ class _Walk:
             _Walk(block, self.chip, self.timeline, (*self.path, (op.index, i)), carried).run()
 
     def _allocate(self, op: Op, value: int) -> None:
-        kept = value in self.hoisted
-        donor = None if kept else self._donor(op, value)
+        is_hoisted = value in self.hoisted
+        donor = None if is_hoisted else self._donor(op, value)
         if donor is None:
-            nbytes = buffer_bytes(self.graph.values[value], self.chip)
-            since = self.began if kept or self._starts_early(value) else None
-            self.slot[value] = self.timeline.open(nbytes, self.path, value, since)
+            nbytes = self.model.buffer_bytes(self.graph.values[value])
+            since = self.began if is_hoisted or self._starts_early(value) else self.timeline.now
+            self.slot[value] = self.timeline.add(nbytes, self.path, value, since)
         else:
             self.slot[value] = self.slot.pop(donor)
             self.slot[value].holders.append((self.timeline.now, self.path, value))
 
     def _starts_early(self, value: int) -> bool:
-        """Whether a loop's result has its buffer when the block begins: XLA:CPU goes breadth-first, and makes zeros."""
+        """Whether a loop's result has its buffer when the block begins, as breadth-first its zeros are made then."""
         producer = self.graph.producer(value)
-        if self.chip.kind != "cpu" or producer is None or producer.name != "stablehlo.while":
+        if not self.model.runs_breadth_first or producer is None or producer.name != "stablehlo.while":
             return False
         return self.buffers.generated[producer.operands[self.graph.values[value].result]]
 
@@ -160,34 +183,40 @@ class _Walk:
         kind = classify(self.graph, op)
         if kind is Class.UPDATE or op.name == "stablehlo.while":
             return (buffer_root(self.graph, op.operands[self.graph.values[value].result]),)
-        if kind not in ELEMENTWISE or self.chip.kind == "tpu":
+        if kind not in ELEMENTWISE or not self.model.writes_over_operands:
             return ()
         read = [r for v in self.buffers.reads[op.index] for r in self.reductions.get(v, ())]
         if any(set(r.results) & set(self.buffers.reads[op.index]) for r in read):
-            return ()  # a softmax: its kernel reads rows it has already begun to write
+            return ()  # a softmax: the kernel reads rows that it has begun to write
         nbytes = self.graph.values[value].nbytes
         aligned = (v for v in self.buffers.aligned[op.index] if self.graph.values[v].nbytes == nbytes)
         return tuple(v for v in aligned if not any(self._is_beside(op, r) for r in self.reductions.get(v, ())))
 
     def _is_beside(self, op: Op, reduction: Op) -> bool:
-        """Whether nobody needs a reduction before `op`: XLA:GPU makes one kernel of the two if they read the same."""
+        """Whether no op before `op` uses a reduction: it is fused with `op`, which reads the same operand."""
         return all(user > op.index for v in reduction.results for user in self.graph.users[v])
 
     def _find_reductions(self) -> dict[int, list[Op]]:
-        """The reductions that read each value, on CUDA."""
-        found: dict[int, list[Op]] = {}
-        for op in self.graph.ops if self.chip.kind == "cuda" else ():
-            if is_reduction(self.graph, self.chip, op):
+        """The reductions that read each value, if the compiler fuses them with other kernels that do."""
+        reductions: dict[int, list[Op]] = {}
+        for op in self.graph.ops if self.model.fuses_sibling_reductions else ():
+            if self._is_reduction(op):
                 for value in self.buffers.reads[op.index]:
-                    found.setdefault(value, []).append(op)
-        return found
+                    reductions.setdefault(value, []).append(op)
+        return reductions
+
+    def _is_reduction(self, op: Op) -> bool:
+        kind = classify(self.graph, op)
+        return kind is Class.REDUCE or (kind is Class.DOT and self.model.compiles_dot_as_sum(self.graph, op))
 
     def _find_last(self) -> dict[int, int]:
-        """For each value read from memory, the last op to read it; for others with a buffer, the op that makes it.
+        """For each value read from memory, the last op to read it; for others with a buffer, their producer.
 
-        None for what is there for all iterations of a loop.
+        Hoisted values are left out: they stay for all iterations.
         """
-        last = {v: self.graph.values[v].producer for v, kept in enumerate(self.buffers.materialised) if kept}
+        last = {
+            v: self.graph.values[v].producer for v, has_buffer in enumerate(self.buffers.materialised) if has_buffer
+        }
         for op in self.rank:
             last.update(dict.fromkeys(self.buffers.reads[op], op))
         return {value: op for value, op in last.items() if value not in self.hoisted}
@@ -198,13 +227,13 @@ class _Walk:
             ending[op].append(value)
         return ending
 
-    def _find_homed(self) -> frozenset[int]:
-        homed: set[int] = set()
+    def _find_in_outer_buffer(self) -> frozenset[int]:
+        values: set[int] = set()
         for i, value in enumerate(self.graph.returned):
             chain = self._in_place_chain(buffer_root(self.graph, value))
             if not self.carried or self._fits_carry(chain[-1], self.carried[i]):
-                homed.update(chain)
-        return frozenset(homed - self.hoisted)
+                values.update(chain)
+        return frozenset(values - self.hoisted)
 
     def _in_place_chain(self, value: int) -> list[int]:
         """A value, the value it was written over, and so on."""

@@ -1,19 +1,32 @@
-"""What XLA:CPU hands to YNNPACK: reductions, and what they are made of, up to so many ops in one fusion.
+"""XLA:CPU: how it fuses, hoists, schedules and copies. `compilers` picks this model for chips of kind "cpu".
 
-A fusion grows from a reduction up, to ops that nobody else needs: `ynn_support.cc` and `library_rewriter.cc` of XLA.
+XLA:CPU hands reductions to YNNPACK, with the producers that YNNPACK knows. Such a fusion grows from a reduction up, to
+ops that nobody else needs: `ynn_support.cc` and `library_rewriter.cc` of XLA.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, cached_analysis
+from stablehlo_mem.analysis.compiler_model import CompilerModel, Kernels
+from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, features_last, reduced_length, transposed_operands
+from stablehlo_mem.analysis.loop_invariants import invariant_ops
+from stablehlo_mem.ir.graph import FLOATS, NARROW_FLOATS, Graph, Op, cached_analysis, dtype_bytes
 from stablehlo_mem.ir.op_attributes import integers
 
+_WINDOW = 32
+"""Elements of a longer reduced dimension that are reduced at a time, where YNNPACK does not reduce them: the
+`TreeReductionRewriter` of `cpu_compiler.cc`."""
+_UNHOISTED = frozenset(
+    f"stablehlo.{name}" for name in ("broadcast_in_dim", "constant", "iota", "reverse", "slice", "transpose")
+)
+"""These, and views, are hoisted only together with others that need them: `while_loop_invariant_code_motion.cc`."""
 MOST_OPS = 100
-"""A fusion has no more, its operands included: what is left over of a long chain is written to memory (seen on CPU)."""
-_SHORT = 256
-"""Elements that are reduced as they are made: more of them do better in loops that stay in the cache (seen on CPU)."""
+"""Ops of a YNNPACK fusion, its operands included: the rest of a longer chain is written to memory (seen on CPU)."""
+_STREAMED_LENGTH = 256
+"""Elements of a dimension that is reduced while it is computed: longer ones run faster in loops that stay in the cache
+(measured on CPU)."""
 _REDUCERS = frozenset({"stablehlo.add", "stablehlo.maximum", "stablehlo.minimum"})
 _UNARY = (
     "abs ceil convert exponential exponential_minus_one floor log log_plus_one logistic negate round_nearest_even rsqrt"
@@ -24,25 +37,102 @@ _MOVES = "broadcast_in_dim concatenate pad reshape transpose"
 _FUSED = frozenset({"chlo.erf", *(f"stablehlo.{name}" for name in f"{_UNARY} {_BINARY} {_MOVES}".split())})
 
 
+class XlaCpu(CompilerModel):
+    """XLA:CPU."""
+
+    reads_from_memory = frozenset(
+        {"stablehlo.concatenate", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.sort"}
+    )
+    runs_breadth_first = True
+    """So that kernels can run at the same time: `BFScheduler` in `hlo_memory_scheduler.h`."""
+
+    def keeps_fusible(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
+        """An expensive one, unless it is computed once."""
+        del graph, value
+        return kind is Class.EXPENSIVE and (reused or len(kernels) > 1)
+
+    def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
+        """An argmin, which is a kernel of XLA's own, does not take in what YNNPACK reduces."""
+        return all(len(graph.ops[k].results) == 1 for k in kernels) or not reduces(graph, op)
+
+    def dot_operands_in_memory(self, graph: Graph, dot: Op) -> Collection[int]:
+        """All: a dot is a call of a library."""
+        return dot.operands
+
+    def reduces_as_tree(self, graph: Graph, op: Op) -> bool:
+        """One with a single result and a long dimension."""
+        return len(op.results) == 1 and reduced_length(graph, op) > _WINDOW
+
+    def starts_library_fusion(self, graph: Graph, op: Op) -> bool:
+        """YNNPACK's."""
+        return reduces(graph, op)
+
+    def joins_library_fusion(self, graph: Graph, op: Op) -> bool:
+        """If YNNPACK knows the op and the fusion has all its users."""
+        if not _is_fused(graph, op):
+            return False
+        return len(graph.users[op.results[0]]) == 1 or bool(fused_after(graph, op))
+
+    def streamed_into(self, graph: Graph, value: int) -> int | None:
+        """YNNPACK reduces short dimensions so; what the reduction needs as scratch it does not need then either."""
+        return _streamed_into(graph, value)
+
+    def hoisted_values(self, body: Graph) -> frozenset[int]:
+        """What no iteration changes, whatever its size: `while_loop_invariant_code_motion.cc`."""
+        return _hoisted_values(body)
+
+    def reduction_scratch_bytes(self, graph: Graph, op: Op) -> int:
+        """One element for each window of the tree's first level."""
+        if not self.reduces_as_tree(graph, op):
+            return 0
+        source, reduced = graph.values[op.operands[0]], integers(graph, op, "dimensions")
+        shape = [-(-n // _WINDOW) if d in reduced else n for d, n in enumerate(source.shape)]
+        return int(math.prod(shape) * dtype_bytes(source.dtype))
+
+    def dot_scratch_bytes(self, graph: Graph, dot: Op) -> int:
+        """The float32 copies of operands and result in a narrower float (seen in its reports)."""
+        values = [graph.values[v] for v in (*dict.fromkeys(dot.operands), *dot.results)]
+        return sum(2 * v.nbytes for v in values if v.dtype in NARROW_FLOATS)
+
+    def early_dot_copies(self, graph: Graph, dot: Op) -> Collection[int]:
+        """Operands whose batch dimensions do not come first: the copy is a kernel, run breadth-first like others."""
+        return transposed_operands(graph, dot)
+
+    def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:
+        """A convolution wants features last, and copies operand and result if they lie otherwise."""
+        if op.name != "stablehlo.convolution":
+            return super().kernel_scratch_bytes(graph, op)
+        if features_last(graph, op):
+            return 0
+        return graph.values[op.operands[0]].nbytes + graph.values[op.results[0]].nbytes
+
+
+@cached_analysis
+def _hoisted_values(body: Graph) -> frozenset[int]:
+    hoisted = {op for op in invariant_ops(body) if not _stays(body.ops[op])}
+    values = (v for op in sorted(hoisted) for v in body.ops[op].results)
+    return frozenset(v for v in values if body.values[v].shape and not hoisted.issuperset(body.users[v]))
+
+
+def _stays(op: Op) -> bool:
+    return op.name in _UNHOISTED or CLASSES.get(op.name) is Class.VIEW
+
+
 def reduces(graph: Graph, op: Op) -> bool:
     """Whether YNNPACK can do a reduction: sums and extrema of floats."""
-    made_by = {inner.name for block in op.blocks for inner in block.ops[:-1]}
-    return op.name == "stablehlo.reduce" and made_by <= _REDUCERS and _is_float(graph, op)
+    reducers = {inner.name for block in op.blocks for inner in block.ops[:-1]}
+    return op.name == "stablehlo.reduce" and reducers <= _REDUCERS and _is_float(graph, op)
 
 
 def fused_after(graph: Graph, op: Op) -> int:
     """The number of ops after an op in the fusion that takes it in, its last reduction included; 0 if none does."""
-    after = _following(graph, op)
-    ends = (i for i in reversed(after) if graph.ops[i].name == "stablehlo.reduce")
-    return next((count for end in ends if (count := _taken_in(graph, op.index, end, after))), 0)
+    following = _following(graph, op)
+    ends = (i for i in reversed(following) if graph.ops[i].name == "stablehlo.reduce")
+    return next((count for end in ends if (count := _ops_after(graph, op.index, end, following))), 0)
 
 
 @cached_analysis
-def streamed_into(graph: Graph, value: int) -> int | None:
-    """The reduction along a short dimension in which YNNPACK reduces a value as it makes it, if that is all it is for.
-
-    What the reduction needs beside its operand it does not need then either.
-    """
+def _streamed_into(graph: Graph, value: int) -> int | None:
     op = graph.producer(value)
     while op is not None and op.name in _FUSED and _is_float(graph, op):
         users = {u for v in op.results for u in graph.users[v]}
@@ -50,7 +140,7 @@ def streamed_into(graph: Graph, value: int) -> int | None:
         if op is not None and reduces(graph, op):
             shape = graph.values[op.operands[0]].shape
             reduced = math.prod(shape[d] for d in integers(graph, op, "dimensions"))
-            return op.index if reduced <= _SHORT else None
+            return op.index if reduced <= _STREAMED_LENGTH else None
     return None
 
 
@@ -58,28 +148,28 @@ def _is_float(graph: Graph, op: Op) -> bool:
     return all(graph.values[v].dtype in FLOATS for v in op.results)
 
 
-def is_fused(graph: Graph, op: Op) -> bool:
-    """Whether YNNPACK knows an op that a reduction is made of."""
+def _is_fused(graph: Graph, op: Op) -> bool:
+    """Whether YNNPACK knows an op."""
     return (op.name in _FUSED and _is_float(graph, op)) or reduces(graph, op)
 
 
 @cached_analysis
 def _following(graph: Graph, op: Op) -> tuple[int, ...]:
-    """The ops that read a result, or what such ops make of it, as far as YNNPACK knows them; in program order."""
-    found: set[int] = set()
+    """The users of an op's results, their users and so on, as far as YNNPACK knows them; in program order."""
+    following: set[int] = set()
     pending = [op]
-    while pending and len(found) <= MOST_OPS:
-        users = {u for v in pending.pop().results for u in graph.users[v]} - found
-        known = {u for u in users if is_fused(graph, graph.ops[u])}
-        found |= known
-        pending += [graph.ops[u] for u in known]
-    return tuple(sorted(found))
+    while pending and len(following) <= MOST_OPS:
+        users = {u for v in pending.pop().results for u in graph.users[v]} - following
+        fused = {u for u in users if _is_fused(graph, graph.ops[u])}
+        following |= fused
+        pending += [graph.ops[u] for u in fused]
+    return tuple(sorted(following))
 
 
-def _taken_in(graph: Graph, op: int, end: int, after: tuple[int, ...]) -> int:
-    """How many ops a fusion that ends in a reduction has after an op, if it takes that in, else 0."""
+def _ops_after(graph: Graph, op: int, end: int, following: tuple[int, ...]) -> int:
+    """The number of ops after an op in the fusion that ends in a reduction, 0 if the fusion does not take the op in."""
     inside = {end}
-    for i in (op, *after)[::-1]:
+    for i in (op, *following)[::-1]:
         users = {u for v in graph.ops[i].results for u in graph.users[v]}
         if users and users <= inside:
             inside.add(i)

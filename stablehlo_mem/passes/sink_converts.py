@@ -21,9 +21,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.cost_model import vector_seconds
 from stablehlo_mem.analysis.fusion_classes import data_source
-from stablehlo_mem.analysis.loop_invariants import copied_before, unchanged
+from stablehlo_mem.analysis.loop_invariants import unchanged
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir, is_constant, stablehlo
 from stablehlo_mem.ir.builders import building, tensor
@@ -42,12 +43,12 @@ class SinkConverts:
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """A candidate for each loop around the peak, or at it, before which something is converted."""
-        if goal.include_small_values or goal.chip.kind != "tpu":
+        if goal.include_small_values or not compiler_model(goal.chip).hoists_operand_converts:
             return
         for path, index in _loops_around(graph, peak):
             block = nested_graph(graph, path)
             loop = block.ops[index]
-            whole = set(copied_before(block, goal.chip, loop))
+            whole = set(compiler_model(goal.chip).copied_before_loop(block, loop))
             sites = dict(_slices(block, path, loop, whole))
             if sites:
                 yield _candidate(graph, (path, index), sites, goal)

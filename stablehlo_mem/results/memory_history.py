@@ -6,7 +6,7 @@ import dataclasses
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
-from stablehlo_mem.analysis.live_ranges import Live, Slot, Timeline
+from stablehlo_mem.analysis.live_ranges import Live, Scratch, Slot, Timeline
 from stablehlo_mem.ir.graph import Graph, Path, nested_graph
 from stablehlo_mem.ir.trip_count import trip_count
 
@@ -108,18 +108,19 @@ def _buffers(
     large = sorted((s for s in temporaries if s.nbytes * _SHARE >= peak), key=lambda s: -s.nbytes)[:_MAX_BUFFERS]
     for slot in sorted(large, key=lambda s: s.first):
         ends = [*(tick - 1 for tick, _, _ in slot.holders[1:]), slot.last]
-        for (tick, path, value), last in zip(slot.holders, ends, strict=True):
+        for (tick, path, index), last in zip(slot.holders, ends, strict=True):
             begin, end = _between(points, tick, last)
             if begin <= end:
-                held = Live(path, value, slot.nbytes)
-                named = _scratch(graph, held) if value < 0 else describe(graph, held)
-                yield Buffer(named, begin, end)
+                if slot.is_scratch:
+                    yield Buffer(_describe_scratch(graph, Scratch(path, index, slot.nbytes)), begin, end)
+                else:
+                    yield Buffer(describe(graph, Live(path, index, slot.nbytes)), begin, end)
 
 
-def _scratch(graph: Graph, held: Live) -> LiveValue:
-    """A kernel's scratch has no shape."""
-    source = nested_graph(graph, held.path).source(~held.value)
-    return LiveValue(f"scratch of {_op_name(graph, held.path, ~held.value)}", "", (), held.nbytes, source)
+def _describe_scratch(graph: Graph, scratch: Scratch) -> LiveValue:
+    """A kernel's scratch for people: it has no shape."""
+    source = nested_graph(graph, scratch.path).source(scratch.op)
+    return LiveValue(f"scratch of {_op_name(graph, scratch.path, scratch.op)}", "", (), scratch.nbytes, source)
 
 
 def _loops(graph: Graph, timeline: Timeline, points: Sequence[int]) -> Iterator[Loop]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from stablehlo_mem.analysis.fusion_classes import buffer_bytes
+from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.peak_memory import Peak, lay_out
 from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.ir.bindings import clone_module, ir, is_splat_constant
@@ -90,7 +90,7 @@ def profile_graph(graph: Graph, chip: Chip) -> MemoryProfile:
     timeline, temporaries = lay_out(graph, chip)
     peak = timeline.peak(temporaries)
     main = graph.handles[-1].operation.parent
-    sizes = [buffer_bytes(v, chip) for v in graph.values]
+    sizes = list(map(compiler_model(chip).buffer_bytes, graph.values))
     arguments = sum(sizes[v] for v in graph.arguments)
     outputs = sum(sizes[v] for v in graph.returned)
     aliased, constants = _alias_bytes(graph, main, sizes), constant_bytes(graph)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stablehlo_mem.analysis import xla_cpu
+from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.peak_memory import Path, Peak
 from stablehlo_mem.ir.float_comparisons import COMPARED, decides
 from stablehlo_mem.ir.graph import Graph, cached_analysis, dtype_bytes, nested_graph, op_id
@@ -218,11 +218,10 @@ class _Proposals:
         return spared
 
     def streamed_bytes(self, schedule: LoopSchedule) -> int:
-        """What of them never goes through memory: what a CPU reduces as it makes it, which only its report has."""
-        if self.goal.chip.kind != "cpu":
-            return 0
-        into = {v: xla_cpu.streamed_into(self.graph, v) for v in self.live if schedule.spares(v)}
-        streamed = {v: reduction for v, reduction in into.items() if reduction is not None}
+        """What of them never goes through memory, but is in the compiler's report: `CompilerModel.streamed_into`."""
+        model = compiler_model(self.goal.chip)
+        into = {v: model.streamed_into(self.graph, v) for v in self.live}
+        streamed = {v: reduction for v, reduction in into.items() if reduction is not None and schedule.spares(v)}
         scratch = self.peak.scratch_bytes(self.path, schedule.owned.intersection(streamed.values()))
         return sum(self.live[v] for v in streamed) + scratch
 

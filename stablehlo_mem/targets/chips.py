@@ -30,7 +30,6 @@ class Chip:
         unit_sum_seconds: overhead of each element of a sum of products with a dimension of one element. XLA:CPU makes a
             dot of each row of it.
         unseen_bytes: scratch that is in no report, for which a first goal leaves room: XLA:CPU's matmuls pack tiles.
-        tile: layout tile of the last two dimensions, (1, 1) where arrays are dense.
     """
 
     name: str
@@ -47,7 +46,6 @@ class Chip:
     reduced_seconds: float = 0.0
     unit_sum_seconds: float = 0.0
     unseen_bytes: int = 0
-    tile: tuple[int, int] = (1, 1)
 
     def __hash__(self) -> int:
         return hash((self.name, self.memory_bytes))
@@ -110,7 +108,6 @@ CHIPS: dict[str, Chip] = {
             bytes_per_second=8.2e11,
             step_seconds=1e-5,
             cache_bytes=0,
-            tile=(8, 128),
         ),
         Chip(
             name="tpu:v6e",
@@ -120,7 +117,6 @@ CHIPS: dict[str, Chip] = {
             bytes_per_second=1.6e12,
             step_seconds=1e-5,
             cache_bytes=0,
-            tile=(8, 128),
         ),
         Chip(
             name="tpu:v5p",
@@ -130,7 +126,6 @@ CHIPS: dict[str, Chip] = {
             bytes_per_second=2.8e12,
             step_seconds=1e-5,
             cache_bytes=0,
-            tile=(8, 128),
         ),
     )
 }

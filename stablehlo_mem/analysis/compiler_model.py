@@ -1,0 +1,150 @@
+"""What differs between compilers, as one interface that `xla_cpu`, `xla_gpu` and `xla_tpu` implement.
+
+The analyses of memory and some passes ask the model of a chip, which `compilers.compiler_model` picks.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+
+from stablehlo_mem.analysis.fusion_classes import Class
+from stablehlo_mem.ir.graph import Graph, Op, Value
+
+Kernels = AbstractSet[int]
+"""Kernels of a block, each named by the op that writes its result."""
+
+
+class CompilerModel(abc.ABC):
+    """How a compiler turns a block into kernels and buffers. One instance serves all chips of a kind.
+
+    Three decisions every compiler takes its own way are abstract. The rest has a default: what most compilers do, or
+    that the compiler does nothing of the kind. All methods are pure: the answers are cached with the graph.
+    """
+
+    reads_from_memory: frozenset[str] = frozenset({"stablehlo.sort"})
+    """Ops that are not fused with the producers of their operands, though their class is."""
+    materialises: frozenset[str] = frozenset()
+    """Ops that are not fused into their users, though their class is."""
+    recomputes_materialised: bool = True
+    """Whether kernels compute a cheap value on the fly although others read it from memory."""
+    fuses_only_unary_into_dots: bool = False
+    """Whether a dot takes in of the producers of its operands only chains of ops with one tensor operand."""
+    fuses_sibling_reductions: bool = False
+    """Whether a kernel and a reduction of the same operand become one, so that nothing is written over the operand."""
+    runs_breadth_first: bool = False
+    """Whether kernels run as soon as their operands exist; otherwise in program order, which saves memory."""
+    writes_over_operands: bool = True
+    """Whether the result of an elementwise kernel may have the buffer of an operand that is read for the last time."""
+    reuses_output_buffers: bool = True
+    """Whether temporaries may live in an output's buffer until the output is written."""
+    hoists_operand_converts: bool = False
+    """Whether dots multiply in a narrower type and the converts of their operands are moved out of loops."""
+
+    # What is fused, what is materialised.
+
+    @abc.abstractmethod
+    def keeps_fusible(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
+        """Whether a fusible value is materialised rather than computed in each of the kernels that use it.
+
+        Args:
+            graph: the block.
+            value: the result of an elementwise op, a move of elements or a reduction.
+            kind: the class of the op.
+            kernels: those that would compute it on the fly.
+            reused: whether one of them would compute its elements more than once.
+        """
+
+    @abc.abstractmethod
+    def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
+        """Whether the kernels that use the result of a reduction, at most one as a rule, compute it on the fly."""
+
+    @abc.abstractmethod
+    def dot_operands_in_memory(self, graph: Graph, dot: Op) -> Collection[int]:
+        """The operands that a dot reads from memory; the producers of the others are fused into it."""
+
+    def fuses_epilogue(self, unary_chain: bool) -> bool:
+        """Whether an elementwise op that alone uses a dot's result is fused into the dot.
+
+        Args:
+            unary_chain: whether only ops with one tensor operand lie between the dot and the end of the kernel.
+        """
+        del unary_chain
+        return False
+
+    def compiles_dot_as_sum(self, graph: Graph, dot: Op) -> bool:
+        """Whether a dot becomes a multiplication and a reduction, which fuse as such."""
+        del graph, dot
+        return False
+
+    def reduces_as_tree(self, graph: Graph, op: Op) -> bool:
+        """Whether a reduction runs in windows, as a tree of kernels; the first reads its operand from memory."""
+        del graph, op
+        return False
+
+    def starts_library_fusion(self, graph: Graph, op: Op) -> bool:
+        """Whether a reduction is handed to a library, together with those producers that the library knows."""
+        del graph, op
+        return False
+
+    def joins_library_fusion(self, graph: Graph, op: Op) -> bool:
+        """Whether an op that a library's reduction needs is computed by the library, not read from memory."""
+        del graph, op
+        return False
+
+    def streamed_into(self, graph: Graph, value: int) -> int | None:
+        """The reduction that alone needs a value and reduces it while it is made: no buffer exists at run time.
+
+        The compiler's report has that buffer all the same.
+        """
+        del graph, value
+
+    # What is done before loops.
+
+    def hoisted_values(self, body: Graph) -> frozenset[int]:
+        """The values of a loop's body that are computed before the loop and kept while it runs; scalars left out."""
+        del body
+        return frozenset()
+
+    def copied_before_loop(self, graph: Graph, loop: Op) -> Mapping[int, int]:
+        """The values of which a loop's dots read a copy that is made before the loop, and the bytes of each copy."""
+        del graph, loop
+        return {}
+
+    # Bytes.
+
+    def buffer_bytes(self, value: Value) -> int:
+        """Bytes of a value's buffer, padding included."""
+        return value.nbytes
+
+    def relayout_bytes(self, graph: Graph, op: Op) -> int:
+        """Bytes that a kernel with an elementwise op or a move needs to lay out its operand or result anew."""
+        del graph, op
+        return 0
+
+    def window_scratch_bytes(self, graph: Graph, op: Op) -> int:
+        """Bytes that a kernel with a reduce_window needs beside operands and result."""
+        return graph.values[op.results[0]].nbytes // 16  # the upper levels of a scan's tree
+
+    def reduction_scratch_bytes(self, graph: Graph, op: Op) -> int:
+        """Bytes of the partial results of a reduction, or of a dot that is compiled as one."""
+        del graph, op
+        return 0
+
+    def dot_scratch_bytes(self, graph: Graph, dot: Op) -> int:
+        """Bytes that a dot needs beside operands and result while it runs."""
+        del graph, dot
+        return 0
+
+    def early_dot_copies(self, graph: Graph, dot: Op) -> Collection[int]:
+        """The operands of a dot that are copied into another order as soon as they exist."""
+        del graph, dot
+        return ()
+
+    def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:
+        """Bytes that an op which is a kernel of its own (a convolution, a sort, a call) needs beside its values."""
+        if op.name == "stablehlo.composite":
+            # An associative scan that a pass has put in a function: the combined pairs of all levels, up and down.
+            return 2 * sum(graph.values[v].nbytes for v in op.operands)
+        return 0

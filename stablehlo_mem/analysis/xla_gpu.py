@@ -1,0 +1,200 @@
+"""XLA:GPU: how it fuses, splits contractions and copies. `compilers` picks this model for chips of kind "cuda"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from stablehlo_mem.analysis.compiler_model import CompilerModel, Kernels
+from stablehlo_mem.analysis.fusion_classes import (
+    FUSIBLE,
+    SLICES,
+    Class,
+    classify,
+    data_source,
+    features_last,
+    is_nested,
+    reduced_length,
+    transposed_operands,
+)
+from stablehlo_mem.analysis.loop_invariants import constants_of_dots
+from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.op_attributes import dot_sizes, integers
+
+_ONE_STEP = 4096
+"""Elements of a longer reduced dimension are reduced in two steps, with about the square root of their number of
+partial results: `tree_reduction_rewriter.cc`."""
+_NESTED_RATIO = 16
+"""A reduction is computed inside the next one if that reduces this many times more elements in one step ... (this and
+the next two: seen in compiled programs)."""
+_L2_BYTES = 50 * 2**20
+"""... what it reads fits the L2 cache of an H100 ..."""
+_PARALLEL_ROWS = 4096
+"""... and there are this many results to compute side by side."""
+_MOST_TILES = 4 * 132
+"""The contraction of a dot is split if it has fewer output tiles than four waves of blocks on an H100's 132 cores ...
+(this and the next two: seen in compiled programs)."""
+_DEPTH_RATIO = 8
+"""... and is this many times longer than there are tiles; ..."""
+_LEAST_PART = 256
+"""... a part has at least this many elements."""
+_SUMMED_DOT = 10_000_000
+"""Elements of a dot's operands from which a matrix times a vector is a library call: the GPU's
+`algebraic_simplifier.cc`, `ShouldStrengthReduceDotToReduce`."""
+_CUSTOM_TOP_K = 16
+"""The k from which a top-k sorts, with an index for each element: `topk_specializer.cc`."""
+
+
+class XlaGpu(CompilerModel):
+    """XLA:GPU for CUDA."""
+
+    recomputes_materialised = False
+    fuses_only_unary_into_dots = True
+    """Triton's GEMM fusions, as far as they are chosen."""
+    fuses_sibling_reductions = True
+    """`multi_output_fusion.cc` of the GPU's compiler."""
+
+    def keeps_fusible(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
+        """An expensive one, unless all kernels are reductions, which wait for memory anyway; and what is reused.
+
+        Even a cheap one, if several kernels use its elements many times each. For a loop's slice of an array either
+        is enough: the slice is copied.
+        """
+        producer = graph.producer(value)
+        if producer is not None and producer.name == "stablehlo.dynamic_slice":
+            if reused or len(kernels) > 1:
+                return True
+        elif reused and len(kernels) > 1:
+            return True
+        if kind is not Class.EXPENSIVE:
+            return False
+        return reused or (len(kernels) > 1 and not all(classify(graph, graph.ops[k]) is Class.REDUCE for k in kernels))
+
+    def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
+        """Only into an argmin that compares the sums, a far longer one; not into a minimum."""
+        if not kernels:
+            return True
+        user = graph.ops[next(iter(kernels))]
+        if len(kernels) > 1 or classify(graph, user) is not Class.REDUCE or len(user.results) == 1:
+            return False
+        if not _NESTED_RATIO * reduced_length(graph, op) <= reduced_length(graph, user) <= _ONE_STEP:
+            return False
+        rows = math.prod(graph.values[user.results[0]].shape)
+        return rows >= _PARALLEL_ROWS and _largest_source_bytes(graph, op.operands[0]) <= _L2_BYTES
+
+    def dot_operands_in_memory(self, graph: Graph, dot: Op) -> Collection[int]:
+        """All of a split contraction, otherwise those that need another order."""
+        return dot.operands if _contraction_parts(graph, dot) > 1 else transposed_operands(graph, dot)
+
+    def fuses_epilogue(self, unary_chain: bool) -> bool:
+        """A chain of ops with one tensor operand."""
+        return unary_chain
+
+    def compiles_dot_as_sum(self, graph: Graph, dot: Op) -> bool:
+        """A small matrix times a vector."""
+        rows, columns, _, depth = dot_sizes(graph, dot)
+        return min(rows, columns) == 1 and (rows + columns) * depth < _SUMMED_DOT
+
+    def copied_before_loop(self, graph: Graph, loop: Op) -> Mapping[int, int]:
+        """Arguments, to bring batch dimensions to the front; what is computed is computed in that order."""
+        read = constants_of_dots(graph, loop, _sources_of_transposed)
+        return {v: graph.values[v].nbytes for v in read if graph.values[v].producer < 0}
+
+    def reduction_scratch_bytes(self, graph: Graph, op: Op) -> int:
+        """The results of the first of two steps."""
+        if classify(graph, op) is Class.DOT:
+            length = dot_sizes(graph, op)[3]
+        else:
+            shape = graph.values[op.operands[0]].shape
+            length = math.prod(shape[d] for d in integers(graph, op, "dimensions"))
+        return sum(graph.values[v].nbytes for v in op.results) * math.isqrt(length) if length > _ONE_STEP else 0
+
+    def dot_scratch_bytes(self, graph: Graph, dot: Op) -> int:
+        """Partial results of a split contraction, its operands padded to whole parts, copies of arguments.
+
+        Operands that are computed are computed in the order the dot wants; arguments of a loop are copied before it.
+        """
+        nbytes, parts = 0, _contraction_parts(graph, dot)
+        if parts > 1:
+            nbytes += graph.values[dot.results[0]].nbytes * parts
+            if dot_sizes(graph, dot)[3] % (parts * 4):
+                nbytes += sum(graph.values[v].nbytes for v in dot.operands)
+        if not is_nested(graph):
+            transposed = transposed_operands(graph, dot)
+            arguments = (v for v in transposed if graph.values[data_source(graph, v)].producer < 0)
+            nbytes += sum(graph.values[v].nbytes for v in arguments)
+        return nbytes
+
+    def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:
+        """Indices of a long top-k, one side of a sort, operands in the order that a library wants."""
+        if op.name == "stablehlo.convolution":
+            copied = not features_last(graph, op) or _has_uneven_padding(graph, op)
+            return graph.values[op.operands[0]].nbytes if copied else 0
+        if op.name == "chlo.top_k" and _top_k(graph, op) > _CUSTOM_TOP_K:
+            return math.prod(graph.values[op.operands[0]].shape) * 4
+        if op.name == "stablehlo.custom_call":
+            return _transposed_call_bytes(graph, op)
+        if op.name == "stablehlo.sort":
+            return graph.values[op.operands[0]].nbytes
+        return super().kernel_scratch_bytes(graph, op)
+
+
+def _contraction_parts(graph: Graph, dot: Op) -> int:
+    """The number of parts of a dot's contraction that are summed side by side."""
+    rows, columns, batch, depth = dot_sizes(graph, dot)
+    tile = 64 if min(rows, columns) > 1 else 128
+    tiles = max(1, -(-rows // tile) * -(-columns // tile) * batch)
+    parts = min(_MOST_TILES // tiles, 256, depth // _LEAST_PART) if depth >= _DEPTH_RATIO * tiles else 1
+    return 2 ** (parts.bit_length() - 1) if parts > 1 else 1
+
+
+def _largest_source_bytes(graph: Graph, value: int) -> int:
+    """Bytes of the largest value read by the fused expression of `value`; a slice counts as what it takes."""
+    largest, stack, seen = 0, [value], {value}
+    while stack:
+        v = stack.pop()
+        producer = graph.producer(v)
+        if producer is None or classify(graph, producer) not in FUSIBLE or producer.name in SLICES:
+            largest = max(largest, graph.values[v].nbytes)
+            continue
+        stack.extend(o for o in producer.operands if o not in seen)
+        seen.update(producer.operands)
+    return largest
+
+
+def _sources_of_transposed(graph: Graph, dot: Op) -> set[int]:
+    """The operands of a dot that need another order, and the values they are computed from by fusible ops."""
+    stack = transposed_operands(graph, dot)
+    sources = set(stack)
+    while stack:
+        producer = graph.producer(stack.pop())
+        if producer is not None and classify(graph, producer) in FUSIBLE | {Class.VIEW}:
+            stack.extend(v for v in producer.operands if v not in sources)
+            sources.update(producer.operands)
+    return sources
+
+
+def _transposed_call_bytes(graph: Graph, op: Op) -> int:
+    """Bytes of the copies of a custom call's operands that it wants in another order than row by row."""
+    attributes = graph.handles[op.index].attributes
+    if "operand_layouts" not in attributes:
+        return 0
+    layouts: Any = (ir.DenseIntElementsAttr(a) for a in ir.ArrayAttr(attributes["operand_layouts"]))
+    orders: Any = zip(op.operands, map(list, layouts), strict=True)
+    return sum(graph.values[v].nbytes for v, order in orders if order != sorted(order, reverse=True))
+
+
+def _top_k(graph: Graph, op: Op) -> int:
+    return ir.IntegerAttr(graph.handles[op.index].attributes["k"]).value
+
+
+def _has_uneven_padding(graph: Graph, op: Op) -> bool:
+    """Whether cuDNN cannot pad a convolution's input on the fly: uneven or negative padding."""
+    attributes = graph.handles[op.index].attributes
+    if "padding" not in attributes:
+        return False
+    padding = ir.DenseIntElementsAttr(attributes["padding"])
+    pairs = [padding[i] for i in range(len(padding))]
+    return any(low != high or low < 0 for low, high in zip(pairs[::2], pairs[1::2], strict=True))

@@ -1,0 +1,100 @@
+"""XLA:TPU: how it fuses, pads and converts. `compilers` picks this model for chips of kind "tpu".
+
+Its compiler (libtpu) is closed: what is here was read from the programs and the memory reports that it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from stablehlo_mem.analysis.compiler_model import CompilerModel, Kernels
+from stablehlo_mem.analysis.fusion_classes import Class, data_source
+from stablehlo_mem.analysis.loop_invariants import constants_of_dots
+from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes
+
+_SUBLANES, _LANES = 8, 128
+"""The tile of the last two dimensions, in 4-byte elements: a register has 8 sublanes of 128 lanes."""
+
+
+class XlaTpu(CompilerModel):
+    """XLA:TPU."""
+
+    materialises = frozenset({"stablehlo.concatenate", "stablehlo.gather", "stablehlo.reduce_window"})
+    reads_from_memory = materialises | {"stablehlo.scatter", "stablehlo.sort"}
+    writes_over_operands = False
+    reuses_output_buffers = False
+    hoists_operand_converts = True
+
+    def keeps_fusible(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
+        """Never: arithmetic is computed again in each kernel."""
+        del graph, value, kind, kernels, reused
+        return False
+
+    def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
+        """Never."""
+        del graph, op, kernels
+        return False
+
+    def dot_operands_in_memory(self, graph: Graph, dot: Op) -> Collection[int]:
+        """None: the producers are fused."""
+        del graph, dot
+        return ()
+
+    def fuses_epilogue(self, unary_chain: bool) -> bool:
+        """Whatever other operands it has."""
+        del unary_chain
+        return True
+
+    def copied_before_loop(self, graph: Graph, loop: Op) -> Mapping[int, int]:
+        """The bfloat16 copies of float32 operands."""
+        read = constants_of_dots(graph, loop, lambda block, dot: {data_source(block, v) for v in dot.operands})
+        return {v: graph.values[v].nbytes // 2 for v in read if graph.values[v].dtype == "f32"}
+
+    def buffer_bytes(self, value: Value) -> int:
+        """The last two dimensions are padded to tiles, in whichever order wastes less; narrow types are packed."""
+        if len(value.shape) < 2:
+            return value.nbytes
+        rows, columns = value.shape[-2:]
+        if not rows or not columns:
+            return 0
+        height = _SUBLANES * max(1, int(4 // max(dtype_bytes(value.dtype), 0.5)))
+        padded = min(_pad(rows, height) * _pad(columns, _LANES), _pad(columns, height) * _pad(rows, _LANES))
+        return value.nbytes * padded // (rows * columns)
+
+    def relayout_bytes(self, graph: Graph, op: Op) -> int:
+        """A narrow argument is copied with full tiles to be broadcast; a materialised move has its last dimension
+        along the lanes, however short that is.
+        """
+        if op.name == "stablehlo.broadcast_in_dim":
+            return _broadcast_copy_bytes(graph, op)
+        value = graph.values[op.results[0]]
+        if op.name not in self.materialises or not value.shape or not value.nbytes:
+            return 0
+        width = value.shape[-1]
+        return max(0, value.nbytes * _pad(width, _LANES) // width - self.buffer_bytes(value))
+
+    def window_scratch_bytes(self, graph: Graph, op: Op) -> int:
+        """None."""
+        del graph, op
+        return 0
+
+    def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:
+        """Twice the values of a Fourier transform, one side of a sort."""
+        if op.name == "stablehlo.fft":
+            return 2 * sum(self.buffer_bytes(graph.values[v]) for v in op.operands + op.results)
+        if op.name == "stablehlo.sort":
+            return self.buffer_bytes(graph.values[op.operands[0]])
+        return super().kernel_scratch_bytes(graph, op)
+
+
+def _broadcast_copy_bytes(graph: Graph, op: Op) -> int:
+    source = graph.values[op.operands[0]]
+    if len(source.shape) < 2 or graph.values[op.results[0]].nbytes <= source.nbytes:
+        return 0
+    width = source.shape[-1]
+    is_argument = graph.values[data_source(graph, source.index)].producer < 0
+    return source.nbytes * _LANES // width if 0 < width < _LANES and is_argument else 0
+
+
+def _pad(size: int, tile: int) -> int:
+    return -(-size // tile) * tile
