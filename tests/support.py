@@ -27,7 +27,7 @@ from stablehlo_mem.splitting.axis import Axis, RuleBook, grow_axis
 from stablehlo_mem.splitting.candidates import regroups
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
-from stablehlo_mem.splitting.saved_values import worth_keeping
+from stablehlo_mem.splitting.saved_values import worth_saving
 from stablehlo_mem.splitting.split_step import Split, split
 from stablehlo_mem.targets.chips import CHIPS
 
@@ -156,7 +156,7 @@ class Possible:
 
     @property
     def reducing(self) -> bool:
-        return any(item.accumulated for item in self.schedule.leaving)
+        return any(item.accumulated for item in self.schedule.outputs)
 
     @property
     def regroups(self) -> bool:
@@ -165,7 +165,7 @@ class Possible:
 
     @property
     def streams(self) -> bool:
-        return bool(self.schedule.streams.terms)
+        return self.schedule.is_online
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -178,7 +178,7 @@ class Possible:
         shape = self.graph.values[value].shape
         producer = self.graph.producer(value)
         name = producer.name if producer else "argument"
-        loops = f"{self.schedule.phases} loops" + ", streaming" * self.streams + ", keeping" * bool(self.kept)
+        loops = f"{self.schedule.loop_count} loops" + ", streaming" * self.streams + ", keeping" * bool(self.kept)
         return f"{self.path}{name}{list(shape)} along {dimension} ({self.axis.n}), {loops}"
 
 
@@ -206,13 +206,13 @@ def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,), *, all_f
                     axis = grow_axis(graph, rules, (value.index, dimension), least)
                     for streams in (False, True) if all_forms else (False,):
                         schedule = schedule_loops(graph, axis, streaming=streams)
-                        if schedule is not None and bool(schedule.streams.terms) is streams:
-                            key = (path, schedule.owned, axis.n, axis.split_ops, streams)
+                        if schedule is not None and schedule.is_online is streams:
+                            key = (path, schedule.inner_ops, axis.n, axis.split_ops, streams)
                             found.setdefault(key, Possible(path, graph, axis, schedule))
-                            kept = worth_keeping(graph, schedule, CHIPS["cpu"], 1 << 62) if all_forms else ()
+                            kept = worth_saving(graph, schedule, CHIPS["cpu"], 1 << 62) if all_forms else ()
                             if kept:
                                 found.setdefault(
-                                    (*key, kept), Possible(path, graph, axis, schedule.keeping(kept), kept)
+                                    (*key, kept), Possible(path, graph, axis, schedule.with_saved(kept), kept)
                                 )
     return list(found.values())
 

@@ -41,7 +41,7 @@ def test_a_product_compared_with_its_own_maximum_may_be_reordered():
 def test_one_of_several_loops_that_compute_it_must_not():
     program = program_of(largest, *ARGS)
     module = normal(program)
-    possible = next(p for p in possible_splits(module) if p.schedule.phases > 1 and p.axis.n == 24)
+    possible = next(p for p in possible_splits(module) if p.schedule.loop_count > 1 and p.axis.n == 24)
     split = apply_split(module, possible, 6)
     attach_rules(split)
     unsettled = {path for path, _, unsettled in chains(entry_graph(split)) if unsettled}

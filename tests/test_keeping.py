@@ -12,7 +12,7 @@ import stablehlo_mem as shm
 from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
-from stablehlo_mem.splitting.saved_values import worth_keeping
+from stablehlo_mem.splitting.saved_values import worth_saving
 from stablehlo_mem.splitting.split_step import decode
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import (
@@ -47,12 +47,12 @@ def twice(x, up, down):
 def along_rows(fun):
     module = normal(program_of(fun, *ARGS))
     found = possible_splits(module, (ROWS * WIDTH * 4,))
-    return module, next(p for p in found if p.schedule.phases > 1 and p.schedule.axis.n == ROWS)
+    return module, next(p for p in found if p.schedule.loop_count > 1 and p.schedule.axis.n == ROWS)
 
 
 def kept(fun):
     _, possible = along_rows(fun)
-    values = worth_keeping(possible.graph, possible.schedule, CHIPS["cpu"], 1 << 40)
+    values = worth_saving(possible.graph, possible.schedule, CHIPS["cpu"], 1 << 40)
     return [(possible.graph.title(possible.graph.values[v].producer), str(possible.graph.values[v])) for v in values]
 
 
@@ -63,14 +63,14 @@ def test_what_spares_most_is_kept():
 
 def test_what_is_too_large_is_not():
     _, possible = along_rows(normalised)
-    assert worth_keeping(possible.graph, possible.schedule, CHIPS["cpu"], ROWS * WIDTH * 4 - 1) == ()
+    assert worth_saving(possible.graph, possible.schedule, CHIPS["cpu"], ROWS * WIDTH * 4 - 1) == ()
 
 
 def test_a_single_loop_keeps_nothing():
     module = normal(program_of(lambda x, up, down: jnp.tanh(x @ up) @ down, *ARGS))
-    regions = [p for p in possible_splits(module) if p.schedule.phases == 1]
+    regions = [p for p in possible_splits(module) if p.schedule.loop_count == 1]
     assert regions
-    assert all(worth_keeping(p.graph, p.schedule, CHIPS["cpu"], 1 << 40) == () for p in regions)
+    assert all(worth_saving(p.graph, p.schedule, CHIPS["cpu"], 1 << 40) == () for p in regions)
 
 
 @pytest.mark.parametrize("fun", [normalised, twice])
@@ -92,7 +92,7 @@ def test_plans_keep_where_there_is_room(fun):
 
 def test_steps_are_json_and_keep_the_results():
     module, possible = along_rows(normalised)
-    values = worth_keeping(possible.graph, possible.schedule, CHIPS["cpu"], 1 << 40)
+    values = worth_saving(possible.graph, possible.schedule, CHIPS["cpu"], 1 << 40)
     decision = dataclasses.replace(possible.decision(100), kept=values)
     step = Step(SplitIntoLoops.name, "", dataclasses.asdict(decision))
     assert decode(dataclasses.replace(step, params=json.loads(json.dumps(step.params)))) == decision
@@ -127,7 +127,7 @@ def test_values_equal_to_their_maximum_stay_so(fun, reverse, chunk):
     program = program_of(turned, *args)
     module = normal(program)
     found = [p for p in possible_splits(module, (199 * 16 * 2,), all_forms=True) if p.axis.n == 199]
-    assert any(p.schedule.phases > 1 for p in found)
+    assert any(p.schedule.loop_count > 1 for p in found)
     for possible in found:
         new = run(program, apply_split(module, possible, chunk), *args)
         assert (new[0].sum(0) >= 1).all(), possible
@@ -136,8 +136,8 @@ def test_values_equal_to_their_maximum_stay_so(fun, reverse, chunk):
 def test_nothing_is_kept_of_which_compared_values_would_be_made_again():
     nbytes = ROWS * WIDTH * 4
     _, possible = along_rows(spread)
-    assert worth_keeping(possible.graph, possible.schedule, CHIPS["cpu"], nbytes) == ()
-    assert worth_keeping(possible.graph, possible.schedule, CHIPS["cpu"], 8 * nbytes) != ()
+    assert worth_saving(possible.graph, possible.schedule, CHIPS["cpu"], nbytes) == ()
+    assert worth_saving(possible.graph, possible.schedule, CHIPS["cpu"], 8 * nbytes) != ()
 
 
 @pytest.mark.parametrize("rows", [1999, 2000])
@@ -158,7 +158,7 @@ def test_gradients_of_maxima_of_cumulative_sums(rows):
 
 def test_a_value_that_the_loops_do_not_make_cannot_be_kept():
     module, possible = along_rows(normalised)
-    for values in ((9999,), (possible.schedule.leaving[0].value,)):
+    for values in ((9999,), (possible.schedule.outputs[0].value,)):
         with pytest.raises(ValueError, match="cannot keep"):
             SplitIntoLoops().apply(
                 clone_module(module),
@@ -180,7 +180,7 @@ def test_the_first_loop_that_runs_it_keeps_a_value():
     program = program_of(waits, *args)
     module = normal(program)
     keeping = [p for p in possible_splits(module, (64 * 48 * 4,), all_forms=True) if p.kept]
-    later = [p for p in keeping for item in p.schedule.leaving if item.value in p.kept and item.phase > 0]
+    later = [p for p in keeping for item in p.schedule.outputs if item.value in p.kept and item.loop > 0]
     assert later
     for possible in later:
         (new,) = run(program, apply_split(module, possible, 16), *args)

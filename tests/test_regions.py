@@ -34,7 +34,7 @@ def names(graph, ops):
 
 
 def left(graph, region):
-    return [(names(graph, [item.node.op])[0], item.node.reducing, item.phase) for item in region.leaving]
+    return [(names(graph, [item.split_op.op])[0], item.split_op.reducing, item.loop) for item in region.outputs]
 
 
 def scores(x, y, v):
@@ -43,9 +43,9 @@ def scores(x, y, v):
 
 def test_rows_leave_once():
     graph, region = region_of(scores, "exponential", 0, (12, 3), (20, 3), (20,))
-    assert names(graph, region.owned) == ["dot_general", "exponential", "dot_general"]
+    assert names(graph, region.inner_ops) == ["dot_general", "exponential", "dot_general"]
     assert left(graph, region) == [("dot_general", False, 0)]
-    assert region.phases == 1
+    assert region.loop_count == 1
 
 
 def test_columns_are_accumulated():
@@ -75,17 +75,17 @@ def softmax_along(q, k, v):
 def test_a_softmax_along_the_axis_takes_three_loops():
     big = 12 * 200 * 4
     graph, region = region_of(softmax_along, "exponential", 1, (12, 3), (200, 3), (200, 4), big_bytes=big)
-    assert region.phases == 3
+    assert region.loop_count == 3
     assert [phase for _, _, phase in left(graph, region)] == [0, 1, 2]
     assert all(reducing for _, reducing, _ in left(graph, region))
-    runs = [names(graph, [n.op for n in region.needed(phase)]) for phase in range(3)]
+    runs = [names(graph, [n.op for n in region.split_ops_in(phase)]) for phase in range(3)]
     assert [r.count("exponential") for r in runs] == [0, 1, 1]
     assert all("dot_general" in r for r in runs)
 
 
 def test_a_softmax_across_the_axis_takes_one():
     _, region = region_of(softmax_along, "exponential", 0, (12, 3), (200, 3), (200, 4))
-    assert region.phases == 1
+    assert region.loop_count == 1
 
 
 def test_small_values_are_stored_for_later_loops():
@@ -98,8 +98,8 @@ def test_small_values_are_stored_for_later_loops():
         return ((h * total) * jnp.cos(s)[:, None]).sum(0)
 
     graph, region = region_of(fun, "exponential", 0, (64, 3), (3, 40), big_bytes=64 * 40 * 4)
-    assert region.phases == 2
-    first, second = (names(graph, [n.op for n in region.needed(p)]) for p in range(2))
+    assert region.loop_count == 2
+    first, second = (names(graph, [n.op for n in region.split_ops_in(p)]) for p in range(2))
     assert "exponential" in first
     assert "exponential" in second
     assert "sqrt" not in second
@@ -107,21 +107,21 @@ def test_small_values_are_stored_for_later_loops():
 
 def test_the_same_nodes_never_run_outside_and_inside():
     graph, region = region_of(softmax_along, "exponential", 1, (12, 3), (200, 3), (200, 4))
-    assert not set(region.placement) & region.owned
-    for phase in range(region.phases):
-        for node in region.needed(phase):
+    assert not set(region.placement) & region.inner_ops
+    for phase in range(region.loop_count):
+        for node in region.split_ops_in(phase):
             free = graph.ops[node.op].name.split(".")[1] in ("broadcast_in_dim", "constant", "iota")
-            assert node.op in region.owned or free
+            assert node.op in region.inner_ops or free
 
 
 def test_needed_is_closed_and_in_program_order():
     graph, region = region_of(softmax_along, "exponential", 1, (12, 3), (200, 3), (200, 4))
-    for phase in range(region.phases):
-        needed = region.needed(phase)
+    for phase in range(region.loop_count):
+        needed = region.split_ops_in(phase)
         assert [n.op for n in needed] == sorted(n.op for n in needed)
         for node in needed:
             for use in operand_uses(graph, node):
-                source = region.source(use, phase)
+                source = region.producer_in(phase, use)
                 assert source is None or source in needed
 
 
@@ -133,8 +133,8 @@ def test_placement_puts_every_op_after_what_it_reads():
         return (e * t).sum(0) + s
 
     graph, region = region_of(fun, "exponential", 0, (64, 8), (8,), big_bytes=64 * 8 * 4)
-    assert region.phases == 3
-    ready = {item.value: item.phase + 1 for item in region.leaving}
+    assert region.loop_count == 3
+    ready = {item.value: item.loop + 1 for item in region.outputs}
     for op, place in region.placement.items():
         for value in graph.ops[op].operands:
             producer = graph.values[value].producer

@@ -36,7 +36,7 @@ DROP, CLIP = jax.lax.GatherScatterMode.FILL_OR_DROP, jax.lax.GatherScatterMode.C
 def addresses(possible: Possible, name: str = "scatter") -> bool:
     """Whether a split cuts a scatter, or a gather, along a dimension its other operands do not have."""
     region, ops = possible.schedule, possible.graph.ops
-    nodes = [node for phase in range(region.phases) for node in region.needed(phase)]
+    nodes = [node for phase in range(region.loop_count) for node in region.split_ops_in(phase)]
     return any(ops[node.op].name == f"stablehlo.{name}" and set(node.operand_dims[1:]) == {None} for node in nodes)
 
 
@@ -51,7 +51,7 @@ def check(fun, *args, name="scatter", chunks=(1, 2, 4, 7), at_most=3):
         if chunk < possible.axis.n:
             split = apply_split(module, possible, chunk)
             loops = text(split).count("stablehlo.while") - before.count("stablehlo.while")
-            assert loops == possible.schedule.phases
+            assert loops == possible.schedule.loop_count
             for new, one in zip(run(program, split, *args), old, strict=True):
                 assert same_bits(new, one), f"{possible}, chunk {chunk}"
 

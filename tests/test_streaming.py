@@ -146,7 +146,7 @@ def along_columns(fun, *args) -> tuple[Possible, Possible]:
     module = normal(program)
     big = max(value.nbytes for value in entry_graph(module).values) // 2
     found = possible_splits(module, (big,), all_forms=True)
-    plain = max((p for p in found if not p.streams), key=lambda p: p.schedule.phases)
+    plain = max((p for p in found if not p.streams), key=lambda p: p.schedule.loop_count)
     return plain, next(p for p in found if p.streams and p.axis.seed == plain.axis.seed)
 
 
@@ -167,7 +167,7 @@ def faults(fun, *args, chunk=4) -> list[str]:
 def test_fewer_loops_and_the_same_results(name):
     before, after, fun, *args = PROGRAMS[name]
     plain, streaming = along_columns(fun, *args)
-    assert (plain.schedule.phases, streaming.schedule.phases) == (before, after)
+    assert (plain.schedule.loop_count, streaming.schedule.loop_count) == (before, after)
     program = text(apply_split(normal(program_of(fun, *args)), streaming, 4))
     assert program.count("stablehlo.while") == after
     assert not faults(fun, *args)
@@ -263,7 +263,7 @@ def test_what_would_not_be_the_same_takes_its_loops(fun):
     module = normal(program_of(fun, *qkv()))
     big = max(value.nbytes for value in entry_graph(module).values) // 2
     found = possible_splits(module, (big,), all_forms=True)
-    assert max(p.schedule.phases for p in found) >= 2
+    assert max(p.schedule.loop_count for p in found) >= 2
     assert not any(p.streams for p in found)
 
 

@@ -54,7 +54,7 @@ def through(possibles, n=BATCH):
     return [
         p
         for p in possibles
-        if not p.path and p.axis.n == n and any(p.graph.ops[o].name == "stablehlo.while" for o in p.schedule.owned)
+        if not p.path and p.axis.n == n and any(p.graph.ops[o].name == "stablehlo.while" for o in p.schedule.inner_ops)
     ]
 
 
@@ -69,7 +69,7 @@ def test_every_axis(name):
     possibles = check(fun, *args, splits=3, bitwise=name not in OTHER_BITS)
     (split,) = through(possibles)
     if name.endswith("_grad"):
-        assert any(item.accumulated for item in split.schedule.leaving)
+        assert any(item.accumulated for item in split.schedule.outputs)
     else:
         assert not split.regroups or name == "sums_over_the_batch"
 
@@ -101,7 +101,7 @@ def test_sums_over_the_batch_are_added_up(init):
     args = real(5, BATCH, 4), real(4, 4), ids
     possibles = check(state_sums(init), *args, splits=8)
     (split,) = through(possibles)
-    assert sum(item.accumulated for item in split.schedule.leaving) >= 4
+    assert sum(item.accumulated for item in split.schedule.outputs) >= 4
 
 
 def test_sums_in_loops_in_loops_and_branches():
@@ -137,7 +137,7 @@ def test_what_does_not_depend_on_the_axis_leaves_too():
     # XLA:CPU may contract a multiplication and an addition or not, by the shape: see OTHER_BITS in test_numerics.
     possibles = check(fun, real(7, BATCH, 4), real(4, 4), bitwise=False)
     (split,) = through(possibles)
-    left = {split.graph.values[item.value].shape for item in split.schedule.leaving}
+    left = {split.graph.values[item.value].shape for item in split.schedule.outputs}
     assert {(), (4, 4), (BATCH,)} <= left
     assert not split.reducing
 

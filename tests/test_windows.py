@@ -11,8 +11,7 @@ import pytest
 import stablehlo_mem as shm
 from stablehlo_mem.sharding_rules import RuleBook
 from stablehlo_mem.sharding_rules.halo import Use, Window
-from stablehlo_mem.splitting.axis import grow_axis
-from stablehlo_mem.splitting.window_cuts import cheapest_cut
+from stablehlo_mem.splitting.axis import cheapest_cut, grow_axis
 from stablehlo_mem.targets.measurement import Measured
 from tests.support import (
     apply_split,
@@ -70,7 +69,7 @@ def spatial(module, count):
     """The splits in which so many ops slide over the axis."""
     found = possible_splits(module)
     return [
-        p for p in found if len({n.op for n in p.axis.split_ops if n.windows and n.op in p.schedule.owned}) == count
+        p for p in found if len({n.op for n in p.axis.split_ops if n.windows and n.op in p.schedule.inner_ops}) == count
     ]
 
 
@@ -143,7 +142,7 @@ def test_what_an_op_slides_over_is_stored_and_not_computed_again():
     seed = next(op for op in reversed(graph.ops) if op.name == "stablehlo.maximum").results[0]
     axis = grow_axis(graph, RuleBook(graph), (seed, 1), graph.values[seed].nbytes)
     (found,) = [p for p in spatial(normal(program_of(fun, IMAGE, KERNEL)), 3) if p.axis.n == axis.n == 12][:1]
-    runs = [n.op for phase in range(found.schedule.phases) for n in found.schedule.needed(phase) if n.windows]
+    runs = [n.op for phase in range(found.schedule.loop_count) for n in found.schedule.split_ops_in(phase) if n.windows]
     assert len(runs) == len(set(runs)) == 3
 
 
@@ -172,7 +171,7 @@ def test_cumulative_ops_go_on_from_chunk_to_chunk(name):
     program = program_of(fun, x)
     module = normal(program)
     old = run(program, None, x)
-    found = [p for p in possible_splits(module) if any(n.cumulative for n in p.schedule.phase_of)]
+    found = [p for p in possible_splits(module) if any(n.cumulative for n in p.schedule.first_loop)]
     assert found
     assert all(p.regroups is (name not in ("product", "maximum")) for p in found)
     for possible, chunk in ((p, c) for p in found for c in p.chunks):
@@ -185,8 +184,10 @@ def test_loops_run_the_way_cumulative_sums_do():
 
     def ways(name):
         module = normal(program_of(*CUMULATIVE[name]))
-        (found,) = [p for p in possible_splits(module) if any(n.cumulative for n in p.schedule.phase_of)]
-        return found.schedule.directions, [len(found.schedule.saved(phase)) for phase in range(found.schedule.phases)]
+        (found,) = [p for p in possible_splits(module) if any(n.cumulative for n in p.schedule.first_loop)]
+        return found.schedule.directions, [
+            len(found.schedule.checkpointed_scans(phase)) for phase in range(found.schedule.loop_count)
+        ]
 
     assert ways("backwards") == ((-1,), [0])
     assert ways("gradient") == ((1, -1), [1, 0])
@@ -202,7 +203,7 @@ def test_what_streams_waits_for_sums_that_run_the_other_way():
     program = program_of(fun, *args)
     module = normal(program)
     (old,) = run(program, None, *args)
-    found = [p for p in possible_splits(module, all_forms=True) if p.schedule.streams.terms]
+    found = [p for p in possible_splits(module, all_forms=True) if p.schedule.is_online]
     assert [p.schedule.directions for p in found] == [(1, -1)]
     for chunk in found[0].chunks:
         (new,) = run(program, apply_split(module, found[0], chunk), *args)

@@ -21,7 +21,7 @@ from stablehlo_mem.splitting.axis_names import origin_of
 from stablehlo_mem.splitting.chunk_cost import loop_cost
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
-from stablehlo_mem.splitting.saved_values import worth_keeping
+from stablehlo_mem.splitting.saved_values import worth_saving
 from stablehlo_mem.splitting.split_step import PASS_NAME, Split, split_copy
 
 _SEEDS = 6
@@ -173,7 +173,7 @@ class _Proposals:
         if schedule is None or self.too_long(axis):
             yield from () if axis.obstacles else (self.about_seed(axis, "needed-whole", _NEEDED_WHOLE),)
             return
-        key = (schedule.owned, axis.n, axis.split_ops)
+        key = (schedule.inner_ops, axis.n, axis.split_ops)
         if key not in self.seen:
             self.seen.add(key)
             yield from self.candidates(axis, schedule)
@@ -185,11 +185,11 @@ class _Proposals:
 
     def streaming(self, axis: Axis, waiting: LoopSchedule) -> LoopSchedule | None:
         """The loops of an axis where some stream, None if none do; `waiting` are those where none does."""
-        if not any(phase and split_op.partial for split_op, phase in waiting.phase_of.items()):
+        if not any(loop and split_op.partial for split_op, loop in waiting.first_loop.items()):
             return None
         if axis.seed not in self.grown.streaming:
             schedule = schedule_loops(self.graph, axis, streaming=True)
-            self.grown.streaming[axis.seed] = schedule if schedule and schedule.streams.terms else None
+            self.grown.streaming[axis.seed] = schedule if schedule and schedule.is_online else None
         return self.grown.streaming[axis.seed]
 
     def formed(self, axis: Axis) -> LoopSchedule | None:
@@ -197,7 +197,7 @@ class _Proposals:
         alike = self.grown.regions.setdefault((axis.n, axis.split_ops), [])
         for schedule in alike:
             if schedule.axis.producers == axis.producers:
-                return schedule if schedule.spares(axis.seed[0]) else None
+                return schedule if schedule.only_in_chunks(axis.seed[0]) else None
         schedule = schedule_loops(self.graph, axis)
         alike += [schedule] if schedule else []
         return schedule
@@ -208,27 +208,27 @@ class _Proposals:
 
     def spared_bytes(self, schedule: LoopSchedule) -> int:
         """Bytes at the peak that the loops need for a chunk only, the scratch of an op and its blocks' values too."""
-        left = {item.value for item in schedule.leaving}
-        owned = (v for v in self.live if self.graph.values[v].producer in schedule.owned)
+        left = {item.value for item in schedule.outputs}
+        owned = (v for v in self.live if self.graph.values[v].producer in schedule.inner_ops)
         spared = sum(self.live[v] for v in owned if v not in left)
         depth = len(self.path)
         inside = (live for live in self.peak.live if live.path[:depth] == self.path and len(live.path) > depth)
-        spared += sum(live.nbytes for live in inside if live.path[depth][0] in schedule.owned)
-        spared += self.peak.scratch_bytes(self.path, schedule.owned)
+        spared += sum(live.nbytes for live in inside if live.path[depth][0] in schedule.inner_ops)
+        spared += self.peak.scratch_bytes(self.path, schedule.inner_ops)
         return spared
 
     def streamed_bytes(self, schedule: LoopSchedule) -> int:
         """What of them never goes through memory, but is in the compiler's report: `CompilerModel.streamed_into`."""
         model = compiler_model(self.goal.chip)
-        into = {v: model.streamed_into(self.graph, v) for v in self.live}
-        streamed = {v: reduction for v, reduction in into.items() if reduction is not None and schedule.spares(v)}
-        scratch = self.peak.scratch_bytes(self.path, schedule.owned.intersection(streamed.values()))
+        into = {v: model.streamed_into(self.graph, v) for v in self.live if schedule.only_in_chunks(v)}
+        streamed = {v: reduction for v, reduction in into.items() if reduction is not None}
+        scratch = self.peak.scratch_bytes(self.path, schedule.inner_ops.intersection(streamed.values()))
         return sum(self.live[v] for v in streamed) + scratch
 
     def candidates(self, axis: Axis, schedule: LoopSchedule) -> Iterator[_Proposal]:
         """One loop a phase, or fewer that stream."""
         forms = [schedule]
-        if schedule.phases > 1 and allows(self.goal.options, "reassociate"):
+        if schedule.loop_count > 1 and allows(self.goal.options, "reassociate"):
             streaming = self.streaming(axis, schedule)
             forms += [streaming] if streaming else []
         settled = [form for form in forms if not unsettles(self.main, self.path, form)]
@@ -243,12 +243,12 @@ class _Proposals:
         """The loops of an axis by what they keep for later ones: nothing, then ever more of what is worth it."""
         kept: tuple[int, ...] = ()
         forms: dict[tuple[int, ...], LoopSchedule] = {kept: schedule}
-        for _ in range(_MOST_KEPT if schedule.phases <= _FEW_LOOPS else 0):
-            more = worth_keeping(self.graph, forms[kept], self.goal.chip, self.goal.temp_bytes)
+        for _ in range(_MOST_KEPT if schedule.loop_count <= _FEW_LOOPS else 0):
+            more = worth_saving(self.graph, forms[kept], self.goal.chip, self.goal.temp_bytes)
             if not more:
                 break
             kept = (*kept, *more)
-            forms[kept] = schedule.keeping(kept)
+            forms[kept] = schedule.with_saved(kept)
         return forms
 
     def sizes(self, schedule: LoopSchedule, kept: tuple[int, ...]) -> tuple[Size, ...]:
@@ -286,8 +286,8 @@ class _Proposals:
             big_bytes=axis.big_bytes,
             **size.params,
             elements=axis.n,
-            loops=schedule.phases,
-            streaming=bool(schedule.streams.terms),
+            loops=schedule.loop_count,
+            streaming=schedule.is_online,
         )
         candidate = Candidate(
             step=Step(PASS_NAME, "", dataclasses.asdict(params)),
@@ -306,7 +306,7 @@ class _Proposals:
     def left_bytes(self, schedule: LoopSchedule) -> int:
         """Bytes the loops add beside the chunks: what leaves them, unless it is an output anyway."""
         outputs = set(self.graph.returned)
-        values = {item.value for item in schedule.leaving if item.value not in outputs and item.value not in self.live}
+        values = {item.value for item in schedule.outputs if item.value not in outputs and item.value not in self.live}
         return sum(self.graph.values[v].nbytes for v in values)
 
     def summary(self, axis: Axis) -> str:
@@ -362,7 +362,7 @@ def saved_bytes(schedule: LoopSchedule) -> int:
     graph = schedule.graph
     if not any(split_op.cumulative for split_op in schedule.loops_of):
         return 0
-    split_ops = {split_op for phase in range(schedule.phases) for split_op in schedule.saved(phase)}
+    split_ops = {split_op for loop in range(schedule.loop_count) for split_op in schedule.checkpointed_scans(loop)}
     values = (graph.values[v] for split_op in split_ops for v in graph.ops[split_op.op].results)
     # In 4 bytes at least: sums of narrow floats are made in f32.
     elements = (math.prod(v.shape) // schedule.axis.n * max(4, dtype_bytes(v.dtype)) for v in values)
@@ -373,18 +373,18 @@ def unsettles(main: Graph, path: Path, schedule: LoopSchedule) -> bool:
     """Whether loops sum otherwise what is compared with floats that are computed elsewhere: see `comparisons`."""
     if not regroups(schedule.graph, schedule):
         return False
-    sums = {item.value for item in schedule.leaving if item.accumulated}
+    sums = {item.value for item in schedule.outputs if item.accumulated}
     sums |= {
-        v for split_op in schedule.phase_of if split_op.cumulative for v in schedule.graph.ops[split_op.op].results
+        v for split_op in schedule.first_loop if split_op.cumulative for v in schedule.graph.ops[split_op.op].results
     }
     return decides(main, path, sums)
 
 
 def regroups(graph: Graph, schedule: LoopSchedule) -> bool:
     """Whether the loops make float sums in another grouping."""
-    reducing = (item.split_op.op for item in schedule.leaving if item.accumulated)
+    reducing = (item.split_op.op for item in schedule.outputs if item.accumulated)
     rows = ((OP_RULES[graph.ops[op].name].reduction, graph.handles[op]) for op in reducing)
-    cumulative = {split_op.op for split_op in schedule.phase_of if split_op.cumulative}
+    cumulative = {split_op.op for split_op in schedule.first_loop if split_op.cumulative}
     goes_on = ((OP_RULES[graph.ops[op].name].cumulative, graph.handles[op]) for op in sorted(cumulative))
     rows = (*rows, *goes_on)
-    return bool(schedule.streams.terms) or any(row is not None and row.regroups(op) for row, op in rows)
+    return schedule.is_online or any(row is not None and row.regroups(op) for row, op in rows)

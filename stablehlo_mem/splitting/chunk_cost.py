@@ -1,11 +1,16 @@
-"""How many elements of an axis a step takes: as few as the budget wants, as many as the time wants."""
+"""What a schedule's loops cost in time, for each chunk (elements of the axis a step) they could have.
+
+`candidates` asks for all chunks, the fastest first, and takes the first that saves the memory it wants.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TypeVarTuple
 
 from stablehlo_mem.analysis.cost_model import (
@@ -26,40 +31,40 @@ from stablehlo_mem.targets.chips import Chip
 _Ts = TypeVarTuple("_Ts")
 
 _MULTIPLES = (128, 8, 1)
+"""Elements that chunks are multiples of, where they are long enough: TPU tiles are of 8 x 128, as its layouts say."""
 _TILES = 8
-"""Chunks of at least so many tiles are made of whole ones."""
+"""Chunks of at least so many multiples are made of whole ones."""
 _LINE_BYTES = 64
-"""What memory is read in: of shorter runs the rest is read for nothing."""
+"""A cache line, in bytes, of x86 and Arm: of shorter runs the rest is read for nothing."""
 _EVEN_STEPS = 16
-"""Up to so many steps every number of them is worth a chunk of its own."""
+"""Up to so many steps, every number of them is worth a chunk of its own."""
 _CACHE_SPEEDUP = 4
-"""How much faster operands are read again from the shared cache than from memory."""
+"""How much faster operands are read again from the shared cache than from memory (on CPU)."""
 _FADES = 8
-"""Intermediates of so many times the cache and more all go through memory (seen on CPU, linear in between)."""
+"""Intermediates of so many times the cache or more all go through memory (measured on CPU; linear in between)."""
 _PASSES_OVER_MEMORY = 4
-"""What an intermediate that does not stay in cache costs: written and read, and its pages faulted in (seen on CPU)."""
+"""What an intermediate larger than the cache costs: written and read, and its pages faulted in (measured on CPU)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LoopCost:
-    """The time of a region's loops as a function of the chunk.
+    """The time of a schedule's loops as a function of the chunk.
 
     Attributes:
         n: elements of the axis.
-        fixed_seconds: recomputation: what later phases run again.
-        step_seconds: of one step of every loop: overhead, that of loops inside too, operands read whole, accumulators
-            read and written.
-        traffic_seconds: of the intermediates, once written and once read, through main memory.
+        fixed_seconds: of what later loops recompute.
+        step_seconds: of one step of every loop: its overhead, that of loops inside too, operands read whole,
+            accumulators read and written.
+        traffic_seconds: of the intermediates, written and read once, through main memory.
         element_bytes: of the intermediates, per element of the axis.
-        chip: intermediates up to its cache's size do not go through main memory; of larger ones ever more do.
-        work_seconds: of all the ops in the loops: a last chunk that is not full repeats a part.
-        masked: the repeated part costs a mask besides: sums are accumulated.
-        packed: of each matmul in the loops of which a step takes some rows or columns: the seconds of its arithmetic
-            packing left aside, what it is, and whether it is columns that are taken.
-        dealt: of each kernel that a step does some outermost rows of: the seconds of all, rows for an element.
-        laned: of each kernel that a step does some of the innermost elements of: likewise.
-        strided: of each value that is sliced or written back: the seconds one pass over it takes, and the bytes that
-            lie side by side for each element of the axis.
+        chip: what fits its cache does not go through main memory; of what is larger ever more does.
+        work_seconds: of all ops in the loops: a ragged last chunk repeats a part of it.
+        masked: the repeated part is masked besides, as something is accumulated.
+        matmuls: that a step does some rows or columns of: seconds of arithmetic without packing, and whether columns.
+        dealt: kernels that a step does some outermost rows of: their seconds, and rows for an element of the axis.
+        vectorised: kernels that a step does some innermost elements of: likewise.
+        strided: values that are sliced or written back: seconds of a pass over them, and contiguous bytes for an
+            element of the axis.
     """
 
     n: int
@@ -70,9 +75,9 @@ class LoopCost:
     chip: Chip
     work_seconds: float
     masked: bool
-    packed: tuple[tuple[float, Matmul, bool], ...]
+    matmuls: tuple[tuple[float, Matmul, bool], ...]
     dealt: tuple[tuple[float, float], ...]
-    laned: tuple[tuple[float, float], ...]
+    vectorised: tuple[tuple[float, float], ...]
     strided: tuple[tuple[float, int], ...]
 
     def loop_seconds(self, chunk: int) -> float:
@@ -83,28 +88,25 @@ class LoopCost:
         return arithmetic + self.dealing_seconds(chunk) + self.lane_seconds(chunk) + steps * self.step_seconds
 
     def packing_seconds(self, chunk: int) -> float:
-        """What matmuls of few rows take more than those of all."""
-        taken = chunk / self.n
-        pairs = ((seconds, whole, _share(whole, taken, columns)) for seconds, whole, columns in self.packed)
-        return sum(
-            seconds * (part.packing_factor(self.chip) - whole.packing_factor(self.chip))
-            for seconds, whole, part in pairs
-        )
+        """What matmuls of a part of the rows take more than those of all."""
+        pairs = ((seconds, whole, _share(whole, chunk / self.n, columns)) for seconds, whole, columns in self.matmuls)
+        factors = ((s, part.packing_factor(self.chip) - whole.packing_factor(self.chip)) for s, whole, part in pairs)
+        return sum(seconds * more for seconds, more in factors)
 
     def dealing_seconds(self, chunk: int) -> float:
-        """What is lost where few rows are dealt out to the cores."""
+        """What is lost where a few rows do not divide among the cores."""
         return sum(seconds * (dealing_factor(chunk * rows, self.chip) - 1) for seconds, rows in self.dealt)
 
     def lane_seconds(self, chunk: int) -> float:
-        """What is lost where the innermost dimension has fewer elements than a kernel works on at a time."""
-        lanes = ((seconds, max(1.0, self.chip.lanes / (chunk * elements))) for seconds, elements in self.laned)
-        return sum(seconds * (factor - max(1.0, self.chip.lanes / self.n)) for seconds, factor in lanes)
+        """What is lost where the innermost dimension has fewer elements than a vector register has lanes."""
+        factors = ((seconds, max(1.0, self.chip.lanes / (chunk * elements))) for seconds, elements in self.vectorised)
+        return sum(seconds * (factor - max(1.0, self.chip.lanes / self.n)) for seconds, factor in factors)
 
     def moved_seconds(self, chunk: int) -> float:
-        """What `cost.graph_seconds` does not see of it: what caches spare, and what short runs of bytes add."""
-        runs = ((seconds, chunk * side_by_side) for seconds, side_by_side in self.strided)
+        """What `cost_model.graph_seconds` does not see of it: what caches spare, and what short runs of bytes add."""
+        runs = ((seconds, chunk * contiguous) for seconds, contiguous in self.strided)
         strides = sum(seconds * (_LINE_BYTES / run - 1) for seconds, run in runs if run < _LINE_BYTES)
-        # What stays in the cache as it is has nothing to gain, as in a loop that another split has made.
+        # What fits the cache as it is, in a loop of another split say, has nothing to gain.
         return strides - (self.cached_share(chunk) - self.cached_share(self.n)) * self.traffic_seconds
 
     def cached_share(self, chunk: int) -> float:
@@ -114,10 +116,9 @@ class LoopCost:
         return min(1.0, max(0.0, 1.0 - over / _FADES))
 
     def chunks(self) -> list[tuple[int, float, float]]:
-        """All chunks to choose from, the fastest first: they do not depend on the memory there is.
+        """All chunks to choose from, the fastest first, whatever memory there is.
 
-        Each with the time its loops add to the program, negative where caches make it faster, and the part of it that
-        is `moved_seconds`.
+        Each with the time its loops add to the program, negative where caches spare more, and `moved_seconds` of that.
         """
         moved = {c: self.moved_seconds(c) for c in chunk_sizes(self.n, even=not self.masked)}
         timed = [(c, self.loop_seconds(c) + seconds, seconds) for c, seconds in moved.items()]
@@ -129,7 +130,7 @@ def chunk_sizes(n: int, *, even: bool = False) -> tuple[int, ...]:
     """The chunks to choose from for an axis of `n` elements, each about 1/√2 of the one before, the last 1.
 
     Args:
-        even: with those of a few steps that are as even as can be, also if they do not divide the axis.
+        even: add those of a few steps that are as even as can be, also if they do not divide the axis.
     """
     half = (n + 1) // 2
     sizes = {1}
@@ -165,47 +166,43 @@ def round_chunk(n: int, largest: int) -> int:
 
 
 def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: int) -> LoopCost:
-    """The cost of a region's loops; `spared_bytes` of intermediates are no longer kept whole."""
-    # Each split op with the number of loops that run it: loops that wait for one another run most of them again.
-    runs = {split_op: loops.bit_count() for split_op, loops in schedule.loops_of.items() if loops}
-    seconds = {op: op_seconds(graph, op, chip) for op in {*(split_op.op for split_op in runs), *schedule.owned}}
+    """The cost of a schedule's loops; `spared_bytes` of intermediates no longer go through memory whole."""
+    runs = {split_op: len(loops) for split_op, loops in schedule.loops_of.items()}
+    seconds = {op: op_seconds(graph, op, chip) for op in {*(split_op.op for split_op in runs), *schedule.inner_ops}}
     work = sum(count * seconds[split_op.op] for split_op, count in runs.items())
     moved = _whole_bytes(graph, schedule) + 3 * _accumulated_bytes(graph, schedule) + _rescaled_bytes(graph, schedule)
     bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
-    steps_inside = sum(
-        count * overhead_seconds(graph, graph.ops[split_op.op], chip) for split_op, count in runs.items()
-    )
-    step = chip.step_seconds * schedule.phases + steps_inside + moved / bandwidth
+    inside = sum(count * overhead_seconds(graph, graph.ops[split_op.op], chip) for split_op, count in runs.items())
+    step = chip.step_seconds * schedule.loop_count + inside + moved / bandwidth
     windows = ((split_op, split_op.window) for split_op in runs if split_op.window is not None)
     step += sum(runs[split_op] * seconds[split_op.op] * _overlap(window) for split_op, window in windows)
     traffic = _PASSES_OVER_MEMORY * spared_bytes / chip.bytes_per_second
     return LoopCost(
         n=schedule.axis.n,
-        fixed_seconds=work - sum(seconds[op] for op in schedule.owned),
+        fixed_seconds=work - sum(seconds[op] for op in schedule.inner_ops),
         step_seconds=step,
         traffic_seconds=traffic,
         element_bytes=spared_bytes / schedule.axis.n,
         chip=chip,
         work_seconds=work,
-        masked=any(item.accumulated for item in schedule.leaving),
-        packed=_added_up(_packed(graph, runs, chip)),
+        masked=any(item.accumulated for item in schedule.outputs),
+        matmuls=_added_up(_matmuls(graph, runs, chip)),
         dealt=_added_up(_dealt(graph, runs, seconds)),
-        laned=_added_up(_laned(graph, runs, seconds)),
+        vectorised=_added_up(_vectorised(graph, runs, seconds)),
         strided=_added_up(_strided(graph, schedule, chip)),
     )
 
 
 def _added_up(parts: Iterable[tuple[float, *_Ts]]) -> tuple[tuple[float, *_Ts], ...]:
-    """The seconds of parts that are alike in all else, added up: a chunk's time is asked for very often."""
-    found: dict[tuple[*_Ts], float] = {}
+    """The seconds of parts that are equal in all else, added up: a chunk's time is asked for very often."""
+    total: dict[tuple[*_Ts], float] = {}
     for part in parts:
-        seconds, key = part[0], part[1:]
-        found[key] = found.get(key, 0.0) + seconds
-    return tuple((seconds, *key) for key, seconds in found.items())
+        total[part[1:]] = total.get(part[1:], 0.0) + part[0]
+    return tuple((seconds, *key) for key, seconds in total.items())
 
 
 def _overlap(window: Window) -> float:
-    """The share of an op in windows around the chunk that a step repeats of the step before."""
+    """The share of an op in overlapping windows that a step repeats of the step before."""
     return max(0, window.length - window.stride) / window.n
 
 
@@ -216,8 +213,8 @@ def _share(whole: Matmul, taken: float, columns: bool) -> Matmul:
     return dataclasses.replace(whole, rows=whole.rows * taken)
 
 
-def _packed(graph: Graph, runs: Mapping[SplitOp, int], chip: Chip) -> Iterator[tuple[float, Matmul, bool]]:
-    """The matmuls of which a step takes some rows or columns: seconds of all without packing, and which it takes."""
+def _matmuls(graph: Graph, runs: Mapping[SplitOp, int], chip: Chip) -> Iterator[tuple[float, Matmul, bool]]:
+    """See `LoopCost.matmuls`."""
     for split_op, count in runs.items():
         op = graph.ops[split_op.op]
         along = [dimension is not None for dimension in split_op.operand_dims[:2]]
@@ -226,7 +223,7 @@ def _packed(graph: Graph, runs: Mapping[SplitOp, int], chip: Chip) -> Iterator[t
 
 
 def _dealt(graph: Graph, runs: Mapping[SplitOp, int], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:
-    """The kernels of which a step does some outermost rows: seconds of all, rows for an element."""
+    """See `LoopCost.dealt`."""
     for split_op, count in runs.items():
         op, dimension = graph.ops[split_op.op], split_op.result_dims[0]
         shape = graph.values[op.results[0]].shape
@@ -234,8 +231,10 @@ def _dealt(graph: Graph, runs: Mapping[SplitOp, int], seconds: Mapping[int, floa
             yield count * seconds[split_op.op], shape[dimension] / split_op.n
 
 
-def _laned(graph: Graph, runs: Mapping[SplitOp, int], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:
-    """The kernels of which a step does some innermost elements: seconds of all, elements for one of the axis."""
+def _vectorised(
+    graph: Graph, runs: Mapping[SplitOp, int], seconds: Mapping[int, float]
+) -> Iterator[tuple[float, float]]:
+    """See `LoopCost.vectorised`."""
     for split_op, count in runs.items():
         op, kind = graph.ops[split_op.op], CLASSES.get(graph.ops[split_op.op].name)
         if kind is Class.REDUCE:
@@ -250,52 +249,50 @@ def _laned(graph: Graph, runs: Mapping[SplitOp, int], seconds: Mapping[int, floa
 
 
 def _strided(graph: Graph, schedule: LoopSchedule, chip: Chip) -> Iterator[tuple[float, int]]:
-    """What is sliced in a phase or written back: seconds of a pass over it, bytes side by side for an element."""
-    left = {item.value for item in schedule.leaving}
-    passes = {use: loops.bit_count() for use, loops in _sliced(graph, schedule).items()}
-    for use in schedule.axis.producers:
-        if use.value in left:
-            passes[use] = passes.get(use, 0) + 1
+    """See `LoopCost.strided`."""
+    outputs = {output.value for output in schedule.outputs}
+    passes = Counter(_loops_that_slice(graph, schedule))
+    passes.update(use for use in schedule.axis.producers if use.value in outputs)
     for (value, dimension, _), count in passes.items():
         data = graph.values[value]
-        inner = data.nbytes // max(1, math.prod(data.shape[: dimension + 1]))
-        yield count * data.nbytes / chip.bytes_per_second, max(1, inner)
+        contiguous = data.nbytes // max(1, math.prod(data.shape[: dimension + 1]))
+        yield count * data.nbytes / chip.bytes_per_second, max(1, contiguous)
 
 
-def _sliced(graph: Graph, schedule: LoopSchedule) -> dict[Use, int]:
-    """The uses that are sliced from whole values, each with the loops that do, a bit each."""
-    found: dict[Use, int] = {}
+def _loops_that_slice(graph: Graph, schedule: LoopSchedule) -> dict[Use, int]:
+    """The uses that are sliced from whole values, each with the number of loops that do."""
+    slicing: dict[Use, AbstractSet[int]] = {}
     for split_op, loops in schedule.loops_of.items():
         for use in operand_uses(graph, split_op):
-            slicing = loops & schedule.sliced_in(use)
-            if slicing:
-                found[use] = found.get(use, 0) | slicing
-    return found
+            first = schedule.sliced_from(use)
+            sliced = {loop for loop in loops if loop >= first} if first else loops
+            if sliced:
+                slicing[use] = slicing[use] | sliced if use in slicing else sliced
+    return {use: len(loops) for use, loops in slicing.items()}
 
 
 def _whole_bytes(graph: Graph, schedule: LoopSchedule) -> int:
     """Bytes of operands that every step reads whole, each loop once."""
-    whole: dict[int, int] = {}
+    whole: dict[int, AbstractSet[int]] = {}
     for split_op, loops in schedule.loops_of.items():
         op = graph.ops[split_op.op]
         for position, (value, dimension) in enumerate(zip(op.inputs, split_op.operand_dims, strict=True)):
-            if dimension is None and not (position == 0 and _touches_a_part(op)):
-                whole[value] = whole.get(value, 0) | loops
-    return sum(loops.bit_count() * graph.values[value].nbytes for value, loops in whole.items())
+            if dimension is None and not (position == 0 and _moves_a_part(op)):
+                whole[value] = whole[value] | loops if value in whole else loops
+    return sum(len(loops) * graph.values[value].nbytes for value, loops in whole.items())
 
 
 def _accumulated_bytes(graph: Graph, schedule: LoopSchedule) -> int:
-    sums = (item for item in schedule.leaving if item.accumulated and not _touches_a_part(graph.ops[item.split_op.op]))
-    return sum(graph.values[item.value].nbytes for item in sums)
+    sums = (o for o in schedule.outputs if o.accumulated and not _moves_a_part(graph.ops[o.split_op.op]))
+    return sum(graph.values[output.value].nbytes for output in sums)
 
 
-def _touches_a_part(op: Op) -> bool:
+def _moves_a_part(op: Op) -> bool:
     """Whether an op moves of its first operand only as much as it takes or writes."""
     return op.name in SLICES or CLASSES.get(op.name) is Class.UPDATE
 
 
 def _rescaled_bytes(graph: Graph, schedule: LoopSchedule) -> int:
-    """Bytes of accumulators that are scaled down as a maximum grows: one more time read and written in part."""
-    return sum(
-        graph.values[v].nbytes for v, terms in schedule.streams.terms.items() if any(t.scales_down for t in terms)
-    )
+    """Bytes of accumulators that are rescaled as a maximum grows: read and written once more."""
+    terms = schedule.online.terms.items()
+    return sum(graph.values[v].nbytes for v, of_value in terms if any(term.rescales for term in of_value))

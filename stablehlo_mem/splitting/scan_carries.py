@@ -1,8 +1,8 @@
-"""What cumulative ops pass from one chunk to the next, in the order in which a loop takes its chunks.
+"""Chunks of the axis, and what scans (cumulative ops) carry from one to the next: used by `emit_loops`.
 
-A loop of the op's own direction carries what it came to. Loops that run the other way make its chunks again from what
-the first loop *saved*: what it had come to before each chunk. So the gradient of a cumulative sum makes the sum again
-chunk by chunk, as a checkpointed scan does.
+A *prefix* is what a scan has come to before a chunk. A loop in the scan's direction carries it. A loop in the other
+direction recomputes the scan chunk by chunk from *checkpoints*, the prefixes that the first loop saved: so the gradient
+of a cumulative sum recomputes the sum as a checkpointed scan does.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.op_rule import Chunk, Cumulative
 
 
-def cumulative_row(op: Any) -> Cumulative:
-    """How an op goes on from chunk to chunk."""
+def scan_rule(op: Any) -> Cumulative:
+    """How an op is emitted as a scan."""
     cumulative = OP_RULES[op.name].cumulative
     assert cumulative is not None
     return cumulative
@@ -46,58 +46,59 @@ def chunk_at(index: Any, n: int, size: int, *, counting: bool) -> Chunk:
 
 
 @dataclasses.dataclass(frozen=True)
-class Passing:
-    """A cumulative op in loops over chunks of `chunk` elements: `op` itself and its whole operands."""
+class ScanCarries:
+    """The carries of a scan in loops over chunks of `chunk` elements: of the `op` on its whole `operands`.
+
+    Where the last chunk starts early it goes on from the middle of the one before. Forwards all results of a chunk are
+    carried then, not only the last.
+    """
 
     split_op: SplitOp
     op: Any
     operands: Sequence[Any]
     chunk: int
 
-    def begin(self) -> list[Any]:
-        """What the first step goes on from."""
-        kept = self.chunk if self._overlaps else 0
-        scalars = self._scalars()
-        types = self._types(scalars, lambda extent: extent // self.split_op.n * kept or 1)
+    def initial(self) -> list[Any]:
+        """The carries before the first step."""
+        carried = self.chunk if self._goes_on_from_middle else 0
+        scalars = self._initial_scalars()
+        types = self._types(scalars, lambda extent: extent // self.split_op.n * carried or 1)
         return [builders.broadcast(scalar, t) for scalar, t in zip(scalars, types, strict=True)]
 
-    def before(self, chunk: Chunk, carried: Sequence[Any]) -> list[Any]:
-        """What the op came to before a chunk, one element along the axis, of what the step before left."""
-        return [self._last(chunk, v, d) for v, d in zip(carried, self._dimensions, strict=True)]
+    def prefix(self, chunk: Chunk, carries: Sequence[Any]) -> list[Any]:
+        """The prefix of a chunk, of size 1 along the axis, from the carries."""
+        return [self._prefix(chunk, v, d) for v, d in zip(carries, self._dimensions, strict=True)]
 
-    def after(self, chunk: Chunk, sums: Sequence[Any]) -> list[Any]:
-        """What a step leaves, of what the op comes to at each element of its chunk."""
-        return [self._left(chunk, v, d) for v, d in zip(sums, self._dimensions, strict=True)]
+    def next(self, chunk: Chunk, sums: Sequence[Any]) -> list[Any]:
+        """The carries after a step, from what the scan comes to at each element of its chunk."""
+        return [self._next(chunk, v, d) for v, d in zip(sums, self._dimensions, strict=True)]
 
-    def nothing_saved(self) -> list[Any]:
-        """Room for what the op comes to before each chunk."""
+    def empty_checkpoints(self) -> list[Any]:
+        """Room for the prefixes of all chunks."""
         steps = -(-self.split_op.n // self.chunk)
-        return [builders.zeros(t) for t in self._types(self._scalars(), lambda extent: steps)]
+        return [builders.zeros(t) for t in self._types(self._initial_scalars(), lambda extent: steps)]
 
-    def save(self, saved: Sequence[Any], before: Sequence[Any], index: Any) -> list[Any]:
-        """What was saved, and what the op came to before one more chunk."""
-        parts = zip(saved, before, self._dimensions, strict=True)
+    def with_checkpoint(self, checkpoints: Sequence[Any], prefix: Sequence[Any], index: Any) -> list[Any]:
+        """The checkpoints with that of one more chunk."""
+        parts = zip(checkpoints, prefix, self._dimensions, strict=True)
         return [builders.update_along(stack, v, d, index) for stack, v, d in parts]
 
-    def saved(self, saved: Sequence[Any], index: Any) -> list[Any]:
-        """What the op came to before a chunk."""
-        return [builders.slice_along(stack, d, index, 1) for stack, d in zip(saved, self._dimensions, strict=True)]
+    def checkpoint(self, checkpoints: Sequence[Any], index: Any) -> list[Any]:
+        """The prefix of a chunk that an earlier loop saved."""
+        parts = zip(checkpoints, self._dimensions, strict=True)
+        return [builders.slice_along(stack, d, index, 1) for stack, d in parts]
 
     @property
     def _dimensions(self) -> list[int]:
         return [d for d in self.split_op.result_dims if d is not None]
 
     @property
-    def _overlaps(self) -> bool:
-        """Whether the last chunk goes on from the midst of the one before: forwards all of that is left, then.
-
-        Backwards the last chunk is the first, and leaves what it comes to where its repeated elements end.
-        """
+    def _goes_on_from_middle(self) -> bool:
+        # Backwards the last chunk is the first, and carries what it comes to where its repeated elements end.
         return self.split_op.direction > 0 and self.split_op.n % self.chunk != 0
 
-    def _scalars(self) -> list[Any]:
-        """What the op begins with."""
-        return cumulative_row(self.op).initial(self.op, self.operands)
+    def _initial_scalars(self) -> list[Any]:
+        return scan_rule(self.op).initial(self.op, self.operands)
 
     def _types(self, scalars: Sequence[Any], extent_of: Callable[[int], int]) -> list[Any]:
         """The types of the results as they are accumulated, with another extent along the axis."""
@@ -108,15 +109,15 @@ class Passing:
             types.append(builders.retype(scalar.type, shape))
         return types
 
-    def _last(self, chunk: Chunk, carried: Any, dimension: int) -> Any:
-        if not self._overlaps:
+    def _prefix(self, chunk: Chunk, carried: Any, dimension: int) -> Any:
+        if not self._goes_on_from_middle:
             return carried
         size = carried.type.shape[dimension]
         last = stablehlo.subtract(builders.i32(size - 1), self._repeated(chunk.repeated, size))
         return builders.slice_along(carried, dimension, last, 1)
 
-    def _left(self, chunk: Chunk, sums: Any, dimension: int) -> Any:
-        if self._overlaps:
+    def _next(self, chunk: Chunk, sums: Any, dimension: int) -> Any:
+        if self._goes_on_from_middle:
             return sums
         shape = list(sums.type.shape)
         if chunk.repeated is not None:

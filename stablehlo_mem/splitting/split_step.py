@@ -65,7 +65,7 @@ def split(module: ir.Module, decision: Split) -> None:
     if schedule is None:
         raise ValueError(f"nothing to split: {decision}")
     with module.context:
-        emit_loops(graph, schedule.keeping(decision.kept), decision.chunk)
+        emit_loops(graph, schedule.with_saved(decision.kept), decision.chunk)
 
 
 def split_copy(main: Graph, forms: Mapping[tuple[int, ...], LoopSchedule], copy: ir.Module, step: Step) -> None:

@@ -40,7 +40,7 @@ from stablehlo_mem.splitting import candidates
 from stablehlo_mem.splitting.axis import grow_axis
 from stablehlo_mem.splitting.candidates import regroups
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
-from stablehlo_mem.splitting.saved_values import worth_keeping
+from stablehlo_mem.splitting.saved_values import worth_saving
 from stablehlo_mem.splitting.split_step import PASS_NAME, Split
 from stablehlo_mem.targets.chips import CHIPS
 from tests.properties import awkward, kinds
@@ -174,14 +174,14 @@ def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
     region = schedule_loops(graph, axis, streaming=bool(draw(0, 1)))
     if region is None or axis.n < 2 or candidates.unsettles(main, path, region):
         return None
-    kept = worth_keeping(graph, region, CHIPS["cpu"], 1 << 62) if not draw(0, 3) else ()
+    kept = worth_saving(graph, region, CHIPS["cpu"], 1 << 62) if not draw(0, 3) else ()
     split = Split(
         path=path,
         value=axis.seed[0],
         dimension=axis.seed[1],
         big_bytes=least,
         chunk=draw(1, axis.n - 1),
-        streaming=bool(region.streams.terms),
+        streaming=region.is_online,
         kept=kept,
     )
     numerics: Numerics = "reassociate" if regroups(graph, region) else "exact"

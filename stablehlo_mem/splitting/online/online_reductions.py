@@ -1,10 +1,7 @@
-"""Streaming: reductions over an axis that need earlier ones only through factors run in the same loop as those.
+"""Finds reductions that need not wait for the loop of an earlier one over the same axis: see the folder's docstring.
 
-A sum over the axis whose terms are x · f(r), where r is an earlier reduction over it and the same for all of them, is
-the sum of the x times f(r). So r need not be finished before the sum begins: what multiplies or divides by it is left
-out of the loop and done to the sum, once. A softmax's exponentials must not be left without their maximum, for they
-would overflow: they are taken with the maximum so far, and what was summed up with an older one is scaled down to the
-new one, step by step.
+A sum over the axis of x · f(r), where r is a row statistic, is f(r) times the sum of x: so the sum may run in the loop
+that reduces r. `loop_scheduling` asks the finder; `loop_schedule`, `chunk_cost` and `emit_loops` read the result.
 """
 
 from __future__ import annotations
@@ -14,83 +11,80 @@ from collections.abc import Mapping
 
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
-from stablehlo_mem.splitting.online.deferred_terms import Adjusting, DeferredTerm, DeferredTerms, Form
-from stablehlo_mem.splitting.online.running_max import Levels, Running
+from stablehlo_mem.splitting.online.deferred_terms import DeferredTerm, DeferredTerms, TermOp
+from stablehlo_mem.splitting.online.running_max import RunningStatistic
+from stablehlo_mem.splitting.partial_schedule import PartialSchedule
 
 
 @dataclasses.dataclass(frozen=True)
-class Streams:
-    """What runs in loops before all it depends on is finished.
+class OnlineReductions:
+    """The reductions that run in a loop before all that they depend on is finished.
+
+    Some split ops exist in two versions in such a loop: x itself, which the maximum is taken of, and x minus the
+    running maximum, which exp is taken of.
 
     Attributes:
-        terms: for each value summed up that way, its terms, in the order they are done to it.
-        forms: of split ops in loops that come too early for them, by loop and split op.
-        adjusting: those of them that bring in a term.
-        running: what whole values with the maximum so far are made of, by loop and whole value.
+        terms: for each value that is accumulated, its terms in the order in which they are applied.
+        term_ops: the split ops that bring in a term, by loop.
+        two_versions: (loop, split op) of those that exist with the running maxima and without.
+        running: by loop and value, the row statistics that follow a running maximum.
     """
 
     terms: Mapping[int, tuple[DeferredTerm, ...]]
-    forms: Mapping[tuple[int, SplitOp], Form]
-    adjusting: Mapping[tuple[int, SplitOp], Adjusting]
-    running: Mapping[tuple[int, int], Running]
+    term_ops: Mapping[tuple[int, SplitOp], TermOp]
+    two_versions: frozenset[tuple[int, SplitOp]]
+    running: Mapping[tuple[int, int], RunningStatistic]
 
-    def reads(self, op: Op, loop: int, split_op: SplitOp, running: bool) -> tuple[tuple[int, ...], bool]:
-        """The operands a version of a split op reads, and whether in their versions with what runs.
+    def reads(self, op: Op, loop: int, split_op: SplitOp, with_max: bool) -> tuple[tuple[int, ...], bool]:
+        """The operands that a version of a split op reads, and whether it reads their versions with running maxima.
 
-        Of one that brings in a term that is left out it is the operand it would be done to.
+        Where a term is deferred only the operand that it would be applied to is read.
         """
-        adjusting = self.adjusting.get((loop, split_op))
-        if adjusting is not None and not (running and adjusting.runs):
-            return (adjusting.position,), running
-        return tuple(range(len(op.inputs))), running or op.name == "stablehlo.exponential"
+        term_op = self.term_ops.get((loop, split_op))
+        if term_op is not None and not (with_max and term_op.running):
+            return (term_op.position,), with_max
+        return tuple(range(len(op.inputs))), with_max or op.name == "stablehlo.exponential"
 
-    def version(self, loop: int, split_op: SplitOp, running: bool) -> bool:
-        """Whether it is the version with what runs that a reader of that kind reads."""
-        form = self.forms.get((loop, split_op))
-        return running and form is not None and form.shifted
-
-
-NO_STREAMS = Streams({}, {}, {}, {})
+    def version(self, loop: int, split_op: SplitOp, with_max: bool) -> bool:
+        """The version of a split op that is meant: with running maxima only if it has such a version."""
+        return with_max and (loop, split_op) in self.two_versions
 
 
-class StreamFinder:
-    """Finds, in program order, the reductions that can run earlier, in the loop of what they depend on."""
+NO_ONLINE_REDUCTIONS = OnlineReductions({}, {}, frozenset(), {})
 
-    def __init__(self, graph: Graph, levels: Levels):
-        self.graph, self.levels = graph, levels
+
+class OnlineReductionFinder:
+    """Finds, in program order, the reductions that can run in the loop of what they depend on."""
+
+    def __init__(self, graph: Graph, schedule: PartialSchedule):
+        self.graph, self.schedule = graph, schedule
         self.terms: dict[int, tuple[DeferredTerm, ...]] = {}
-        self.found: dict[int, DeferredTerms] = {}
+        self.by_loop: dict[int, DeferredTerms] = {}
 
-    def earlier(self, split_op: SplitOp, phase: int) -> int | None:
-        """The first loop in which a reduction can run that would have to wait for loop `phase`; None if it must."""
+    def earliest_loop(self, split_op: SplitOp, loop: int) -> int:
+        """The first loop in which a reduction can run that waits for `loop` as the program is written."""
         results = self.graph.ops[split_op.op].results
-        if (
-            len(results) != 1
-            or not split_op.partial
-            or split_op.direction
-            or self.levels.leaving(results[0]) != split_op
-        ):
-            return None
-        first: int | None = None
-        # The earlier a loop, the more it would have to do without: where one is too early all before it are.
-        for loop in reversed(range(phase)):
-            forms = self.found.setdefault(loop, DeferredTerms(self.graph, self.levels, loop))
-            form = forms.of(split_op)
-            if form is None or form.spread is not None or not forms.can_follow(split_op, form.terms):
+        may_run_early = len(results) == 1 and split_op.partial and not split_op.direction
+        if not may_run_early or self.schedule.outputs.get(results[0]) != split_op:
+            return loop
+        # The earlier the loop, the more is pending: if one is too early, so are all before it.
+        for earlier in reversed(range(loop)):
+            deferred = self.by_loop.setdefault(earlier, DeferredTerms(self.graph, self.schedule, earlier))
+            terms = deferred.of_reduction(split_op)
+            if not terms:
                 break
-            self.terms[results[0]] = form.terms
-            first = loop
-        return first
+            self.terms[results[0]] = terms
+            loop = earlier
+        return loop
 
-    def streams(self) -> Streams:
-        """All that was found."""
+    def result(self) -> OnlineReductions:
+        """All that were found."""
         if not self.terms:
-            return NO_STREAMS
-        forms = {(loop, split_op): f for loop, found in self.found.items() for split_op, f in found.forms.items() if f}
-        adjusting = {
-            (loop, split_op): a for loop, found in self.found.items() for split_op, a in found.adjusting.items()
-        }
-        running = {
-            (loop, whole): r for loop, found in self.found.items() for whole, r in found.maxima.running.items() if r
-        }
-        return Streams(self.terms, forms, adjusting, running)
+            return NO_ONLINE_REDUCTIONS
+        loops = self.by_loop.items()
+        return OnlineReductions(
+            self.terms,
+            {(loop, split_op): op for loop, deferred in loops for split_op, op in deferred.term_ops.items()},
+            frozenset((loop, split_op) for loop, deferred in loops for split_op in deferred.with_two_versions()),
+            {(loop, v): r for loop, deferred in loops for v, r in deferred.maxima.running.items() if r},
+        )

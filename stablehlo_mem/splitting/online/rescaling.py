@@ -1,4 +1,7 @@
-"""What streaming builds: accumulated values scaled down to a new maximum, and finished when their loop is done."""
+"""Emits what online reductions add to a loop: accumulators are rescaled to a new maximum, and deferred terms applied.
+
+Used by `emit_loops`.
+"""
 
 from __future__ import annotations
 
@@ -10,49 +13,48 @@ from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.splitting.online.deferred_terms import DeferredTerm
 
 
-def rescaling(before: Any, after: Any) -> Any:
-    """By what sums of x · exp(-before) are multiplied to be sums of x · exp(-after), in f32 at least.
+def rescaling_factor(before: Any, after: Any) -> Any:
+    """exp(before - after): makes of sums of x · exp(-before) sums of x · exp(-after). In f32 at least.
 
-    A maximum only grows. Where what follows it does not (it was infinite and something finite stood for it) the factor
-    is 1: what was summed up is zero then, or infinite.
+    A maximum only grows. Where the statistic does not (the maximum was infinite and a finite number replaced it) the
+    factor is 1: the sum is zero then, or infinite.
     """
     element = max((before.type.element_type, ir.F32Type.get()), key=lambda t: t.width)
     difference = stablehlo.subtract(builders.convert(before, element), builders.convert(after, element))
     return stablehlo.exponential(stablehlo.minimum(difference, builders.zeros(difference.type)))
 
 
-def rescaled(value: Any, term: DeferredTerm, factor: Any) -> Any:
-    """An accumulated value multiplied with the factor of one of its terms."""
-    return stablehlo.multiply(
-        value, builders.laid_along(builders.convert(factor, value.type.element_type), term.dims, value.type)
-    )
+def rescale(accumulator: Any, term: DeferredTerm, factor: Any) -> Any:
+    """An accumulator multiplied by the rescaling factor of one of its terms, row by row."""
+    factor = builders.convert(factor, accumulator.type.element_type)
+    return stablehlo.multiply(accumulator, builders.laid_along(factor, term.dims, accumulator.type))
 
 
-def finished(value: Any, term: DeferredTerm, whole: Any) -> Any:
-    """An accumulated value after the last step, with a term done to it; one that ran is done but where it is -∞."""
-    if term.scales_down:
+def apply_term(accumulator: Any, term: DeferredTerm, statistic: Any) -> Any:
+    """An accumulator after the last step with a deferred term applied; a running one is in it already."""
+    if term.rescales:
         assert term.running is not None
-        return value if term.running.finite else _without_lowest(value, term, whole)
-    whole = builders.convert(whole, value.type.element_type)
+        return accumulator if term.running.finite else _nan_in_masked_rows(accumulator, term, statistic)
+    statistic = builders.convert(statistic, accumulator.type.element_type)
     if term.exponential:
-        signed = stablehlo.negate(whole) if term.op == "subtract" else whole
-        return stablehlo.multiply(value, builders.laid_along(stablehlo.exponential(signed), term.dims, value.type))
-    return getattr(stablehlo, term.op)(value, builders.laid_along(whole, term.dims, value.type))
+        signed = stablehlo.negate(statistic) if term.op == "subtract" else statistic
+        factor = builders.laid_along(stablehlo.exponential(signed), term.dims, accumulator.type)
+        return stablehlo.multiply(accumulator, factor)
+    return getattr(stablehlo, term.op)(accumulator, builders.laid_along(statistic, term.dims, accumulator.type))
 
 
-def at_least_finite(value: Any) -> Any:
-    """A value with 0 for -∞."""
-    return stablehlo.select(_is_lowest(value), builders.zeros(value.type), value)
+def zero_for_minus_infinity(value: Any) -> Any:
+    """A value with 0 in the place of -∞: exp(-∞ - (-∞)) is NaN."""
+    return stablehlo.select(_is_minus_infinity(value), builders.zeros(value.type), value)
 
 
-def _without_lowest(value: Any, term: DeferredTerm, whole: Any) -> Any:
-    """Where the maximum is -∞, exp(-∞ - (-∞)) went into the sum: it is no number."""
-    lowest = builders.laid_along(
-        _is_lowest(whole), term.dims, builders.tensor(value.type.shape, ir.IntegerType.get_signless(1))
-    )
-    return stablehlo.select(lowest, builders.splat(value.type, math.nan), value)
+def _nan_in_masked_rows(accumulator: Any, term: DeferredTerm, maximum: Any) -> Any:
+    """NaN where the maximum of a row is -∞, as the program has it: exp(-∞ - (-∞)) goes into its sum."""
+    flags = builders.tensor(accumulator.type.shape, ir.IntegerType.get_signless(1))
+    masked = builders.laid_along(_is_minus_infinity(maximum), term.dims, flags)
+    return stablehlo.select(masked, builders.splat(accumulator.type, math.nan), accumulator)
 
 
-def _is_lowest(value: Any) -> Any:
+def _is_minus_infinity(value: Any) -> Any:
     lowest = builders.splat(value.type, -math.inf)
     return stablehlo.compare(value, lowest, stablehlo.ComparisonDirectionAttr.get("EQ"))
