@@ -1,10 +1,10 @@
 """Writes the generated parts of docs/: `python docs/generate [--check] [FILE...]`, by default of all files.
 
-`--check` writes nothing and names what is stale.
+`--check` writes nothing and names the stale files. `make docs` and tests/test_docs.py call this.
 
-What is generated: the IR of the pass pages from tests/ir, the table of ops from the rules, what the programs of the
-tutorial and of the errors page print, the names on the API page, quoted source, and the pictures. Tables of
-measurements are those of benchmarks/tables.py.
+Generated are: the IR on the pages of passes (from tests/ir), the table of ops (from the rules), the output of the
+programs on the tutorial and errors pages, the names on the API page, quoted source, and the pictures. Tables of
+measurements are written by benchmarks/tables.py.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ DOCS = pathlib.Path(__file__).parents[1]
 
 
 def generated(names: list[str]) -> Iterator[tuple[pathlib.Path, str]]:
-    """Every file with generated parts and what it should hold, one after the other: some take a while.
+    """Every file with generated parts and its new content, one after the other, because some take a while.
 
     Args:
-        names: files of docs/, all if there are none.
+        names: files of docs/; all files if empty.
     """
     for path in sorted(DOCS.rglob("*.md")):
         if names and path.relative_to(DOCS).as_posix() not in names:
@@ -47,7 +47,7 @@ def generated(names: list[str]) -> Iterator[tuple[pathlib.Path, str]]:
 
 
 def main() -> int:
-    """Writes, or with --check tells, what is not as it should be: exit code 1 then."""
+    """Writes stale files; with --check only names them, with exit code 1."""
     check = "--check" in sys.argv
     stale = False
     names = [argument for argument in sys.argv[1:] if argument != "--check"]

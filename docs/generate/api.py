@@ -1,4 +1,4 @@
-"""The API page: every public name, functions first, then classes, then errors, for mkdocstrings to fill in."""
+"""The API page: a directive for mkdocstrings per public name. `docs/generate` calls `fill` on every page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def fill(text: str) -> str:
 
 
 def names() -> str:
-    """A heading a kind, a directive a name: by where it is defined, as modules have the names `jit` and `plan` too."""
+    """Headings for functions, classes and errors, and names with their modules: `jit` and `plan` are modules too."""
     kinds: dict[str, list[str]] = {"Functions": [], "Classes": [], "Errors": []}
     for name in shm.__all__:
         value = getattr(shm, name)
@@ -24,4 +24,4 @@ def names() -> str:
         kinds["Errors" if is_error else "Classes" if inspect.isclass(value) else "Functions"].append(
             f"{value.__module__}.{name}"
         )
-    return "\n".join(f"## {kind}\n\n" + "".join(f"::: {name}\n" for name in found) for kind, found in kinds.items())
+    return "\n".join(f"## {kind}\n\n" + "".join(f"::: {name}\n" for name in paths) for kind, paths in kinds.items())

@@ -1,4 +1,4 @@
-"""Before and after of a textual case between `<!-- ir: NAME -->` and `<!-- end of ir -->`, as the tests hold it."""
+"""Textual cases of tests/ir on the pages of passes, between `<!-- ir: NAME -->` and `<!-- end of ir -->`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _COMMENT = re.compile(r"^// .*\n", re.MULTILINE)
 
 
 def fill(text: str) -> str:
-    """A page with its textual cases."""
+    """A page with its textual cases filled in."""
     return _BLOCK.sub(lambda match: f"{match[1]}\n{render(match[2])}\n{match[3]}", text)
 
 
 def render(name: str) -> str:
-    """A case in Markdown: what its comments say, the program, and what becomes of it."""
+    """A case in Markdown: its comments as a caption, the program before, and after."""
     source, expected = source_and_expected(name)
-    first, *said = _COMMENT.findall(source)
-    caption = " ".join(line.removeprefix("// ").strip() for line in said)
+    first, *comments = _COMMENT.findall(source)
+    caption = " ".join(line.removeprefix("// ").strip() for line in comments)
     program = _COMMENT.sub("", source).strip()
     intro = textwrap.fill(caption, 120) + "\n\n" if caption else ""
     how = first.removeprefix("// ").strip()

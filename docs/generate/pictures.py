@@ -1,4 +1,4 @@
-"""Pictures of real plans: the memory of a program over its course, as it is and as it was made to fit, as SVG."""
+"""Pictures of real plans as SVG, for docs/how.md: the memory of a program over its kernels, before and after."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _WIDTH, _HEIGHT, _LEFT, _TOP = 350, 170, 60, 46
 
 
 @dataclasses.dataclass(frozen=True)
-class _Course:
-    """Bytes of temporaries at every kernel of a program, and what each is."""
+class _History:
+    """Bytes of temporaries that are live at every kernel of a program, and the op of each kernel."""
 
     bytes_at: tuple[int, ...]
     ops: tuple[str, ...]
@@ -41,7 +41,7 @@ def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
 
 
 def attention_loss(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-    """A loss of it, to be differentiated."""
+    """A loss of attention, to be differentiated."""
     return (attention(q, k, v) ** 2).sum()
 
 
@@ -77,7 +77,7 @@ PROGRAMS: dict[str, tuple[str, Callable[..., Any], tuple[jax.ShapeDtypeStruct, .
 
 
 def draw(name: str) -> str:
-    """The picture of a name as SVG."""
+    """One of `PROGRAMS` as SVG."""
     return _picture(*PROGRAMS[name])
 
 
@@ -86,7 +86,7 @@ def _picture(title: str, fun: Callable[..., Any], specs: Sequence[jax.ShapeDtype
     plan = shm.plan(exported, budget, target="cpu")
     assert plan.fits, title
     assert plan.steps, title
-    before, after = _course(plan.before), _course(plan.after)
+    before, after = _history(plan.before), _history(plan.after)
     room = plan.budget_bytes - plan.after.argument_bytes - plan.after.output_bytes
     panels = (
         _panel(0, "before", "as written", before, before.peak, room)
@@ -102,29 +102,29 @@ def _picture(title: str, fun: Callable[..., Any], specs: Sequence[jax.ShapeDtype
     )
 
 
-def _course(profile: shm.MemoryProfile) -> _Course:
+def _history(profile: shm.MemoryProfile) -> _History:
     """The static profile's view of a program on CPU."""
     assert profile.history is not None
-    return _Course(profile.history.temp_bytes, profile.history.ops)
+    return _History(profile.history.temp_bytes, profile.history.ops)
 
 
-def _panel(place: int, kind: str, label: str, course: _Course, top: int, room: int) -> str:
-    """One diagram: a bar a kernel, its op to be read by pointing at it."""
+def _panel(place: int, kind: str, label: str, history: _History, top: int, room: int) -> str:
+    """One diagram with a bar per kernel, whose tooltip is the op."""
     left, bottom = place * (_LEFT + _WIDTH) + _LEFT, _TOP + _HEIGHT
-    edges = [left + _WIDTH * i / len(course.bytes_at) for i in range(len(course.bytes_at) + 1)]
+    edges = [left + _WIDTH * i / len(history.bytes_at) for i in range(len(history.bytes_at) + 1)]
     bars = "".join(
         f'<rect class="{kind}" x="{a:.1f}" y="{bottom - _HEIGHT * n / top:.1f}" width="{b - a:.1f}" '
         f'height="{_HEIGHT * n / top:.1f}"><title>{html.escape(op)}: {format_bytes(n)}</title></rect>'
-        for (a, b), n, op in zip(pairwise(edges), course.bytes_at, course.ops, strict=True)
+        for (a, b), n, op in zip(pairwise(edges), history.bytes_at, history.ops, strict=True)
         if n
     )
     height = bottom - _HEIGHT * room / top
     return (
-        f'<text x="{left}" y="{_TOP - 8}">{html.escape(label)}: peak {format_bytes(course.peak)}</text>{bars}'
+        f'<text x="{left}" y="{_TOP - 8}">{html.escape(label)}: peak {format_bytes(history.peak)}</text>{bars}'
         f'<path class="axis" d="M{left} {_TOP}V{bottom}H{left + _WIDTH}"/>'
         f'<path class="budget" d="M{left} {height:.1f}H{left + _WIDTH}"/>'
         f'<text class="light" x="{left - 6}" y="{_TOP + 10}" text-anchor="end">{format_bytes(top)}</text>'
         f'<text class="light" x="{left - 6}" y="{bottom}" text-anchor="end">0</text>'
-        f'<text class="light" x="{left}" y="{bottom + 18}">{len(course.bytes_at)} kernels, in order; dashed: '
+        f'<text class="light" x="{left}" y="{bottom + 18}">{len(history.bytes_at)} kernels, in order; dashed: '
         f"the budget leaves, {format_bytes(room)}</text>"
     )

@@ -1,7 +1,7 @@
-"""Runs the Python of a page, block after block as one program, and writes below each what it printed.
+"""Runs the Python blocks of a page as one program, and writes the output of each block below it.
 
-A page takes part if it says `<!-- every program on this page is run -->`. What a ```python block prints, or the error
-of this library that it raises, goes into the ```text block right after it, where there is one.
+Only pages with the line `<!-- every program on this page is run -->` are run. The output of a ```python block, or the
+error of this library that it raises, goes into the ```text block right after it, if there is one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _VOLATILE = ((re.compile(r"\d+\.\d+ s of planning"), "… s of planning"),)
 
 
 def fill(text: str) -> str:
-    """A page with the output of its programs.
+    """A page with the output of its programs filled in.
 
     Raises:
-        Exception: whatever a program raises, unless it is an error of this library above a ```text block.
+        Exception: a program raised it, and it is no error of this library above a ```text block.
     """
     return _BLOCK.sub(_Page(), text) if _MARK in text else text
 
 
 class _Page:
-    """The blocks of one page: names and line numbers go on from one to the next, as in a file `program.py`."""
+    """The blocks of one page, which share names and line numbers as if they were one file `program.py`."""
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {"__name__": "program"}
@@ -56,6 +56,6 @@ class _Page:
 
 
 def _stable(text: str) -> str:
-    for pattern, instead in _VOLATILE:
-        text = pattern.sub(instead, text)
+    for pattern, replacement in _VOLATILE:
+        text = pattern.sub(replacement, text)
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""Source of this library between `<!-- source: FILE NAME -->` and `<!-- end of source -->`."""
+"""Quoted definitions of this library, between `<!-- source: FILE NAME -->` and `<!-- end of source -->`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _ROOT = pathlib.Path(__file__).parents[2]
 
 
 def fill(text: str) -> str:
-    """A page with the definitions it shows."""
+    """A page with the quoted definitions filled in."""
     return _BLOCK.sub(lambda m: f"{m[1]}\n```python\n{definition(m[2], m[3])}\n```\n\n{m[4]}", text)
 
 
 def definition(file: str, name: str) -> str:
-    """The function or class of a name at the top of a file.
+    """The source of a top-level function or class of a file.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the file has none of that name.
     """
     source = (_ROOT / file).read_text()
     for node in ast.parse(source).body:
