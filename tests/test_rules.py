@@ -7,7 +7,7 @@ import pytest
 
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import entry_graph
-from stablehlo_mem.ir.structural_equality import known_of_alike
+from stablehlo_mem.ir.structural_equality import equal_ops_cache
 from stablehlo_mem.sharding_rules import OP_RULES, RuleBook, rule_of
 from stablehlo_mem.sharding_rules.factor_rule import Rule, SplitOp, elementwise_rule, place
 from stablehlo_mem.sharding_rules.halo import Window
@@ -237,12 +237,12 @@ def test_what_is_known_of_a_loop_is_known_of_those_alike():
     module = normal(program_of(repeated, matrix, matrix, np.ones((4, 7), np.float32)))
     graph = entry_graph(module)
     loops = [op.index for op in graph.ops if op.name == "stablehlo.while"]
-    known = [id(known_of_alike(graph, op)) for op in loops]
+    known = [id(equal_ops_cache(graph, op)) for op in loops]
     assert len(loops) == 5
     assert known[0] == known[1]
     assert len(set(known)) == 4
     again = entry_graph(module, graph.interned)
-    assert [id(known_of_alike(again, op)) for op in loops] == known
+    assert [id(equal_ops_cache(again, op)) for op in loops] == known
 
 
 def test_what_adds_up_in_parts():

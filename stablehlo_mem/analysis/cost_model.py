@@ -12,8 +12,9 @@ from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
+from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, Op, cached_analysis
+from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.matchers import sums_products_in_units
 from stablehlo_mem.ir.op_attributes import dot_sizes, dot_turned
 from stablehlo_mem.ir.trip_count import likely_trips, trip_count

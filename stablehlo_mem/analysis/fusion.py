@@ -15,7 +15,8 @@ from typing import Any
 from stablehlo_mem.analysis.compiler_model import Kernels
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify, is_view
-from stablehlo_mem.ir.graph import Graph, Op, cached_analysis
+from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.loop_carries import invariant_carries
 from stablehlo_mem.ir.matchers import below_sign
 from stablehlo_mem.ir.op_attributes import dot_sizes

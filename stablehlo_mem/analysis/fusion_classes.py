@@ -6,8 +6,9 @@ import enum
 import math
 from typing import Any
 
+from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, Op, cached_analysis
+from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.op_attributes import dot_numbers, integers
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stablehlo_mem.analysis.fusion_classes import Class, classify, data_source, is_nested
-from stablehlo_mem.ir.graph import Graph, Op, cached_analysis, effects
+from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.graph import Graph, Op, effects
 from stablehlo_mem.ir.loop_carries import invariant_carries
 
 

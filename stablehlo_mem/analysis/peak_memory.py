@@ -12,7 +12,8 @@ from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, Class, buffer_root, classify, donated_types
 from stablehlo_mem.analysis.live_ranges import Peak, Slot, Timeline
-from stablehlo_mem.ir.graph import Graph, Op, Path, cached_analysis
+from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.graph import Graph, Op, Path
 from stablehlo_mem.targets.chips import Chip
 
 Waves = tuple[tuple[int, ...], ...]

@@ -12,7 +12,8 @@ from collections.abc import Collection
 from stablehlo_mem.analysis.compiler_model import CompilerModel, Kernels
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, features_last, reduced_length, transposed_operands
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
-from stablehlo_mem.ir.graph import FLOATS, NARROW_FLOATS, Graph, Op, cached_analysis, dtype_bytes
+from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.graph import FLOATS, NARROW_FLOATS, Graph, Op, dtype_bytes
 from stablehlo_mem.ir.op_attributes import integers
 
 _WINDOW = 32

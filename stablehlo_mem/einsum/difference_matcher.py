@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Sequence
 
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE
+from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import RULE, ir, same_attributes
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, cached_analysis, dtype_bytes
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
 from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.ir.op_attributes import dot_labels
 from stablehlo_mem.ir.view_chains import view_of

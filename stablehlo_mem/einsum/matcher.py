@@ -10,7 +10,8 @@ from typing import Any
 
 from stablehlo_mem.einsum.contraction_order import Labels, Piece, bits, joined, label_mask
 from stablehlo_mem.einsum.terms import Factor, Product, Scaling
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Value, cached_analysis, dtype_bytes
+from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Value, dtype_bytes
 from stablehlo_mem.ir.matchers import adds, identity_mask_dims, is_alone, splat_value, starts_at_zero
 from stablehlo_mem.ir.op_attributes import dot_labels, integers
 from stablehlo_mem.ir.view_chains import view_of

@@ -5,10 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection
 
-from stablehlo_mem.ir.graph import (
-    Graph,
-    producers_of,
-)
+from stablehlo_mem.ir.graph import Graph, producers_of
 
 
 def needed_only_by(graph: Graph, root: int, kept: Collection[int], *more: int) -> tuple[int, ...]:
@@ -24,7 +21,7 @@ def needed_only_by(graph: Graph, root: int, kept: Collection[int], *more: int) -
             continue
         dead.add(op)
         for source in sources[op]:
-            if source >= 0 and source not in seen:
+            if source not in seen:
                 seen.add(source)
                 heapq.heappush(pending, -source)
     return tuple(sorted(dead))

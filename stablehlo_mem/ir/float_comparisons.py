@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Path, cached_analysis, nested_graph
+from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Path, nested_graph
 from stablehlo_mem.ir.matchers import splat_value
 
 COMPARED = "it is compared with floats that are computed elsewhere, and has to be rounded as they are"

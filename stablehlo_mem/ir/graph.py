@@ -5,29 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
 
 from stablehlo_mem.errors import InputError
+from stablehlo_mem.ir.analysis_cache import AnalysisCache, cached_analysis
 from stablehlo_mem.ir.bindings import functions, ir, is_callback, source_line
 from stablehlo_mem.ir.shards import Parts, is_distributed, marked_parts, part_bytes
-
-
-class _Unchanging(Protocol):
-    """What analyses are made of once: it keeps what they found."""
-
-    @property
-    def memo(self) -> dict[Any, Any]: ...
-
-
-S = TypeVar("S", bound=_Unchanging)
-P = ParamSpec("P")
-T = TypeVar("T")
 
 NARROW_FLOATS = frozenset({"bf16", "f16"})
 """Element types whose sums are made in f32."""
 FLOATS = NARROW_FLOATS | {"f32", "f64"}
-_UNKNOWN: Any = object()
+_NO_OP = -1
+"""The producer of arguments and captures."""
 _DTYPE_BITS = {"i1": 8, "index": 64}
 """Element types whose storage is not the number in their name: predicates take a byte."""
 
@@ -45,8 +36,7 @@ class Value:
     """An SSA value of ranked static tensor type (anything else has `nbytes` 0 and shape ()).
 
     Attributes:
-        producer: index of the op that defines it, -1 for a block argument, -2 for a value captured from
-            an enclosing block.
+        producer: index of the op of its block that computes it; negative where there is none, see `is_computed`.
         result: its position among the producer's results, the block's arguments or `Graph.captured`.
         nbytes: dense size in bytes on one device, before any target's padding.
         parts: in how many parts each dimension lies on the devices; () where every device has it whole.
@@ -59,6 +49,11 @@ class Value:
     producer: int
     result: int
     parts: Parts = ()
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether an op of its block computes it: it is no argument of the block and not captured from outside."""
+        return self.producer >= 0
 
     def __str__(self) -> str:
         """Its type, for people: "f32[8,64]"."""
@@ -82,17 +77,19 @@ class Op:
         return (*self.operands, *self.captures) if self.captures else self.operands
 
 
-@dataclasses.dataclass(frozen=True)
 class InternTable:
-    """What the graphs of a program and of what its steps make of it have met: most of it is the same in all of them.
+    """What all graphs of a program share, those of its rewritten copies included: most of their ops are equal.
+
+    It lives as long as the last of those graphs.
 
     Attributes:
         types: shape, element type and bytes of each MLIR type.
-        alike: what is known of all ops with blocks that are alike, by what makes them so.
+        equal_ops: the analyses that hold for all equal ops, by their structure; see `structural_equality`.
     """
 
-    types: dict[Any, tuple[tuple[int, ...], str, int]] = dataclasses.field(default_factory=dict[Any, Any])
-    alike: dict[Any, dict[Any, Any]] = dataclasses.field(default_factory=dict[Any, Any])
+    def __init__(self) -> None:
+        self.types: dict[Any, tuple[tuple[int, ...], str, int]] = {}
+        self.equal_ops: defaultdict[Any, AnalysisCache] = defaultdict(AnalysisCache)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,8 +103,8 @@ class Graph:
         users: for each value, the indices of the ops that use it as operand or capture, ascending.
         handles: the MLIR operations, parallel to `ops`. Valid until the next C++ pass or edit.
         mlir_values: the MLIR values, parallel to `values`; likewise.
-        met: what it shares with the program's other graphs.
-        memo: what `cached_analysis` analyses found.
+        interned: what it shares with the program's other graphs.
+        cache: the results of its analyses.
     """
 
     ops: tuple[Op, ...]
@@ -119,7 +116,7 @@ class Graph:
     handles: tuple[Any, ...] = dataclasses.field(repr=False)
     mlir_values: tuple[Any, ...] = dataclasses.field(repr=False)
     interned: InternTable = dataclasses.field(repr=False)
-    memo: dict[Any, Any] = dataclasses.field(init=False, repr=False, default_factory=dict[Any, Any])
+    cache: AnalysisCache = dataclasses.field(init=False, repr=False, default_factory=AnalysisCache)
 
     @property
     def returned(self) -> tuple[int, ...]:
@@ -150,25 +147,11 @@ class Graph:
         return value
 
 
-def cached_analysis(analysis: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """An analysis of a graph, or what else does not change, that is made once for the same, hashable, arguments."""
-
-    @functools.wraps(analysis)
-    def found(subject: S, *args: P.args, **kwargs: P.kwargs) -> T:
-        key = (analysis, *args, *kwargs.items()) if kwargs else (analysis, *args)
-        known = subject.memo.get(key, _UNKNOWN)
-        if known is _UNKNOWN:
-            known = subject.memo[key] = analysis(subject, *args, **kwargs)
-        return known
-
-    return found
-
-
 @cached_analysis
 def producers_of(graph: Graph) -> tuple[tuple[int, ...], ...]:
-    """For each op of a block the ops that compute its inputs; numbers below zero stand for arguments and captures."""
-    producer = [value.producer for value in graph.values]
-    return tuple(tuple([producer[v] for v in op.inputs]) for op in graph.ops)
+    """For each op of a block the ops of the block that compute its inputs."""
+    producers = [value.producer for value in graph.values]
+    return tuple(tuple([producers[v] for v in op.inputs if producers[v] >= 0]) for op in graph.ops)
 
 
 @cached_analysis
@@ -281,7 +264,7 @@ def build_graph(block: ir.Block, parts: Sequence[Parts] | None = None, interned:
     Args:
         block: a function's.
         parts: those of its arguments in a distributed program, () where none is; None in any other program.
-        met: by the graphs before.
+        interned: that of the program's earlier graphs.
     """
     graph, _ = _build(block, interned or InternTable(), parts)
     return graph
@@ -344,7 +327,7 @@ class _Builder:
     def use(self, mlir_value: Any, op: int) -> int:
         index = self.ids.get(mlir_value)
         if index is None:
-            index = self.define(mlir_value, -2, len(self.captured))
+            index = self.define(mlir_value, _NO_OP, len(self.captured))
             self.captured.append(index)
             self.captured_mlir.append(mlir_value)
         users = self.users[index]
@@ -356,7 +339,7 @@ class _Builder:
 def _build(block: ir.Block, interned: InternTable, given: Sequence[Parts] | None) -> tuple[Graph, list[Any]]:
     builder = _Builder(interned)
     whole: list[Parts] = [()] * len(block.arguments)
-    arguments = tuple(builder.define(a, -1, i, (given or whole)[i]) for i, a in enumerate(block.arguments))
+    arguments = tuple(builder.define(a, _NO_OP, i, (given or whole)[i]) for i, a in enumerate(block.arguments))
     ops: list[Op] = []
     handles: list[Any] = []
     for handle in block.operations:

@@ -87,7 +87,7 @@ def _reached(body: Graph, values: Sequence[int]) -> set[int]:
         inputs = _inputs(body, value)
         stack += [v for v in inputs if v not in seen]
         seen.update(inputs)
-    return {body.values[v].result for v in seen if body.values[v].producer == -1}
+    return {position for position, argument in enumerate(body.arguments) if argument in seen}
 
 
 def _inputs(body: Graph, value: int) -> tuple[int, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
-from stablehlo_mem.ir.graph import Graph, Op, cached_analysis
+from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.view_chains import view_of
 
 _SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from stablehlo_mem.ir.analysis_cache import AnalysisCache, analysis_name, cached_analysis
 from stablehlo_mem.ir.bindings import RULE, same_attributes
-from stablehlo_mem.ir.graph import Graph, cached_analysis
+from stablehlo_mem.ir.graph import Graph
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def is_same_block(one: Any, other: Any, values: dict[Any, Any]) -> bool:
@@ -31,27 +37,40 @@ def is_same_op(a: Any, b: Any, values: dict[Any, Any]) -> bool:
     return len(blocks[0]) == len(blocks[1]) and all(is_same_block(x, y, values) for x, y in zip(*blocks, strict=True))
 
 
-@cached_analysis
-def known_of_alike(graph: Graph, op: int) -> dict[Any, Any]:
-    """What is known of an op and of all that are alike in the program's graphs, from the same source too.
+def cached_for_equal_ops(analysis: Callable[Concatenate[Graph, int, P], T]) -> Callable[Concatenate[Graph, int, P], T]:
+    """Makes a function an analysis of an op, computed once for all equal ops of the program's graphs.
 
-    To keep there what follows from its attributes, its blocks and the types of its inputs and results.
+    Its result may depend on the op's attributes, blocks and source line and on the types of its inputs and results, not
+    on where the op is.
     """
-    return graph.interned.alike.setdefault(_form_of_op(graph, op), {})
+    name = analysis_name(analysis)
+
+    @functools.wraps(analysis)
+    def cached(graph: Graph, op: int, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = (*args, *kwargs.items())
+        return equal_ops_cache(graph, op).get(name, key, lambda: analysis(graph, op, *args, **kwargs))
+
+    return cached
 
 
-def _form_of_op(graph: Graph, op: int) -> tuple[Any, ...]:
-    """What ops that are alike have in common, wherever they are."""
+@cached_analysis
+def equal_ops_cache(graph: Graph, op: int) -> AnalysisCache:
+    """The results of analyses that hold for an op and all that are equal to it."""
+    return graph.interned.equal_ops[_op_structure(graph, op)]
+
+
+def _op_structure(graph: Graph, op: int) -> tuple[Any, ...]:
+    """What equal ops have in common."""
     one, handle = graph.ops[op], graph.handles[op]
     values = [graph.values[v] for v in (*one.inputs, *one.results)]
     types = tuple([(v.shape, v.dtype, v.parts) for v in values])
     attributes = tuple([(name, handle.attributes[name]) for name in handle.attributes])
     position = {value: number for number, value in enumerate(one.captures)}
     captures = tuple([tuple([position[v] for v in block.captured_from]) for block in one.blocks])
-    return one.name, handle.location.attr, types, attributes, captures, tuple(map(_form_of_block, one.blocks))
+    return one.name, handle.location.attr, types, attributes, captures, tuple(map(_block_structure, one.blocks))
 
 
 @cached_analysis
-def _form_of_block(graph: Graph) -> tuple[Any, ...]:
-    ops = [(op.operands, op.captures, op.results, _form_of_op(graph, op.index)) for op in graph.ops]
+def _block_structure(graph: Graph) -> tuple[Any, ...]:
+    ops = [(op.operands, op.captures, op.results, _op_structure(graph, op.index)) for op in graph.ops]
     return graph.arguments, graph.captured, tuple(ops)

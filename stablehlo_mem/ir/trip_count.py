@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from stablehlo_mem.ir.graph import Graph, Op, Path, cached_analysis
+from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.graph import Graph, Op, Path
 from stablehlo_mem.ir.matchers import direction, integers_of, splat_value
 
 _LIKELY_TRIPS = 100

@@ -27,9 +27,10 @@ from typing import Any
 from stablehlo_mem.analysis.live_ranges import Live
 from stablehlo_mem.analysis.peak_memory import Peak, find_peak
 from stablehlo_mem.frontend.canonicalize import attach_rules, drop_identities, open_functions, remove_rules
+from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import clone_module, func, ir, is_constant, module_of, run_passes
 from stablehlo_mem.ir.builders import building, rebind
-from stablehlo_mem.ir.graph import Graph, cached_analysis, entry_graph, nested_graph
+from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
 from stablehlo_mem.sharding_rules import OP_RULES, RuleBook, rule_book

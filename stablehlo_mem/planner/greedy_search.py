@@ -121,12 +121,13 @@ def best_step(
 
 def faster_step(state: SearchState, goal: Goal) -> SearchState | None:
     """The state after the first step on the way to the goal that is thought to save time, if it does."""
-    known: dict[Goal, SearchState | None] = state.graph.memo.setdefault(faster_step, {})
-    if goal not in known:
+
+    def find() -> SearchState | None:
         saving = next((c for c in propose(state, goal)[0] if c.added_seconds < 0), None)
         # In the size that is fastest: others might come nearer to the goal, but slower.
-        known[goal] = _applied(state, saving, goal) if saving else None
-    new = known[goal]
+        return _applied(state, saving, goal) if saving else None
+
+    new = state.graph.cache.get("faster step", goal, find)
     return new if new and new.seconds < state.seconds and _helps(new, state) else None
 
 
@@ -161,11 +162,7 @@ def _lower_step(state: SearchState, goal: Goal, excluded: frozenset[Refusal]) ->
 
     Ways that share their first steps ask for the next ones again, and a way goes on where it was looked ahead.
     """
-    known: dict[Any, _Lower] = state.graph.memo.setdefault(_lower_step, {})
-    key = goal, excluded
-    if key not in known:
-        known[key] = _find_lower(state, goal, excluded)
-    return known[key]
+    return state.graph.cache.get("lower step", (goal, excluded), lambda: _find_lower(state, goal, excluded))
 
 
 def _find_lower(state: SearchState, goal: Goal, excluded: frozenset[Refusal]) -> _Lower:

@@ -48,10 +48,7 @@ class SearchState:
     @property
     def fingerprint(self) -> str:
         """Of the module: printed once, however many candidates are tried on it."""
-        memo = self.graph.memo
-        if fingerprint not in memo:
-            memo[fingerprint] = fingerprint(self.module)
-        return memo[fingerprint]
+        return self.graph.cache.get("fingerprint", (), lambda: fingerprint(self.module))
 
     @functools.cached_property
     def flops(self) -> float:
@@ -106,7 +103,7 @@ def apply(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState:
 @gc_pause.kept()
 def _changed(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState:
     """The module after a candidate's step, as if nothing had been before; of small ones kept for the next search."""
-    kept: dict[Any, SearchState] = state.graph.memo.setdefault(_changed, {})
+    kept: dict[Any, SearchState] = state.graph.cache.tables["changed states"]
     key = goal.chip, candidate.step.pass_name, *_effect(candidate)
     if key in kept:
         return kept[key]

@@ -16,20 +16,13 @@ from stablehlo_mem.analysis.cost_model import Kernel, fused_seconds, op_bytes
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.analysis.peak_memory import Peak
+from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import building
 from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.float_comparisons import COMPARED, decides
-from stablehlo_mem.ir.graph import (
-    Graph,
-    Path,
-    cached_analysis,
-    entry_graph,
-    graph_of_copy,
-    nested_graph,
-    op_id,
-)
+from stablehlo_mem.ir.graph import Graph, Path, entry_graph, graph_of_copy, nested_graph, op_id
 from stablehlo_mem.ir.trip_count import block_runs, likely_trips
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Refusal, Step, allows, weakest
 from stablehlo_mem.targets.chips import Chip

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.blocked import Blocked
-from stablehlo_mem.ir.graph import Graph, Op, cached_analysis
-from stablehlo_mem.ir.structural_equality import known_of_alike
+from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.structural_equality import cached_for_equal_ops
 from stablehlo_mem.sharding_rules import (
     associative_scan,
     control_flow,
@@ -110,13 +111,29 @@ class RuleBook:
         edge = self._flows[op].slot_at(side, position)
         if edge is None:
             return None
-        along: dict[tuple[int, int, int], Rule] = known_of_alike(self.graph, op)
+        return _flow_rules(self.graph, op).along(self._flows[op], edge, dimension, n)
+
+
+class _FlowRules:
+    """The factor rules of equal ops with blocks, each derived once: by edge, dimension and `n`."""
+
+    def __init__(self) -> None:
+        self._rules: dict[tuple[int, int, int], Rule] = {}
+
+    def along(self, flow: Flow, edge: int, dimension: int, n: int) -> Rule:
+        """The rule along a dimension of an edge; it is also that of all the dimensions that are split with it."""
         key = (edge, dimension, n)
-        if key not in along:
-            rule, same = control_flow.rule_along(self._flows[op], *key)
-            along |= {(*place, n): rule for place in same.items()}
-            along[key] = rule
-        return along[key]
+        if key not in self._rules:
+            rule, same = control_flow.rule_along(flow, *key)
+            self._rules |= {(*place, n): rule for place in same.items()}
+            self._rules[key] = rule
+        return self._rules[key]
+
+
+@cached_for_equal_ops
+def _flow_rules(graph: Graph, op: int) -> _FlowRules:
+    del graph, op
+    return _FlowRules()
 
 
 @cached_analysis

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import builders
+from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, module_of, stablehlo
-from stablehlo_mem.ir.graph import Graph, build_graph, cached_analysis
+from stablehlo_mem.ir.graph import Graph, build_graph
 from stablehlo_mem.sharding_rules.associative_scan_matcher import Scan, find_scans
 from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
 from stablehlo_mem.sharding_rules.factor_rule import Dims, Rule, SplitOp

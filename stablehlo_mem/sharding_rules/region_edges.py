@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
+from stablehlo_mem.ir.analysis_cache import AnalysisCache
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.sharding_rules.batched_while import own_condition
@@ -77,14 +78,14 @@ class Flow:
     Attributes:
         entering: for each block, the slot of each argument and captured value.
         returning: for each block, the slots that a value is returned to.
-        memo: what `cached_analysis` analyses found.
+        cache: the results of its analyses.
     """
 
     def __init__(self, graph: Graph, op: int, row: OpRule, table: Table):
         assert row.edges is not None
         self.graph, self.op, self.edges, self.table = graph, graph.ops[op], row.edges(graph.ops[op]), table
         self.blocks = self.op.blocks
-        self.memo: dict[Any, Any] = {}
+        self.cache = AnalysisCache()
         self.books = tuple(table.book_of(block) for block in self.blocks)
         self.entering: list[dict[int, int]] = [{} for _ in self.blocks]
         self.returning: list[dict[int, list[int]]] = [{} for _ in self.blocks]

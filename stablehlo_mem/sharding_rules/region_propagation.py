@@ -11,8 +11,9 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 
+from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.blocked import Blocked
-from stablehlo_mem.ir.graph import Graph, Op, cached_analysis, effects
+from stablehlo_mem.ir.graph import Graph, Op, effects
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.linear_ops import linear_groups
 from stablehlo_mem.sharding_rules.reductions import is_narrow

@@ -11,8 +11,9 @@ from typing import Any
 
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.peak_memory import Path, Peak
+from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.float_comparisons import COMPARED, decides
-from stablehlo_mem.ir.graph import Graph, cached_analysis, dtype_bytes, nested_graph, op_id
+from stablehlo_mem.ir.graph import Graph, dtype_bytes, nested_graph, op_id
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Refusal, Size, Step, allows
 from stablehlo_mem.sharding_rules import OP_RULES, rule_book
@@ -255,11 +256,10 @@ class _Proposals:
         """Loops in all their chunks, which do not depend on the goal."""
         spared, left, chip = self.spared_bytes(schedule), self.left_bytes(schedule), self.goal.chip
         written = spared - self.streamed_bytes(schedule)
-        known: dict[Any, tuple[Size, ...]] = self.graph.memo.setdefault(_Proposals.sizes, {})
-        key = _number(self.graph, schedule), spared, written, left, chip, self.runs
-        if key not in known:
+
+        def find() -> tuple[Size, ...]:
             n, saved = schedule.axis.n, saved_bytes(schedule)
-            known[key] = tuple(
+            return tuple(
                 Size(
                     {"chunk": chunk, "kept": kept},
                     int(spared * (1 - chunk / n)) - left - saved * -(-n // chunk),
@@ -268,7 +268,9 @@ class _Proposals:
                 )
                 for chunk, seconds, moved in loop_cost(self.graph, schedule, chip, written).chunks()
             )
-        return known[key]
+
+        key = _number(self.graph, schedule), spared, written, left, chip, self.runs
+        return self.graph.cache.get("sizes of loops", key, find)
 
     def candidate(self, axis: Axis, schedule: LoopSchedule) -> _Sized | None:
         spared = self.spared_bytes(schedule)
@@ -348,7 +350,7 @@ class _Proposals:
 
 def _number(graph: Graph, schedule: LoopSchedule) -> int:
     """Alike for regions that are, wherever their axes were grown from: those of large values reach as far as of all."""
-    known: list[LoopSchedule] = graph.memo.setdefault(_number, [])
+    known = graph.cache.get("loops", (), list[LoopSchedule])
     anywhere = dataclasses.replace(
         schedule, axis=dataclasses.replace(schedule.axis, seed=(0, 0), big_bytes=0, obstacles=())
     )

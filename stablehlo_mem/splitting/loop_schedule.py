@@ -10,7 +10,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from stablehlo_mem.ir.graph import Graph, cached_analysis
+from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Use
 from stablehlo_mem.splitting.axis import Axis
