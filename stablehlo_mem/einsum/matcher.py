@@ -1,4 +1,7 @@
-"""Collecting products: from a root down, through values that have no other user, to the factors where that ends."""
+"""Finds products: from a root through values without other users to the factors that these are computed from.
+
+The passes `contractions` and `matmul-chain` call `collect`.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,21 @@ from types import MappingProxyType
 from typing import Any
 
 from stablehlo_mem.einsum.contraction_order import Labels, Piece, bits, joined, label_mask
-from stablehlo_mem.einsum.terms import Factor, Product, Scaling
+from stablehlo_mem.einsum.labelled_walk import LabelledWalk
+from stablehlo_mem.einsum.terms import Factor, Product, Scaling, Spread
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Value, dtype_bytes
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
 from stablehlo_mem.ir.matchers import adds, identity_mask_dims, is_alone, splat_value, starts_at_zero
-from stablehlo_mem.ir.op_attributes import dot_labels, integers
 from stablehlo_mem.ir.view_chains import view_of
 
 NO_TERMS: Mapping[int, int] = MappingProxyType({})
 _ELEMENTS = FLOATS | frozenset({"i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64"})
 _MAX_FACTORS = 96
+"""Factors of a product. The largest limits are far above what programs have: they bound the time of a search."""
 _MAX_LEVEL = 96
 """Ops above each other that are collected."""
 _MAX_DEPTH = 3
-"""Additions within additions that are looked into."""
+"""Additions within additions whose terms are collected."""
 _MAX_COUNT = {1: 2**7 - 1, 2: 2**8}
 """Up to this integers are exact in element types of so many bytes; in wider ones up to 2**24."""
 _SCALING = frozenset({"stablehlo.multiply", "stablehlo.divide", "stablehlo.negate"})
@@ -45,16 +49,14 @@ def _collected(graph: Graph, root: int, terms: tuple[tuple[int, int], ...], shar
     value = graph.values[graph.ops[root].results[0]]
     if value.dtype not in _ELEMENTS or not all(value.shape):
         return None
-    collector = _Collector(graph, value.dtype, MappingProxyType(dict(terms)), shared, 0)
-    out = collector.fresh(value.shape)
-    collector.kept = frozenset(label for label in out if label is not None)
-    part = collector.enter(graph.ops[root], out)
-    return None if part is None else collector.product(root, out, part)
+    matcher = _ProductMatcher(graph, value.dtype, value.shape, MappingProxyType(dict(terms)), shared)
+    part = matcher.enter(graph.ops[root], matcher.out)
+    return None if part is None else matcher.product(root, part)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """What a collected op computes, as written.
+    """What a collected op computes, and what that costs in the program's order.
 
     Attributes:
         before: the peak without the result.
@@ -66,11 +68,22 @@ class _Part:
     inputs: int | None = None
 
 
-class _Collector:
-    def __init__(self, graph: Graph, element: str, terms: Mapping[int, int], shared: frozenset[int], depth: int):
-        self.graph, self.element, self.terms, self.shared, self.depth = graph, element, terms, shared, depth
-        self.sizes: list[int] = []
-        self.kept: frozenset[int] = frozenset()
+class _ProductMatcher(LabelledWalk):
+    """Collects one product. `same` has the labels that turned out to be another one, `depth` the additions around."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        element: str,
+        shape: tuple[int, ...],
+        terms: Mapping[int, int],
+        shared: frozenset[int],
+        depth: int = 0,
+    ):
+        super().__init__(graph)
+        self.element, self.terms, self.shared, self.depth = element, terms, shared, depth
+        self.out = self.fresh(shape)
+        self.kept = frozenset(label for label in self.out if label is not None)
         self.same: dict[int, int] = {}
         self.factors: list[Factor] = []
         self.scalings: list[Scaling] = []
@@ -78,21 +91,9 @@ class _Collector:
         self.masked = self.negative = self.has_matmul = False
         self.level = self.multiplied = 0
 
-    def fresh(self, shape: tuple[int, ...]) -> Labels:
-        """New labels for the dimensions of a shape."""
-        labels: list[int | None] = []
-        for size in shape:
-            labels.append(None if size == 1 else len(self.sizes))
-            if size != 1:
-                self.sizes.append(size)
-        return tuple(labels)
-
-    def product(self, root: int, out: Labels, part: _Part) -> Product | None:
+    def product(self, root: int, part: _Part) -> Product | None:
         """What was collected, the labels that turned out to be the same made one."""
-        factors = [dataclasses.replace(f, labels=self.resolved(f.labels)) for f in self.factors]
-        factors = [
-            dataclasses.replace(f, ready=dataclasses.replace(f.ready, labels=label_mask(f.labels))) for f in factors
-        ]
+        factors = [self.resolved(factor) for factor in self.factors]
         used = {label for f in factors for label in f.labels} | set(self.kept)
         count = math.prod(size for i, size in enumerate(self.sizes) if i not in used and i not in self.same)
         if not factors or count > _MAX_COUNT.get(int(dtype_bytes(self.element)), 2**24):
@@ -104,8 +105,8 @@ class _Collector:
             root=root,
             element=self.element,
             sizes=tuple(self.sizes),
-            out=out,
-            factors=tuple(self.taken(f) for f in factors),
+            out=self.out,
+            factors=tuple(self.with_diagonal(f) for f in factors),
             scalings=tuple(self.scalings),
             ops=tuple(self.ops),
             written=Piece(part.piece.labels, part.piece.flops, part.before),
@@ -117,11 +118,14 @@ class _Collector:
             like=self.common_dot(),
         )
 
-    def resolved(self, labels: Labels) -> Labels:
-        return tuple(None if label is None else self.same.get(label, label) for label in labels)
+    def resolved(self, factor: Factor) -> Factor:
+        labels = tuple(None if label is None else self.same.get(label, label) for label in factor.labels)
+        return dataclasses.replace(
+            factor, labels=labels, ready=dataclasses.replace(factor.ready, labels=label_mask(labels))
+        )
 
-    def taken(self, factor: Factor) -> Factor:
-        """A factor of which only the diagonal is needed: that is read from all of it first."""
+    def with_diagonal(self, factor: Factor) -> Factor:
+        """A factor of which only the diagonal is needed costs what it takes to read that."""
         labels = [label for label in factor.labels if label is not None]
         if len(labels) == len(set(labels)):
             return factor
@@ -131,27 +135,26 @@ class _Collector:
         return dataclasses.replace(factor, ready=piece)
 
     def common_dot(self) -> int | None:
+        """A matmul with whose precision all others agree."""
         dots = [op for op in self.ops if self.graph.ops[op].name == "stablehlo.dot_general"]
         attributes = {str(self.graph.handles[op].attributes.get("precision_config", None)) for op in dots}
         return dots[0] if len(attributes) == 1 else None
 
-    # Going down.
-
-    def visit(self, value: int, labels: Labels) -> _Part:
-        """Takes a value in: through its producer if that is a part of the product, else as a factor."""
-        view = view_of(self.graph, value)
-        labels = tuple(None if d is None else labels[d] for d in view.dims)
-        op = self.graph.producer(view.source)
+    def visit(self, spread: Spread) -> _Part:
+        """Collects a value: its producer if that is a part of the product, else the value as a factor."""
+        source = self.through_views(spread)
+        op = self.graph.producer(source.value)
         shared: int | None = None
         if op is not None and op.name in PARTS and len(self.factors) < _MAX_FACTORS:
-            if op.index in self.shared or is_alone(self.graph, value, view.source):
-                part = self.enter(op, labels)
+            if op.index in self.shared or is_alone(self.graph, spread.value, source.value):
+                part = self.enter(op, source.labels)
                 if part is not None:
                     return part
             elif self.is_scaled_matmul(op):
                 shared = op.index
-        self.factors.append(Factor(view.source, labels, Piece(label_mask(labels)), shared=shared))
-        return _Part(self.factors[-1].ready, 0)
+        piece = Piece(label_mask(source.labels))
+        self.factors.append(Factor(source.value, source.labels, piece, shared=shared))
+        return _Part(piece, 0)
 
     def is_scaled_matmul(self, op: Op | None) -> bool:
         """Whether an op is a matmul, or scales one."""
@@ -162,12 +165,12 @@ class _Collector:
         return op is not None
 
     def enter(self, op: Op, labels: Labels) -> _Part | None:
-        """Takes an op in, None if it is no part after all."""
-        take = PARTS.get(op.name)
-        if take is None or self.level >= _MAX_LEVEL:
+        """Collects an op, None if it is no part after all."""
+        collect_op = PARTS.get(op.name)
+        if collect_op is None or self.level >= _MAX_LEVEL:
             return None
         self.level += 1
-        part = take(self, op, labels)
+        part = collect_op(self, op, labels)
         self.level -= 1
         if part is not None:
             self.ops.append(op.index)
@@ -186,8 +189,6 @@ class _Collector:
         peak = max(before, inputs + nbytes)
         return _Part(Piece(labels, piece.flops, peak, nbytes), before, inputs if fusible else None)
 
-    # The parts.
-
     def dot(self, op: Op, labels: Labels) -> _Part | None:
         left, right, result = (self.graph.values[v] for v in (*op.operands[:2], op.results[0]))
         if not left.dtype == right.dtype == result.dtype or not all((*left.shape, *right.shape)):
@@ -195,21 +196,21 @@ class _Collector:
         if self.graph.handles[op.index].attributes.get("algorithm", None) is not None:
             return None
         self.has_matmul = True
-        *sides, sizes, rank = dot_labels(self.graph, op)
-        known = (*labels, *self.fresh(sizes[rank:]))
-        values = zip((left, right), sides, strict=True)
-        a, b = (self.spread(v, tuple(known[label] for label in side)) for v, side in values)
+        a, b = map(self.dot_operand, self.operands(op, labels))
         return self.join(op, a, b, label_mask(labels), fusible=False)
 
-    def spread(self, value: Value, labels: Labels) -> Piece:
+    def dot_operand(self, spread: Spread) -> Piece:
         """An operand of a matmul: a broadcast is not fused."""
         self.multiplied += 1
-        piece, everything = self.visit(value.index, labels).piece, label_mask(labels)
+        piece = self.visit(spread).piece
         self.multiplied -= 1
-        if piece.labels == everything:
-            return piece
-        nbytes = self.nbytes(everything, value.dtype)
-        return Piece(everything, piece.flops, max(piece.peak_bytes, piece.nbytes + nbytes), nbytes)
+        broadcast = label_mask(spread.labels)
+        return piece if piece.labels == broadcast else self.stored(piece, broadcast, spread.value)
+
+    def stored(self, piece: Piece, labels: int, value: int) -> Piece:
+        """A piece spread over labels, as a value has it."""
+        nbytes = self.nbytes(labels, self.graph.values[value].dtype)
+        return Piece(labels, piece.flops, max(piece.peak_bytes, piece.nbytes + nbytes), nbytes)
 
     def multiply(self, op: Op, labels: Labels) -> _Part | None:
         for one, other in (op.operands, op.operands[::-1]):
@@ -221,7 +222,7 @@ class _Collector:
                 self.masked = True
                 return self.diagonal(op, one, labels)
         self.multiplied += 1
-        a, b = (self.visit(v, labels) for v in op.operands)
+        a, b = map(self.visit, self.operands(op, labels))
         self.multiplied -= 1
         return self.join(op, a.piece, b.piece, a.piece.labels | b.piece.labels, fusible=True)
 
@@ -234,7 +235,7 @@ class _Collector:
 
     def scaled(self, kind: str, value: int, labels: Labels, by: int | None) -> _Part:
         first = len(self.factors)
-        part = self.visit(value, labels)
+        part = self.visit(Spread(value, labels))
         if by is None or splat_value(self.graph, by) != 1:
             self.scalings.append(Scaling(kind, tuple(range(first, len(self.factors))), by))
         return part
@@ -249,13 +250,9 @@ class _Collector:
     def reduce(self, op: Op, labels: Labels) -> _Part | None:
         if len(op.operands) != 2 or not adds(op.blocks[0]) or not starts_at_zero(self.graph, op):
             return None
-        dims = integers(self.graph, op, "dimensions")
-        shape = self.graph.values[op.operands[0]].shape
-        summed = dict(zip(dims, self.fresh(tuple(shape[d] for d in dims)), strict=True))
-        rest = iter(labels)
-        part = self.visit(op.operands[0], tuple(summed[d] if d in summed else next(rest) for d in range(len(shape))))
+        part = self.visit(*self.operands(op, labels))
         piece = part.piece
-        kept = piece.labels & ~label_mask(tuple(summed.values()))
+        kept = piece.labels & label_mask(labels)
         if kept == piece.labels:
             return part
         inputs = piece.nbytes if part.inputs is None else part.inputs
@@ -266,9 +263,8 @@ class _Collector:
 
     def convert(self, op: Op, labels: Labels) -> _Part | None:
         """A conversion to a wider type, to compute in that from the start, or to the same."""
-        narrow, wide = (self.graph.values[v].dtype for v in (op.operands[0], op.results[0]))
-        widens = narrow in FLOATS and wide in FLOATS and dtype_bytes(narrow) < dtype_bytes(wide)
-        return self.visit(op.operands[0], labels) if widens or narrow == wide else None
+        before, after = (self.graph.values[v].dtype for v in (op.operands[0], op.results[0]))
+        return self.visit(*self.operands(op, labels)) if before == after or self.widens(op) else None
 
     def select(self, op: Op, labels: Labels) -> _Part | None:
         """Everything off a diagonal is zero: two labels are one."""
@@ -279,19 +275,15 @@ class _Collector:
         return self.diagonal(op, value, labels)
 
     def diagonal(self, op: Op, value: int, labels: Labels) -> _Part:
-        part = self.visit(value, labels)
-        piece = part.piece
-        everything = label_mask(labels)
-        nbytes = self.nbytes(everything, self.graph.values[op.results[0]].dtype)
-        masked = Piece(everything, piece.flops, max(piece.peak_bytes, piece.nbytes + nbytes), nbytes)
-        return _Part(masked, piece.peak_bytes, piece.nbytes)
+        piece = self.visit(Spread(value, labels)).piece
+        return _Part(self.stored(piece, label_mask(labels), op.results[0]), piece.peak_bytes, piece.nbytes)
 
     def unify(self, mask: int, labels: Labels) -> bool:
         """Makes the two labels one whose equality a mask shows, if the result does not need both."""
         dims = identity_mask_dims(self.graph, mask)
         if dims is None:
             return False
-        one, other = (self.resolved((labels[d],))[0] for d in dims)
+        one, other = (None if (label := labels[d]) is None else self.same.get(label, label) for d in dims)
         if one is None or other is None or self.sizes[one] != self.sizes[other] or {one, other} <= self.kept:
             return False
         if one != other:
@@ -304,32 +296,31 @@ class _Collector:
         term = self.terms.get(op.index)
         if term is not None:
             self.negative ^= term == 1 and op.name == "stablehlo.subtract"
-            return self.visit(op.operands[term], labels)
+            return self.visit(Spread(op.operands[term], labels))
         if self.depth >= _MAX_DEPTH or self.element not in FLOATS:
             return None
-        inner = _Collector(self.graph, self.element, NO_TERMS, self.shared, self.depth + 1)
-        own = inner.fresh(self.graph.values[op.results[0]].shape)
-        inner.kept = frozenset(label for label in own if label is not None)
-        a, b = (inner.visit(v, own).piece for v in op.operands)
+        shape = self.graph.values[op.results[0]].shape
+        inner = _ProductMatcher(self.graph, self.element, shape, NO_TERMS, self.shared, self.depth + 1)
+        a, b = (inner.visit(operand).piece for operand in inner.operands(op, inner.out))
         if op.name == "stablehlo.subtract" and not inner.has_matmul:
             # What is left of data less its mean may be small beside both: products of each would round as they do. A
             # matmul among the terms has been rounded like that already.
             return None
         self.has_matmul |= inner.has_matmul
-        piece = inner.join(op, a, b, label_mask(own), fusible=False).piece
+        piece = inner.join(op, a, b, label_mask(inner.out), fusible=False).piece
         piece = dataclasses.replace(piece, labels=label_mask(labels))
         self.factors.append(Factor(op.results[0], labels, piece, addition=op.index))
         return _Part(piece, piece.peak_bytes)
 
 
 PARTS: dict[str, Any] = {
-    "stablehlo.dot_general": _Collector.dot,
-    "stablehlo.multiply": _Collector.multiply,
-    "stablehlo.divide": _Collector.divide,
-    "stablehlo.negate": _Collector.negate,
-    "stablehlo.reduce": _Collector.reduce,
-    "stablehlo.convert": _Collector.convert,
-    "stablehlo.select": _Collector.select,
-    "stablehlo.add": _Collector.add,
-    "stablehlo.subtract": _Collector.add,
+    "stablehlo.dot_general": _ProductMatcher.dot,
+    "stablehlo.multiply": _ProductMatcher.multiply,
+    "stablehlo.divide": _ProductMatcher.divide,
+    "stablehlo.negate": _ProductMatcher.negate,
+    "stablehlo.reduce": _ProductMatcher.reduce,
+    "stablehlo.convert": _ProductMatcher.convert,
+    "stablehlo.select": _ProductMatcher.select,
+    "stablehlo.add": _ProductMatcher.add,
+    "stablehlo.subtract": _ProductMatcher.add,
 }

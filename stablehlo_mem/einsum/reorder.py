@@ -1,4 +1,7 @@
-"""Products put in a better order: what to compute, what it costs, and building it."""
+"""Puts products in a better order: which one, what it costs, and building it.
+
+The passes `contractions` and `matmul-chain` call it with what `matcher.py` found.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.analysis.fusion_classes import FUSIBLE, classify
 from stablehlo_mem.einsum.contraction_order import Network, Piece, Tree, best_order, cost, factors_of
-from stablehlo_mem.einsum.emit_contraction import Contraction, Tensor, highest_precision, pair_kernels, sum_over
+from stablehlo_mem.einsum.emit_contraction import Contraction, Tensor, highest_precision, load, pair_kernels, sum_over
 from stablehlo_mem.einsum.matcher import collect
 from stablehlo_mem.einsum.terms import Factor, Product, Scaling
 from stablehlo_mem.ir.bindings import stablehlo
@@ -18,16 +21,19 @@ from stablehlo_mem.ir.builders import broadcast, convert, index_along, reshaped,
 from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
 from stablehlo_mem.ir.matchers import splat_value
-from stablehlo_mem.ir.view_chains import View, squeezed
 
 _MAX_TERMS = 8
+"""Products that a root is the sum of."""
 _MAX_CHANGES = 8
+"""Additions distributed over and shared matmuls gone without, one after the other."""
 _MAX_OPEN = 4
+"""Factors of one product that are tried for that: each takes another search for the best order."""
 _MAX_FACTORS = 16
+"""Products of more factors stay as they are."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Term:
+class OrderedProduct:
     """A product and the order to compute it in. `cost` leaves the result's own bytes out."""
 
     product: Product
@@ -37,14 +43,14 @@ class Term:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sum:
+class ProductSum:
     """The products whose sum is what a root computes: mostly one.
 
     Attributes:
         flops, peak_bytes: what computing them costs; the peak without the result.
     """
 
-    terms: tuple[Term, ...]
+    terms: tuple[OrderedProduct, ...]
     flops: int
     peak_bytes: int
 
@@ -53,14 +59,14 @@ class Sum:
         return (self.peak_bytes, self.flops) if prefer_memory else (self.flops, self.peak_bytes)
 
 
-def ordered(product: Product, *, prefer_memory: bool) -> Sum:
+def ordered(product: Product, *, prefer_memory: bool) -> ProductSum:
     """A product in its best order, its additions left as they are."""
     network = product.network
     tree, cost = best_order(network, prefer_memory=prefer_memory)
-    return Sum((Term(product, network, tree, cost),), cost.flops, cost.peak_bytes)
+    return ProductSum((OrderedProduct(product, network, tree, cost),), cost.flops, cost.peak_bytes)
 
 
-def improved(graph: Graph, whole: Sum, *, prefer_memory: bool) -> Sum:
+def improved(graph: Graph, whole: ProductSum, *, prefer_memory: bool) -> ProductSum:
     """The same where it is cheaper with additions distributed over, and without results that others need as well.
 
     Such a result is free for the taking: going without it must take fewer FLOPs even so.
@@ -76,14 +82,14 @@ def improved(graph: Graph, whole: Sum, *, prefer_memory: bool) -> Sum:
     return best
 
 
-def _open(term: Term) -> list[Factor]:
+def _open(term: OrderedProduct) -> list[Factor]:
     """The factors that one may do without; not all of many, each takes another search for the best order."""
     factors = term.product.factors
     found = [f for f in factors if f.addition is not None or f.shared is not None]
     return found[:_MAX_OPEN] if len(factors) <= _MAX_FACTORS else []
 
 
-def _changed(graph: Graph, sums: Sum, index: int, factor: Factor, prefer_memory: bool) -> Sum | None:
+def _changed(graph: Graph, sums: ProductSum, index: int, factor: Factor, prefer_memory: bool) -> ProductSum | None:
     """A term without one of its factors: the two terms of the addition that is, or the matmul's own factors."""
     product = sums.terms[index].product
     if factor.shared is not None:
@@ -97,15 +103,17 @@ def _changed(graph: Graph, sums: Sum, index: int, factor: Factor, prefer_memory:
     return _total(graph, (*sums.terms[:index], *new, *sums.terms[index + 1 :]))
 
 
-def _total(graph: Graph, terms: tuple[Term, ...]) -> Sum:
+def _total(graph: Graph, terms: tuple[OrderedProduct, ...]) -> ProductSum:
     """A sum of products, computed one after the other."""
     value = graph.values[graph.ops[terms[0].product.root].results[0]]
     elements = value.nbytes // int(dtype_bytes(value.dtype))
     flops = sum(term.cost.flops for term in terms) + (len(terms) - 1) * elements
-    return Sum(terms, flops, max(term.cost.peak_bytes + (value.nbytes if i else 0) for i, term in enumerate(terms)))
+    return ProductSum(
+        terms, flops, max(term.cost.peak_bytes + (value.nbytes if i else 0) for i, term in enumerate(terms))
+    )
 
 
-def kernels(graph: Graph, sums: Sum) -> tuple[Kernel, ...]:
+def kernels(graph: Graph, sums: ProductSum) -> tuple[Kernel, ...]:
     """What the products cost when they are computed in their order."""
     return tuple(itertools.chain.from_iterable(_kernels(graph, term) for term in sums.terms))
 
@@ -121,7 +129,7 @@ def stored(graph: Graph, product: Product) -> dict[int, int]:
     return found
 
 
-def new_bytes(graph: Graph, sums: Sum) -> int:
+def new_bytes(graph: Graph, sums: ProductSum) -> int:
     """The peak of the intermediates that were not there before, the results aside."""
     value = graph.values[graph.ops[sums.terms[0].product.root].results[0]]
     peaks: list[int] = []
@@ -133,7 +141,7 @@ def new_bytes(graph: Graph, sums: Sum) -> int:
     return max(peaks)
 
 
-def removed(graph: Graph, sums: Sum) -> tuple[int, ...]:
+def removed(graph: Graph, sums: ProductSum) -> tuple[int, ...]:
     """The ops that go when the root is computed from the products."""
     kept: set[int] = set()
     for term in sums.terms:
@@ -142,7 +150,7 @@ def removed(graph: Graph, sums: Sum) -> tuple[int, ...]:
     return needed_only_by(graph, sums.terms[0].product.root, kept)
 
 
-def _kernels(graph: Graph, term: Term) -> list[Kernel]:
+def _kernels(graph: Graph, term: OrderedProduct) -> list[Kernel]:
     network, size = term.network, term.network.itemsize
     found = [Kernel(0, nbytes) for nbytes in stored(graph, term.product).values()]
     for i, factor in enumerate(term.product.factors):
@@ -154,7 +162,7 @@ def _kernels(graph: Graph, term: Term) -> list[Kernel]:
     return [*found, *pair_kernels(network, term.tree)]
 
 
-def emit(graph: Graph, sums: Sum) -> Any:
+def emit(graph: Graph, sums: ProductSum) -> Any:
     """Builds the sum of the products at the insertion point."""
     total: Any = None
     for term in sums.terms:
@@ -167,7 +175,7 @@ def emit(graph: Graph, sums: Sum) -> Any:
 
 
 class _Emitter(Contraction):
-    def __init__(self, graph: Graph, term: Term):
+    def __init__(self, graph: Graph, term: OrderedProduct):
         self.graph, self.product, self.tree = graph, term.product, term.tree
         self.type: Any = graph.mlir_values[graph.ops[term.product.root].results[0]].type
         super().__init__(term.network, self.product.out, self.type.element_type, self._precision())
@@ -180,13 +188,10 @@ class _Emitter(Contraction):
 
     def factor(self, index: int) -> Tensor:
         """A factor without its dimensions of one element, its diagonal taken."""
-        factor = self.product.factors[index]
-        dims = tuple(None if label is None else d for d, label in enumerate(factor.labels))
-        value, kept = squeezed(self.graph, View(factor.value, dims))
-        labels = [label for label in (factor.labels[d] for d in kept) if label is not None]
-        while len(set(labels)) < len(labels):
-            value, labels = _diagonal(value, labels)
-        return value, labels
+        factor = load(self.graph, self.product.factors[index])
+        while len(set(factor.labels)) < len(factor.labels):
+            factor = _diagonal(*factor)
+        return factor
 
     def finished(self, value: Any, subset: int) -> Any:
         for scaling in self.scalings.get(subset, ()):
@@ -241,11 +246,11 @@ def _number(graph: Graph, value: int) -> Any:
     return reshaped(whole, ()) if number is None else splat(retype(whole.type, ()), number)
 
 
-def _diagonal(value: Any, labels: list[int]) -> Tensor:
+def _diagonal(value: Any, labels: tuple[int, ...]) -> Tensor:
     """A value whose first repeated label occurs once less: everything off the diagonal is left out of a sum."""
     label = next(i for i in labels if labels.count(i) > 1)
     one, other = [d for d, i in enumerate(labels) if i == label][:2]
     row, column = (index_along(value.type.shape, d) for d in (one, other))
     mask = stablehlo.compare(row, column, stablehlo.ComparisonDirectionAttr.get("EQ"))
     value = sum_over(stablehlo.select(mask, value, zeros(value.type)), [other])
-    return value, [i for d, i in enumerate(labels) if d != other]
+    return Tensor(value, tuple(i for d, i in enumerate(labels) if d != other))

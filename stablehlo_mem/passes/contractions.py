@@ -16,7 +16,7 @@ from typing import Any
 
 from stablehlo_mem.einsum.contraction_order import pairs
 from stablehlo_mem.einsum.matcher import collect
-from stablehlo_mem.einsum.reorder import Sum, emit, kernels, new_bytes, ordered, removed
+from stablehlo_mem.einsum.reorder import ProductSum, emit, kernels, new_bytes, ordered, removed
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.rewriting.one_hot_lookup import Lookup, emit_lookup, match_lookup
@@ -57,6 +57,6 @@ class Contractions(RewritingPass):
         return [emit_lookup(graph, match) if isinstance(match.detail, Lookup) else emit(graph, match.detail)]
 
 
-def _what(graph: Graph, best: Sum) -> str:
+def _what(graph: Graph, best: ProductSum) -> str:
     values = [graph.values[factor.value] for factor in best.terms[0].product.factors]
     return "contract " + " with ".join(map(str, values))

@@ -19,7 +19,7 @@ from typing import Any
 
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
 from stablehlo_mem.einsum.matcher import PARTS, collect
-from stablehlo_mem.einsum.reorder import Sum, emit, improved, kernels, new_bytes, ordered, removed
+from stablehlo_mem.einsum.reorder import ProductSum, emit, improved, kernels, new_bytes, ordered, removed
 from stablehlo_mem.einsum.terms import Product
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph
@@ -55,7 +55,7 @@ class MatmulChain(RewritingPass):
         return [emit(graph, match.detail)]
 
 
-def _better(graph: Graph, product: Product | None, prefer_memory: bool) -> Sum | None:
+def _better(graph: Graph, product: Product | None, prefer_memory: bool) -> ProductSum | None:
     """The best order of a product, if it is better than the one it is written in."""
     if product is None or not _may_gain(product):
         return None
@@ -101,7 +101,7 @@ def _blocked(graph: Graph, root: int) -> Blocked | None:
     return Blocked("shared-intermediate", "an intermediate of its product is needed elsewhere too, so its order stays")
 
 
-def _what(better: Sum) -> str:
+def _what(better: ProductSum) -> str:
     count = max(len(term.product.factors) for term in better.terms)
     terms = f" in {len(better.terms)} sums" if len(better.terms) > 1 else ""
     return f"contract {count} factors in another order{terms}"

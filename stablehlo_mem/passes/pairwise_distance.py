@@ -28,9 +28,10 @@ from typing import Any
 
 from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.einsum.contraction_order import bits, pairs
-from stablehlo_mem.einsum.difference_matcher import Difference, Factor, Product, Spread, Sum, sum_at
+from stablehlo_mem.einsum.difference_matcher import sum_at
 from stablehlo_mem.einsum.emit_contraction import pair_kernels
-from stablehlo_mem.einsum.emit_distances import Emitter, Form, Term
+from stablehlo_mem.einsum.emit_distances import DistanceEmitter, DistanceForm, DistanceTerm
+from stablehlo_mem.einsum.terms import Difference, DifferenceProduct, DifferenceSum, Multiplier, Spread
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import convert
@@ -66,18 +67,18 @@ class PairwiseDistance(RewritingPass):
             return None
         if reason := _not_summed(graph, graph.ops[root]):
             return reason
-        terms: list[Term] = []
+        terms: list[DistanceTerm] = []
         for product in found.terms:
             term = _term(product, found)
-            if not isinstance(term, Term):
+            if not isinstance(term, DistanceTerm):
                 return term
             terms.append(term)
         return _match(graph, root, found, tuple(terms))
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """Builds the sums of all terms."""
-        form: Form = match.detail
-        emitter = Emitter(graph, form)
+        form: DistanceForm = match.detail
+        emitter = DistanceEmitter(graph, form)
         total = emitter.term(form.terms[0])
         for term in form.terms[1:]:
             total = stablehlo.add(total, emitter.term(term))
@@ -96,7 +97,7 @@ def _not_summed(graph: Graph, op: Op) -> Blocked | None:
     return None
 
 
-def _term(product: Product, of: Sum) -> Term | Blocked | None:
+def _term(product: DifferenceProduct, of: DifferenceSum) -> DistanceTerm | Blocked | None:
     """A product with differences as a term, or why it is none."""
     first, *more = product.differences
     if product.odd or len(more) > 1 or (first.absolute and not more):
@@ -110,26 +111,28 @@ def _term(product: Product, of: Sum) -> Term | Blocked | None:
             coefficient = -coefficient
         elif more[0] not in (first, first.mirrored):
             return None
-    scales, weights = _paired(product.factors, first) if more else ((), product.factors)
-    if any(f.absolute or f.spread.along == of.full for f in weights):
+    scales, weights = _paired(product.multipliers, first) if more else ((), product.multipliers)
+    if any(f.absolute or f.along == of.full for f in weights):
         return None
     positive = all(count % 2 == 0 for count in Counter(weights).values())
     if of.over & first.own or (more and positive):
-        return Term(coefficient, first, len(product.differences), scales, weights, positive)
+        return DistanceTerm(coefficient, first, len(product.differences), scales, weights, positive)
     message = "its weights may be negative: multiply the difference by their roots, before the square"
     return Blocked("weighted", message) if more else None
 
 
-def _paired(factors: Sequence[Factor], difference: Difference) -> tuple[tuple[Factor, ...], tuple[Factor, ...]]:
+def _paired(
+    factors: Sequence[Multiplier], difference: Difference
+) -> tuple[tuple[Multiplier, ...], tuple[Multiplier, ...]]:
     """The factors that occur squared, each once, if they scale both sides; and what is left."""
     counts = Counter(dataclasses.replace(f, absolute=False) for f in factors)
-    scales: list[Factor] = []
-    weights: list[Factor] = []
+    scales: list[Multiplier] = []
+    weights: list[Multiplier] = []
     for factor, count in counts.items():
         if count % 2 and any(f.absolute and dataclasses.replace(f, absolute=False) == factor for f in factors):
             weights.append(dataclasses.replace(factor, absolute=True))
             continue
-        if factor.spread.along & difference.own:
+        if factor.along & difference.own:
             weights += [factor] * count
         else:
             scales += [factor] * (count // 2)
@@ -137,7 +140,7 @@ def _paired(factors: Sequence[Factor], difference: Difference) -> tuple[tuple[Fa
     return tuple(scales), tuple(weights)
 
 
-def _match(graph: Graph, root: int, found: Sum, terms: tuple[Term, ...]) -> Match | None:
+def _match(graph: Graph, root: int, found: DifferenceSum, terms: tuple[DistanceTerm, ...]) -> Match | None:
     """The match of terms, None if what is in between would be as big as what is spared."""
     values = [s.value for t in terms for s in _spreads(t)]
     dtypes = {graph.values[v].dtype for v in (*values, *graph.ops[root].results)}
@@ -145,7 +148,7 @@ def _match(graph: Graph, root: int, found: Sum, terms: tuple[Term, ...]) -> Matc
         return None
     element = "f64" if "f64" in dtypes else "f32"
     lone = len(terms) == 1 and terms[0].is_square
-    form = Form(found, terms, element, lone and _reaches_singular(graph, graph.ops[root].results[0]))
+    form = DistanceForm(found, terms, element, lone and _reaches_singular(graph, graph.ops[root].results[0]))
     orders = [form.order(term.inputs(sides)) for term in terms for _, sides in term.monomials]
     sides = [term.side_labels(s) for term in terms for s in (term.difference.left, term.difference.right)]
     made = [pair for network, tree in orders for pair in pairs(network, tree)]
@@ -162,18 +165,18 @@ def _match(graph: Graph, root: int, found: Sum, terms: tuple[Term, ...]) -> Matc
         new_bytes=int(sum(map(form.nbytes, dict.fromkeys(sides))) + max(0, dots - shared)),
         kernels=tuple(_kernels(form)),
         numerics="relaxed",
-        what=f"get {squared} {element}[{','.join(str(found.sizes[d]) for d in found.out)}] by a matmul",
+        what=f"get {squared} {element}[{','.join(map(str, form.shape(found.out)))}] by a matmul",
         detail=form,
         kept=tuple(values),
     )
 
 
-def _spreads(term: Term) -> Iterator[Spread]:
+def _spreads(term: DistanceTerm) -> Iterator[Spread]:
     yield from (term.difference.left, term.difference.right)
-    yield from (f.spread for f in (*term.scales, *term.weights))
+    yield from (*term.scales, *term.weights)
 
 
-def _kernels(form: Form) -> Iterator[Kernel]:
+def _kernels(form: DistanceForm) -> Iterator[Kernel]:
     """What the terms cost: the shifted sides, their contractions, and what puts them together."""
     width = dtype_bytes(form.element)
     for term in form.terms:
