@@ -16,7 +16,7 @@ from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.matchers import sums_products_in_units
-from stablehlo_mem.ir.op_attributes import dot_sizes, dot_turned
+from stablehlo_mem.ir.op_attributes import dot_operands_transposed, dot_sizes
 from stablehlo_mem.ir.trip_count import likely_trips, trip_count
 from stablehlo_mem.targets.chips import Chip
 
@@ -43,7 +43,7 @@ class Matmul:
     Attributes:
         rows: of the left operand, however many dimensions they have.
         columns: of the right one.
-        turned: whether each lies transposed: see `op_classes.dot_turned`.
+        turned: whether each lies transposed: see `op_attributes.dot_operands_transposed`.
     """
 
     rows: float
@@ -64,7 +64,7 @@ class Matmul:
 def matmul_of(graph: Graph, dot: Op) -> Matmul:
     """That of a dot_general."""
     rows, columns, _, _ = dot_sizes(graph, dot)
-    return Matmul(rows, columns, dot_turned(graph, dot))
+    return Matmul(rows, columns, dot_operands_transposed(graph, dot))
 
 
 @cached_analysis

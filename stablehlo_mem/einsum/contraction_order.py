@@ -1,8 +1,8 @@
-"""The order in which the factors of a product are contracted, two at a time: dynamic programming over sets of factors.
+"""Finds the order in which to contract the factors of a product, two at a time, by dynamic programming over their sets.
 
-Labels and sets of factors are bit masks. A label is summed over as soon as no factor outside a set carries it and the
-result does not keep it. Up to `_EXHAUSTIVE` factors the order is the best of all without needless outer products;
-above, the best parenthesisation of the factors along their chain.
+`reorder.py` and `emit_distances.py` call it. Labels and sets of factors are bit masks: millions of them are compared. A
+label is summed over as soon as no factor outside a set has it and the result does not. Up to `_EXHAUSTIVE` factors the
+order is the best of all without needless outer products; above, the best parenthesisation of the factors' chain.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def label_mask(labels: Iterable[int | None]) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Piece:
-    """A partial result and what it takes to have it.
+    """A partial result and what it costs to compute it.
 
     Attributes:
         labels: of the result.
         flops: of all that leads to it.
         peak_bytes: of the intermediates alive at once on the way, the result among them.
-        nbytes: of the result, 0 where it is there anyway.
-        matmuls: pairs on the way that do better as a matmul than fused.
+        nbytes: of the result, 0 where the program has it in any case.
+        matmuls: contractions on the way that are faster as a matmul than fused.
     """
 
     labels: int
@@ -52,7 +52,7 @@ class Network:
     """The factors of a product, for choosing an order.
 
     Attributes:
-        factors: each as it comes; one that has to be computed first costs that.
+        factors: with what it costs to compute them.
         kept: labels of the result.
         sizes: of each label.
         itemsize: bytes of an element of the intermediates.
@@ -70,7 +70,7 @@ class Network:
         return self._elements[labels]
 
     def result_labels(self, subset: int) -> int:
-        """The labels of the contraction of a set of factors: those the result keeps or a factor outside carries."""
+        """The labels of the contraction of a set of factors: those that the result or a factor outside has."""
         inside, outside = 0, self.kept
         for i, factor in enumerate(self.factors):
             if subset >> i & 1:
@@ -80,11 +80,11 @@ class Network:
         return inside & outside
 
     def result_bytes(self, subset: int) -> int:
-        """The bytes of that; the whole product's are not counted: every order makes them."""
+        """The bytes of that; those of the whole product are not counted: every order computes it."""
         return 0 if subset == self.everything else self.elements(self.result_labels(subset)) * self.itemsize
 
     def single(self, factor: int) -> Piece:
-        """A factor, summed over the labels nobody else has."""
+        """A factor, summed over the labels that only it has."""
         piece = self.factors[factor]
         labels = self.result_labels(1 << factor)
         if labels == piece.labels:
@@ -107,7 +107,7 @@ def joined(elements: Callable[[int], int], a: Piece, b: Piece, labels: int, nbyt
 def best_order(network: Network, *, prefer_memory: bool) -> tuple[Tree, Piece]:
     """The order with the fewest FLOPs, or with the least peak of intermediates and among those the fewest FLOPs.
 
-    Of equal ones that with the most matmuls: what is left to be fused would be found to be one the next time.
+    Of equal orders the one with the most matmuls: otherwise the next search would find one in what is fused.
     """
     return _best_order(network.factors, network.kept, network.sizes, network.itemsize, prefer_memory)
 
@@ -116,7 +116,7 @@ def best_order(network: Network, *, prefer_memory: bool) -> tuple[Tree, Piece]:
 def _best_order(
     factors: tuple[Piece, ...], kept: int, sizes: tuple[int, ...], itemsize: int, prefer_memory: bool
 ) -> tuple[Tree, Piece]:
-    """Kept: layers are alike, and a search meets the same products after each of its steps."""
+    """Cached: layers have equal products, and a search has the same products after each of its steps."""
     network = Network(factors, kept, sizes, itemsize)
     count = len(factors)
     if count <= _EXHAUSTIVE:
@@ -155,21 +155,16 @@ def pairs(network: Network, tree: Tree) -> list[Pair]:
 
 def cost(network: Network, tree: Tree) -> Piece:
     """What an order costs."""
-    return _cost(network, tree)[1]
+    if isinstance(tree, int):
+        return network.single(tree)
+    a, b = (cost(network, part) for part in tree)
+    subset = factors_of(tree)
+    return joined(network.elements, a, b, network.result_labels(subset), network.result_bytes(subset))[0]
 
 
 def factors_of(tree: Tree) -> int:
     """The set of a tree's factors."""
     return 1 << tree if isinstance(tree, int) else factors_of(tree[0]) | factors_of(tree[1])
-
-
-def _cost(network: Network, tree: Tree) -> tuple[int, Piece]:
-    if isinstance(tree, int):
-        return 1 << tree, network.single(tree)
-    (one, a), (other, b) = (_cost(network, part) for part in tree)
-    subset = one | other
-    labels, nbytes = network.result_labels(subset), network.result_bytes(subset)
-    return subset, joined(network.elements, a, b, labels, nbytes)[0]
 
 
 class _Search:
@@ -196,26 +191,24 @@ class _Search:
         return self.tree(one), self.tree(other)
 
     def piece(self, subset: int) -> Piece:
-        found = self.pieces.get(subset)
-        if found is None:
+        if subset not in self.pieces:
             single = subset & (subset - 1) == 0
-            found = self.network.single(subset.bit_length() - 1) if single else self.best(subset)
-            self.pieces[subset] = found
-        return found
+            self.pieces[subset] = self.network.single(subset.bit_length() - 1) if single else self.best(subset)
+        return self.pieces[subset]
 
     def best(self, subset: int) -> Piece:
         labels, nbytes = self.network.result_labels(subset), self.network.result_bytes(subset)
         least: tuple[int, int, int] | None = None
-        found: Piece | None = None
+        best: Piece | None = None
         for half in self.splits(subset):
             a, b = self.piece(half), self.piece(subset ^ half)
             piece, forward = joined(self.network.elements, a, b, labels, nbytes)
             objective = self.objective(piece)
             if least is None or objective < least:
-                least, found = objective, piece
+                least, best = objective, piece
                 self.halves[subset] = (half, subset ^ half) if forward else (subset ^ half, half)
-        assert found is not None
-        return found
+        assert best is not None
+        return best
 
     def objective(self, piece: Piece) -> tuple[int, int, int]:
         """What is to be small, the first before the others."""
@@ -234,10 +227,11 @@ def _intervals(subset: int) -> Iterator[int]:
 def _divisions(neighbours: Sequence[int], subset: int) -> Iterator[int]:
     """The ways to divide a set in two, both of which are connected if the network is."""
     lowest = subset & -subset
-    anyhow = not _is_connected(neighbours, (1 << len(neighbours)) - 1)
+    may_be_apart = not _is_connected(neighbours, (1 << len(neighbours)) - 1)
     half = (subset - 1) & subset
     while half:
-        if half & lowest and (anyhow or (_is_connected(neighbours, half) and _is_connected(neighbours, subset ^ half))):
+        parts = half, subset ^ half
+        if half & lowest and (may_be_apart or all(_is_connected(neighbours, part) for part in parts)):
             yield half
         half = (half - 1) & subset
 
@@ -259,16 +253,16 @@ def _connected(neighbours: Sequence[int], subset: int) -> int:
 
 
 def _neighbours(network: Network) -> list[int]:
-    """For each factor those that share a label with it which not all factors carry."""
+    """For each factor those that share a label with it which not all factors have."""
     everywhere = functools.reduce(lambda a, b: a & b, (f.labels for f in network.factors))
     labels = [f.labels & ~everywhere for f in network.factors]
     near = [sum(1 << j for j, other in enumerate(labels) if one & other and i != j) for i, one in enumerate(labels)]
-    # Where such labels tie nothing together, any two factors may meet.
+    # Where no two factors share such a label, any two may be contracted.
     return near if any(near) else [network.everything ^ (1 << i) for i in range(len(labels))]
 
 
 def _along_the_chain(neighbours: Sequence[int]) -> list[int]:
-    """The factors in the order of their chain, or as they come if they form none."""
+    """The factors in the order of their chain, or in the order of the program if they form none."""
     count = len(neighbours)
     degrees = [n.bit_count() for n in neighbours]
     if max(degrees) > 2:

@@ -34,7 +34,7 @@ _MAX_FACTORS = 16
 
 @dataclasses.dataclass(frozen=True)
 class OrderedProduct:
-    """A product and the order to compute it in. `cost` leaves the result's own bytes out."""
+    """A product and the order to compute it in. Its `cost` does not count the bytes of the result."""
 
     product: Product
     network: Network
@@ -44,7 +44,7 @@ class OrderedProduct:
 
 @dataclasses.dataclass(frozen=True)
 class ProductSum:
-    """The products whose sum is what a root computes: mostly one.
+    """The products that add up to what a root computes: mostly one.
 
     Attributes:
         flops, peak_bytes: what computing them costs; the peak without the result.
@@ -55,7 +55,7 @@ class ProductSum:
     peak_bytes: int
 
     def objective(self, prefer_memory: bool) -> tuple[int, int]:
-        """What is to be small."""
+        """The objective to minimise."""
         return (self.peak_bytes, self.flops) if prefer_memory else (self.flops, self.peak_bytes)
 
 
@@ -66,12 +66,11 @@ def ordered(product: Product, *, prefer_memory: bool) -> ProductSum:
     return ProductSum((OrderedProduct(product, network, tree, cost),), cost.flops, cost.peak_bytes)
 
 
-def improved(graph: Graph, whole: ProductSum, *, prefer_memory: bool) -> ProductSum:
-    """The same where it is cheaper with additions distributed over, and without results that others need as well.
+def improved(graph: Graph, best: ProductSum, *, prefer_memory: bool) -> ProductSum:
+    """A cheaper sum that distributes over additions and does not use shared matmuls, or the same if there is none.
 
-    Such a result is free for the taking: going without it must take fewer FLOPs even so.
+    A shared matmul is computed in any case: a sum without it must have fewer FLOPs all the same.
     """
-    best = whole
     for _ in range(_MAX_CHANGES):
         found = [_changed(graph, best, i, f, prefer_memory) for i, term in enumerate(best.terms) for f in _open(term)]
         changes = [sums for sums in found if sums is not None and len(sums.terms) <= _MAX_TERMS]
@@ -83,14 +82,14 @@ def improved(graph: Graph, whole: ProductSum, *, prefer_memory: bool) -> Product
 
 
 def _open(term: OrderedProduct) -> list[Factor]:
-    """The factors that one may do without; not all of many, each takes another search for the best order."""
+    """The additions and shared matmuls among the factors, as many as are tried."""
     factors = term.product.factors
     found = [f for f in factors if f.addition is not None or f.shared is not None]
     return found[:_MAX_OPEN] if len(factors) <= _MAX_FACTORS else []
 
 
 def _changed(graph: Graph, sums: ProductSum, index: int, factor: Factor, prefer_memory: bool) -> ProductSum | None:
-    """A term without one of its factors: the two terms of the addition that is, or the matmul's own factors."""
+    """The sum with a factor of a product replaced: an addition by its two terms, a shared matmul by its factors."""
     product = sums.terms[index].product
     if factor.shared is not None:
         parts = [collect(graph, product.root, product.terms, product.shared | {factor.shared})]
@@ -114,19 +113,19 @@ def _total(graph: Graph, terms: tuple[OrderedProduct, ...]) -> ProductSum:
 
 
 def kernels(graph: Graph, sums: ProductSum) -> tuple[Kernel, ...]:
-    """What the products cost when they are computed in their order."""
+    """The kernels that compute the products in their order."""
     return tuple(itertools.chain.from_iterable(_kernels(graph, term) for term in sums.terms))
 
 
 def stored(graph: Graph, product: Product) -> dict[int, int]:
-    """The factors that were fused into what they are multiplied in, and are stored for a matmul: their bytes."""
-    found: dict[int, int] = {}
+    """The bytes of the factors that were fused into a multiplication and will be stored for a matmul, by value."""
+    stored_bytes: dict[int, int] = {}
     for factor in product.factors:
         op = graph.producer(factor.value)
         users = {graph.ops[user].name for user in graph.users[factor.value]}
         if op is not None and classify(graph, op) in FUSIBLE and "stablehlo.dot_general" not in users:
-            found[factor.value] = graph.values[factor.value].nbytes
-    return found
+            stored_bytes[factor.value] = graph.values[factor.value].nbytes
+    return stored_bytes
 
 
 def new_bytes(graph: Graph, sums: ProductSum) -> int:
@@ -134,20 +133,19 @@ def new_bytes(graph: Graph, sums: ProductSum) -> int:
     value = graph.values[graph.ops[sums.terms[0].product.root].results[0]]
     peaks: list[int] = []
     for i, term in enumerate(sums.terms):
-        network, factors = term.network, term.product.factors
-        there = [Piece(f.ready.labels) if f.addition is not None else f.ready for f in factors]
-        peak = cost(Network(there, network.kept, network.sizes, network.itemsize), term.tree).peak_bytes
+        network = term.network
+        factors = [Piece(f.ready.labels) if f.addition is not None else f.ready for f in term.product.factors]
+        peak = cost(Network(factors, network.kept, network.sizes, network.itemsize), term.tree).peak_bytes
         peaks.append(peak + (value.nbytes if i else 0) + sum(stored(graph, term.product).values()))
     return max(peaks)
 
 
 def removed(graph: Graph, sums: ProductSum) -> tuple[int, ...]:
-    """The ops that go when the root is computed from the products."""
-    kept: set[int] = set()
-    for term in sums.terms:
-        kept.update(f.value for f in term.product.factors)
-        kept.update(s.value for s in term.product.scalings if s.value is not None)
-    return needed_only_by(graph, sums.terms[0].product.root, kept)
+    """The ops that are dead when the root is computed from the products."""
+    products = [term.product for term in sums.terms]
+    used = {f.value for product in products for f in product.factors}
+    used |= {s.value for product in products for s in product.scalings if s.value is not None}
+    return needed_only_by(graph, products[0].root, used)
 
 
 def _kernels(graph: Graph, term: OrderedProduct) -> list[Kernel]:
@@ -164,13 +162,10 @@ def _kernels(graph: Graph, term: OrderedProduct) -> list[Kernel]:
 
 def emit(graph: Graph, sums: ProductSum) -> Any:
     """Builds the sum of the products at the insertion point."""
-    total: Any = None
-    for term in sums.terms:
+    total = _Emitter(graph, sums.terms[0]).run()
+    for term in sums.terms[1:]:
         value = _Emitter(graph, term).run()
-        if total is None:
-            total = value
-        else:
-            total = (stablehlo.subtract if term.product.negative else stablehlo.add)(total, value)
+        total = (stablehlo.subtract if term.product.negative else stablehlo.add)(total, value)
     return total
 
 
@@ -212,9 +207,7 @@ class _Emitter(Contraction):
         nodes = list(_nodes(self.tree))
         placed: dict[int, list[Scaling]] = {}
         for scaling in self.product.scalings:
-            fitting = nodes
-            if self.product.element == "f16":
-                fitting = [1 << i for i in scaling.factors]
+            fitting = [1 << i for i in scaling.factors] if self.product.element == "f16" else nodes
             smallest = min(fitting, key=lambda s: self.network.elements(self.network.result_labels(s)))
             placed.setdefault(smallest, []).append(scaling)
         return placed
@@ -232,7 +225,7 @@ class _Emitter(Contraction):
 
 
 def _nodes(tree: Tree) -> Iterable[int]:
-    """The sets of factors of a tree's nodes, in order of evaluation."""
+    """The sets of factors of a tree's contractions, in order of evaluation."""
     if not isinstance(tree, int):
         yield from _nodes(tree[0])
         yield from _nodes(tree[1])
@@ -241,16 +234,15 @@ def _nodes(tree: Tree) -> Iterable[int]:
 
 def _number(graph: Graph, value: int) -> Any:
     """The number that every element of a value is, as a scalar."""
-    whole = graph.mlir_values[value]
-    number = splat_value(graph, value)
-    return reshaped(whole, ()) if number is None else splat(retype(whole.type, ()), number)
+    filled, number = graph.mlir_values[value], splat_value(graph, value)
+    return reshaped(filled, ()) if number is None else splat(retype(filled.type, ()), number)
 
 
 def _diagonal(value: Any, labels: tuple[int, ...]) -> Tensor:
-    """A value whose first repeated label occurs once less: everything off the diagonal is left out of a sum."""
+    """A value with its first repeated label once less: it is summed, without what is off the diagonal."""
     label = next(i for i in labels if labels.count(i) > 1)
-    one, other = [d for d, i in enumerate(labels) if i == label][:2]
-    row, column = (index_along(value.type.shape, d) for d in (one, other))
+    dims = [d for d, i in enumerate(labels) if i == label][:2]
+    row, column = (index_along(value.type.shape, d) for d in dims)
     mask = stablehlo.compare(row, column, stablehlo.ComparisonDirectionAttr.get("EQ"))
-    value = sum_over(stablehlo.select(mask, value, zeros(value.type)), [other])
-    return Tensor(value, tuple(i for d, i in enumerate(labels) if d != other))
+    value = sum_over(stablehlo.select(mask, value, zeros(value.type)), dims[1:])
+    return Tensor(value, tuple(i for d, i in enumerate(labels) if d != dims[1]))

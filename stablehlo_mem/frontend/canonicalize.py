@@ -1,6 +1,6 @@
-"""canonicalize: the form every analysis starts from.
+"""Brings a module into the normal form that every analysis starts from; the planner and the checks call it first.
 
-Calls inlined, composites opened, dead code gone, starts of slices in bounds, rules attached.
+Calls are inlined, composites opened, dead code removed, starts of slices in bounds, factor rules attached.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def canonicalize(module: ir.Module) -> None:
 
 
 def open_functions(module: ir.Module) -> None:
-    """Puts what functions do in the place of composites and calls, in place."""
+    """Inlines composites and calls, in place."""
     with module.context:
         _open_composites(module)
         _inline_calls(module)
 
 
 def attach_rules(module: ir.Module) -> None:
-    """Attaches Shardy's factor rules, and what of each value a device has where it distributes the program.
+    """Attaches Shardy's factor rules, and in a distributed program marks the part of each value that a device has.
 
     The custom rules that JAX puts on its custom calls stay.
     """
@@ -92,7 +92,7 @@ def _attributes(op: Any) -> dict[str, Any]:
 
 
 def _inline_calls(module: ir.Module) -> None:
-    """Inlines innermost bodies last: a call that comes in with an inlined body is found in the next round."""
+    """Inlines calls until there are none: an inlined body may bring others in."""
     callees = {ir.StringAttr(f.attributes["sym_name"]).value: f.operation for f in functions(module)}
     while calls := [c for f in functions(module) if _is_entry(f) for c in _collect(f, "func.call")]:
         for call in calls:
@@ -105,12 +105,11 @@ def _inline_calls(module: ir.Module) -> None:
 
 def _is_entry(function: Any) -> bool:
     attributes = function.operation.attributes
-    private = "sym_visibility" in attributes and ir.StringAttr(attributes["sym_visibility"]).value == "private"
-    return not private
+    return "sym_visibility" not in attributes or ir.StringAttr(attributes["sym_visibility"]).value != "private"
 
 
 def _split_barriers(module: ir.Module) -> None:
-    """Every jax.checkpoint ties all its residuals in one barrier; one an operand says the same for our purposes."""
+    """jax.checkpoint puts all its residuals behind one barrier; one for each operand keeps them as well."""
     for op in _collect(module, "stablehlo.optimization_barrier"):
         if len(op.operands) > 1:
             with op.location, ir.InsertionPoint(op):
@@ -119,7 +118,7 @@ def _split_barriers(module: ir.Module) -> None:
 
 
 def _merge_equal_branches(module: ir.Module) -> None:
-    """A case whose branches do the same is what they do: so several platforms' lowerings of most ops look."""
+    """Replaces a case by its first branch where all are equal, as lowerings for several platforms mostly are."""
     for op in _collect(module, "stablehlo.case"):
         blocks = [region.blocks[0] for region in op.regions]
         if all(is_same_block(blocks[0], block, {}) for block in blocks[1:]):
@@ -130,13 +129,13 @@ def _merge_equal_branches(module: ir.Module) -> None:
 
 
 def drop_identities(module: ir.Module) -> None:
-    """Converts to the type there is already, and reshapes forth and back: JAX writes both often."""
-    found = _collect(module, "stablehlo.reshape", "stablehlo.convert")
-    for op in (op for op in found if op.name == "stablehlo.reshape"):
+    """Removes converts to the operand's own type, and reshapes of reshapes: JAX writes both often."""
+    ops = _collect(module, "stablehlo.reshape", "stablehlo.convert")
+    for op in (op for op in ops if op.name == "stablehlo.reshape"):
         inner = op.operands[0].owner
         if not isinstance(inner, ir.Block) and inner.operation.name == "stablehlo.reshape":
             op.operands[0] = inner.operation.operands[0]
-    for op in found:
+    for op in ops:
         if op.operands[0].type == op.results[0].type:
             _replace(op, [op.operands[0]])
 

@@ -1,17 +1,17 @@
-"""Starts of slices, in bounds by what they say: `canonicalize` clamps those that could lie outside.
+"""Clamps the starts of slices that may be out of bounds: `canonicalize` calls it.
 
-`dynamic_slice` and `dynamic_update_slice` clamp their starts, and so does a `gather` of one window, which XLA makes a
-`dynamic_slice` of. But where XLA folds two of them into one it leaves clamps out (docs/xla_bugs.md), and rewrites bring
-slices together that stood apart. No compiler gets a start wrong that is in bounds. Most are already: constants, and the
-counters of loops.
+`dynamic_slice` and `dynamic_update_slice` clamp their starts, and so does a `gather` of one window, which XLA turns
+into a `dynamic_slice`. But where XLA folds two of them into one it omits clamps (docs/xla_bugs.md), and rewrites put
+slices next to each other. A start that is in bounds is right in any case, and most are: constants, and induction variables.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from stablehlo_mem.ir import builders
@@ -26,15 +26,15 @@ SLICING = frozenset({"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
 
 Range = tuple[int, int]
 """The least and the greatest of the integers in a tensor, both included."""
-_FAR = 32
-"""Ops one above the other that are looked at: what JAX writes around an index is a handful."""
+_MAX_DEPTH = 32
+"""Producers above each other that are looked at: JAX computes an index with a handful of ops."""
 _VIEWS = frozenset(
     f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "slice", "transpose", "optimization_barrier")
 )
 
 
 def clamp_starts(graph: Graph) -> None:
-    """Puts clamps before the starts of a program that may be out of bounds, in place; the graph is stale then."""
+    """Clamps the starts of a program that may be out of bounds, in place; the graph is stale then."""
     for block in list(_blocks(_Ranges(graph))):
         for op in block.graph.ops:
             if op.name == "stablehlo.gather":
@@ -54,15 +54,15 @@ def _clamp_each(block: _Ranges, op: Op) -> None:
         least, greatest = block.range_of(start)
         if not _within((least, greatest), (0, extent - size)):
             with handle.location, ir.InsertionPoint(handle):
-                given = handle.operands[position]
-                largest = builders.splat(given.type, _held(given, extent - size))
-                known = builders.zeros(given.type) if greatest <= 0 else largest
-                is_known = extent == size or greatest <= 0 or least >= extent - size
-                handle.operands[position] = known if is_known else _clamped(given, largest)
+                index = handle.operands[position]
+                largest = builders.splat(index.type, _representable(index, extent - size))
+                constant = builders.zeros(index.type) if greatest <= 0 else largest
+                is_constant = extent == size or greatest <= 0 or least >= extent - size
+                handle.operands[position] = constant if is_constant else _clamped(index, largest)
 
 
 def _clamp_window(block: _Ranges, op: Op) -> None:
-    """The start of the window of a gather that takes one only: a vector with a component for each indexed dimension."""
+    """The start of a gather's only window: a vector with a component for each indexed dimension."""
     handle = block.graph.handles[op.index]
     numbers = stablehlo.GatherDimensionNumbers(handle.attributes["dimension_numbers"])
     shape = block.graph.values[op.operands[1]].shape
@@ -74,17 +74,17 @@ def _clamp_window(block: _Ranges, op: Op) -> None:
     if not room or _within(block.range_of(op.operands[1]), (0, min(room))):
         return
     with handle.location, ir.InsertionPoint(handle):
-        given = handle.operands[1]
-        largest = [ir.IntegerAttr.get(given.type.element_type, _held(given, n)) for n in room]
-        handle.operands[1] = _clamped(given, stablehlo.constant(ir.DenseElementsAttr.get(largest, given.type)))
+        index = handle.operands[1]
+        largest = [ir.IntegerAttr.get(index.type.element_type, _representable(index, n)) for n in room]
+        handle.operands[1] = _clamped(index, stablehlo.constant(ir.DenseElementsAttr.get(largest, index.type)))
 
 
 def _clamped(start: Any, largest: Any) -> Any:
     return stablehlo.clamp(builders.zeros(start.type), start, largest)
 
 
-def _held(start: Any, number: int) -> int:
-    """A number, or the greatest that the type of a start holds."""
+def _representable(start: Any, number: int) -> int:
+    """A number, or the greatest that the type of a start can hold."""
     return min(number, _type_range(str(start.type.element_type))[1])
 
 
@@ -98,7 +98,8 @@ def _type_range(dtype: str) -> Range:
     return (0 if dtype.startswith("u") else -count), count - 1
 
 
-def _blocks(block: _Ranges) -> Any:
+def _blocks(block: _Ranges) -> Iterator[_Ranges]:
+    """A block and those nested in it."""
     yield block
     for op in block.graph.ops:
         for i in range(len(op.blocks)):
@@ -107,92 +108,87 @@ def _blocks(block: _Ranges) -> Any:
 
 @dataclasses.dataclass(eq=False)
 class _Ranges:
-    """What the integers of a block may be, found as they are asked for.
+    """The ranges of the integers of a block, computed when they are asked for.
 
-    `given` are the ranges of the block's arguments and of what it captures, where they are known; `depth` is how far
-    up the one that is asked for is being looked for.
+    Attributes:
+        from_outside: the ranges of the block's arguments and captures, where they are known.
+        ranges: those that were computed.
+        depth: the producers above the value that was asked for.
     """
 
     graph: Graph
-    given: Mapping[int, Callable[[], Range]] = dataclasses.field(default_factory=dict[int, Callable[[], Range]])
-    found: dict[int, Range] = dataclasses.field(default_factory=dict[int, Range])
+    from_outside: Mapping[int, Callable[[], Range]] = dataclasses.field(default_factory=dict[int, Callable[[], Range]])
+    ranges: dict[int, Range] = dataclasses.field(default_factory=dict[int, Range])
     depth: int = 0
 
     def inside(self, op: Op, index: int) -> _Ranges:
         """The ranges of one of an op's blocks."""
         block = op.blocks[index]
-        given: dict[int, Callable[[], Range]] = {
-            inner: (lambda v=outer: self.range_of(v))
-            for inner, outer in zip(block.captured, block.captured_from, strict=True)
-        }
+        same = dict(zip(block.captured, block.captured_from, strict=True))
         if op.name == "stablehlo.while":
-            pairs = zip(block.arguments, op.operands, invariant_carries(op), strict=True)
-            given |= {inner: (lambda v=outer: self.range_of(v)) for inner, outer, same in pairs if same}
-            counter = find_counter(self.graph, op) if index == 1 else None
-            if counter is not None:
-                ends = counter.start, counter.start + counter.stride * max(0, counter.steps - 1)
-                given[block.arguments[counter.carry]] = lambda: (min(ends), max(ends))
-        return _Ranges(block, given)
+            carries = zip(block.arguments, op.operands, invariant_carries(op), strict=True)
+            same |= {inner: outer for inner, outer, invariant in carries if invariant}
+        known: dict[int, Callable[[], Range]] = {
+            inner: functools.partial(self.range_of, outer) for inner, outer in same.items()
+        }
+        counter = find_counter(self.graph, op) if op.name == "stablehlo.while" and index == 1 else None
+        if counter is not None:
+            ends = counter.start, counter.start + counter.stride * max(0, counter.steps - 1)
+            known[block.arguments[counter.carry]] = lambda: (min(ends), max(ends))
+        return _Ranges(block, known)
 
     def range_of(self, value: int) -> Range:
-        """What the integers of a value are between; those of its type where nothing is known."""
-        if value not in self.found:
-            number, dtype = splat_value(self.graph, value), self.graph.values[value].dtype
-            whole = _type_range(dtype)
+        """The least and the greatest integer of a value; those of its type where nothing else is known."""
+        if value not in self.ranges:
+            number, possible = splat_value(self.graph, value), _type_range(self.graph.values[value].dtype)
             if isinstance(number, int):
-                found = number, number
-            elif value in self.given:
-                found = self.given[value]()
+                computed = number, number
+            elif value in self.from_outside:
+                computed = self.from_outside[value]()
             else:
-                found = self._above(value) or whole
-            self.found[value] = found if _within(found, whole) else whole
-        return self.found[value]
+                computed = self._of_producer(value) or possible
+            self.ranges[value] = computed if _within(computed, possible) else possible
+        return self.ranges[value]
 
-    def _above(self, value: int) -> Range | None:
-        """What the op that makes a value says of it, None where that is nothing or too far up."""
+    def _of_producer(self, value: int) -> Range | None:
+        """The range that follows from a value's producer, None where that is nothing or too far up."""
         op = self.graph.producer(value)
-        if op is None or self.depth == _FAR:
+        if op is None or self.depth == _MAX_DEPTH:
             return None
         self.depth += 1
         try:
-            return self._made(op)
+            return self._of_result(op)
         finally:
             self.depth -= 1
 
-    def _made(self, op: Op) -> Range | None:
-        """What an op makes, were there integers without end; None where that is not known."""
+    def _of_result(self, op: Op) -> Range | None:
+        """The range of an op's result without overflow; None where that is not known."""
         name = op.name.removeprefix("stablehlo.")
-        if op.name in _VIEWS:
+        if op.name in _VIEWS or (name == "convert" and integers_of(self.graph.values[op.operands[0]].dtype)):
             return self.range_of(op.operands[0])
-        if name == "convert":
-            return self._converted(op)
         if name == "select":
             return self._selected(op)
-        if name in _OF_ENDS:
-            ranges = [self.range_of(v) for v in op.operands]
-            ends = [_OF_ENDS[name](*some) for some in itertools.product(*ranges)]
+        if name in _MONOTONIC:
+            ends = [_MONOTONIC[name](*some) for some in itertools.product(*map(self.range_of, op.operands))]
             return min(ends), max(ends)
         if name == "remainder":
-            (least, _), (divisor, same) = (self.range_of(v) for v in op.operands)
+            (least, _), (divisor, same) = map(self.range_of, op.operands)
             return (0, divisor - 1) if least >= 0 and divisor == same > 0 else None
         return None
 
-    def _converted(self, op: Op) -> Range | None:
-        return self.range_of(op.operands[0]) if integers_of(self.graph.values[op.operands[0]].dtype) else None
-
     def _selected(self, op: Op) -> Range:
-        """One of two, the one that is meant where that is known: JAX adds the extent to what is below zero."""
-        asked, one, other = op.operands
-        compare = self.graph.producer(asked)
+        """The range of both operands, or of one where the mask is known: JAX adds the extent to negative indices."""
+        mask, chosen, otherwise = op.operands
+        compare = self.graph.producer(mask)
         if compare is not None and compare.name == "stablehlo.compare" and direction(self.graph, compare) == "LT":
-            left, right = (self.range_of(v) for v in compare.operands)
+            left, right = map(self.range_of, compare.operands)
             if integers_of(self.graph.values[compare.operands[0]].dtype) and left[0] >= right[1]:
-                return self.range_of(other)
-        ranges = self.range_of(one), self.range_of(other)
-        return min(least for least, _ in ranges), max(greatest for _, greatest in ranges)
+                return self.range_of(otherwise)
+        (least, greatest), (other_least, other_greatest) = map(self.range_of, (chosen, otherwise))
+        return min(least, other_least), max(greatest, other_greatest)
 
 
-_OF_ENDS: dict[str, Callable[..., int]] = {
+_MONOTONIC: dict[str, Callable[..., int]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
     "multiply": lambda a, b: a * b,
@@ -201,4 +197,4 @@ _OF_ENDS: dict[str, Callable[..., int]] = {
     "clamp": lambda least, a, greatest: min(max(a, least), greatest),
     "negate": lambda a: -a,
 }
-"""Ops that go one way in each operand: the ends of what they make are made of the ends of their operands."""
+"""Ops that are monotonic in each operand: the ends of a result's range are results of the ends of operands' ranges."""

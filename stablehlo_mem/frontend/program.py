@@ -1,4 +1,7 @@
-"""Every accepted form of a program in and out: one private module inside, the same kind of thing back."""
+"""Reads every accepted form of a program into one private module, and gives back an optimised one in the same form.
+
+The api, jit and the command line call it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class Program:
         module: in a context of its own; clone it, never change it.
         kind: what `original` is; `emit` gives the same back.
         exported: the input as an Exported, None for the kinds without one.
-        original: the very object that was given.
+        original: the input itself.
         platforms: the platforms an Exported is for, () for a raw module, which any target may compile.
         donated: indices of the donated arguments of `main`, ascending.
     """
@@ -60,7 +63,7 @@ class Program:
 
     @property
     def lasting(self) -> Any:
-        """What was given, or its bytecode where somebody could still change it."""
+        """The input, or its bytecode where the caller could still change it."""
         return module_bytes(self.module) if self.kind == "module" else self.original
 
     @property
@@ -70,8 +73,9 @@ class Program:
         The platform index is a constant.
         """
         attributes = _argument_attributes(self.main)
-        given = zip(self._bytes(self.main.type.inputs, argument_shardings(self.main)), attributes, strict=True)
-        return sum(n for n, attribute in given if attribute is None or _GLOBAL_CONSTANT not in attribute)
+        sizes = self._bytes(self.main.type.inputs, argument_shardings(self.main))
+        pairs = zip(sizes, attributes, strict=True)
+        return sum(n for n, attribute in pairs if attribute is None or _GLOBAL_CONSTANT not in attribute)
 
     @property
     def output_bytes(self) -> int:
@@ -82,8 +86,8 @@ class Program:
     def _result_bytes(self) -> list[int]:
         shardings = result_shardings(self.main)
         devices = self.exported.nr_devices if self.exported is not None else 1
-        known = self._bytes(self.main.type.results, shardings)
-        return [n // devices if s is None else n for n, s in zip(known, shardings, strict=True)]
+        sizes = self._bytes(self.main.type.results, shardings)
+        return [n // devices if s is None else n for n, s in zip(sizes, shardings, strict=True)]
 
     def _bytes(self, types: Sequence[Any], shardings: Sequence[Any]) -> list[int]:
         meshes = mesh_axes(self.module)
@@ -115,7 +119,7 @@ def ingest(module: Any, *, effects: bool = False) -> Program:
     Args:
         module: a `jax.export.Exported`, an `ir.Module`, MLIR text, or bytes: MLIR bytecode, a StableHLO portable
             artifact, or what `Exported.serialize` gives.
-        effects: an Exported may call Python functions and pass tokens: somebody knows which functions.
+        effects: whether an Exported may call Python functions and pass tokens.
 
     Raises:
         InputError: the input is damaged, of another type, has no public `main`, dynamic shapes or side effects.
@@ -123,11 +127,11 @@ def ingest(module: Any, *, effects: bool = False) -> Program:
     if isinstance(module, Exported):
         return _from_exported(module, "exported", module, effects)
     if isinstance(module, str):
-        return _from_module(_parse(module), "text", module)
+        return _checked(_parse(module), "text", module)
     if isinstance(module, (bytes, bytearray)):
         return _from_bytes(bytes(module), module)
     if isinstance(module, ir.Module):
-        return _from_module(_parse(module_bytes(module)), "module", module)
+        return _checked(_parse(module_bytes(module)), "module", module)
     raise InputError(
         f"cannot read a program from {type(module).__name__}: give a jax.export.Exported, an ir.Module of "
         "jax.extend.mlir, MLIR text, or bytes (bytecode, portable artifact, serialised Exported); "
@@ -188,7 +192,7 @@ def _from_exported(exported: Exported, kind: Kind, original: Any, may_call: bool
     module = parse_artifact(exported.mlir_module_serialized)
     if exported.uses_global_constants and _first_dynamic(module) is not None:
         module = refine_shapes(module)
-    return _checked(module, kind, exported, original, may_call)
+    return _checked(module, kind, original, exported, may_call)
 
 
 def symbolic_names(exported: Exported) -> tuple[str, ...]:
@@ -201,9 +205,7 @@ def _from_bytes(data: bytes, original: Any) -> Program:
     if data.startswith(MAGIC):
         portable = _PORTABLE_PRODUCER in data[:64]
         module = _parse(data)  # also for artifacts: the other reader prints what is wrong to stderr
-        return _from_module(
-            parse_artifact(data) if portable else module, "artifact" if portable else "bytecode", original
-        )
+        return _checked(parse_artifact(data) if portable else module, "artifact" if portable else "bytecode", original)
     if not data:
         raise InputError("the module is empty: 0 bytes")
     return _from_exported(deserialize_exported(data), "serialized", original)
@@ -224,10 +226,6 @@ def deserialize_exported(data: bytes) -> Exported:
         ) from error
 
 
-def _from_module(module: ir.Module, kind: Kind, original: Any) -> Program:
-    return _checked(module, kind, None, original)
-
-
 def _parse(text: str | bytes) -> ir.Module:
     if not text.strip():
         raise InputError("the module is empty")
@@ -239,7 +237,7 @@ def _parse(text: str | bytes) -> ir.Module:
 
 
 def _checked(
-    module: ir.Module, kind: Kind, exported: Exported | None, original: Any, may_call: bool = False
+    module: ir.Module, kind: Kind, original: Any, exported: Exported | None = None, may_call: bool = False
 ) -> Program:
     main = main_function(module)
     dynamic = _first_dynamic(module)
@@ -333,9 +331,8 @@ def vjp_order(exported: Exported) -> int:
 
 def kept_donated(program: Program) -> tuple[int, ...]:
     """The donated arguments as indices into the wrap's or the Exported's `in_avals`."""
-    if program.exported is None:
-        return program.donated
-    return _kept(program.exported, program.main, program.donated)
+    exported = program.exported
+    return program.donated if exported is None else _kept(exported, program.main, program.donated)
 
 
 def donated_arguments(exported: Exported) -> tuple[int, ...]:
@@ -348,17 +345,3 @@ def _kept(exported: Exported, main: Any, indices: tuple[int, ...]) -> tuple[int,
     kept = exported.module_kept_var_idx
     leading = len(main.type.inputs) - len(kept)  # the platform index comes first
     return tuple(kept[i - leading] for i in indices)
-
-
-__all__ = [
-    "Kind",
-    "Program",
-    "as_exported",
-    "deserialize_exported",
-    "donated_arguments",
-    "emit",
-    "ingest",
-    "kept_donated",
-    "symbolic_names",
-    "vjp_order",
-]

@@ -1,4 +1,4 @@
-"""Programs with symbolic dimensions, at given sizes: JAX calls them at those, and refines what comes out."""
+"""Gives the symbolic dimensions of an Exported sizes: the api calls it where a user passes `dims`."""
 
 from __future__ import annotations
 
@@ -57,30 +57,29 @@ def _concrete(exported: Exported, dims: Mapping[str, int]) -> Exported:
     )
     try:
         with jax.enable_x64(True):  # or float64 arguments would become float32
-            made = export(jitted, platforms=exported.platforms, disabled_checks=exported.disabled_safety_checks)(
+            concrete = export(jitted, platforms=exported.platforms, disabled_checks=exported.disabled_safety_checks)(
                 *arguments, **keywords
             )
     except ValueError as error:
         raise InputError(f"{exported.fun_name} was not exported for {_listed(dims)}: {error}") from error
-    return made if exported.has_vjp() else dataclasses.replace(made, _get_vjp=None)
+    return concrete if exported.has_vjp() else dataclasses.replace(concrete, _get_vjp=None)
 
 
 def _check(exported: Exported, dims: Any) -> None:
     name, known = exported.fun_name, symbolic_names(exported)
-    if not isinstance(dims, Mapping) or not all(isinstance(one, str) for one in cast("Mapping[Any, Any]", dims)):
+    if not isinstance(dims, Mapping) or not all(isinstance(key, str) for key in cast("Mapping[Any, Any]", dims)):
         raise InputError(f"dims: give names and their sizes, as {{'n': 4096}}, not {dims!r}")
     dims = cast("Mapping[str, Any]", dims)
     if not known:
         raise InputError(f"dims: {name} has no symbolic dimensions, its shapes are concrete")
-    unknown = [one for one in dims if one not in known]
+    unknown = [key for key in dims if key not in known]
     if unknown:
         raise InputError(f"dims: {name} has no symbolic dimension {', '.join(unknown)}; it has {', '.join(known)}")
-    missing = [one for one in known if one not in dims]
+    missing = [key for key in known if key not in dims]
     if missing:
         raise InputError(f"dims: no size for {', '.join(missing)}: {name} has symbolic dimensions {', '.join(known)}")
-    wrong = [
-        f"{one}={size!r}" for one, size in dims.items() if isinstance(size, bool) or not hasattr(size, "__index__")
-    ]
+    sizes = dims.items()
+    wrong = [f"{key}={size!r}" for key, size in sizes if isinstance(size, bool) or not hasattr(size, "__index__")]
     if wrong:
         raise InputError(f"dims: a size is an integer, not {', '.join(wrong)}")
     if exported.nr_devices > 1:

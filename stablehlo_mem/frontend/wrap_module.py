@@ -1,4 +1,4 @@
-"""A raw module as an Exported: what it takes to compile or call it through JAX's public interface."""
+"""Wraps a raw module in an Exported, so that JAX's public interface compiles and calls it; `program.py` calls it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The only imports of jaxlib's and jax.extend's MLIR bindings, and of JAX's private modules, behind a small façade.
+"""The only imports of jaxlib's and jax.extend's MLIR bindings and of JAX's private modules, for every other folder.
 
-Everything the bindings do differently from what one expects (see docs/design.md) is handled here, once.
+What the bindings do differently from what one expects (see docs/design.md) is handled here, once.
 """
+# pyright: reportUnusedImport=false
 
 from __future__ import annotations
 
@@ -48,60 +49,12 @@ lowering: Any = _mlir
 pe: Any = _pe
 state: Any = _state
 
-__all__ = [
-    "MAGIC",
-    "RULE",
-    "PassManager",
-    "ad",
-    "ad_checkpoint",
-    "ad_util",
-    "axis_types",
-    "batching",
-    "check_callable",
-    "checkify",
-    "chlo",
-    "clone_module",
-    "core",
-    "debugging",
-    "dense_value",
-    "deserialize_portable_artifact",
-    "dimension_names",
-    "dimension_size",
-    "discharge",
-    "export_internals",
-    "fingerprint",
-    "func",
-    "functions",
-    "inlined_func_call",
-    "ir",
-    "is_callback",
-    "is_splat_constant",
-    "is_zero",
-    "linear_util",
-    "lowering",
-    "make_ir_context",
-    "module_bytes",
-    "parse_artifact",
-    "parse_module",
-    "pe",
-    "portable_artifact",
-    "refine_shapes",
-    "run_passes",
-    "same_attributes",
-    "sdy",
-    "serialize_portable_artifact",
-    "source_line",
-    "splat_text",
-    "stablehlo",
-    "state",
-    "walk_operations",
-]
-
 MAGIC = b"ML\xefR"
 """What MLIR bytecode begins with."""
 RULES_PASS = "func.func(sdy-populate-op-sharding-rules)"
+"""Shardy's pass that attaches factor rules."""
 RULE = "sdy.sharding_rule"
-"""The attribute it leaves on an op."""
+"""The attribute that it leaves on an op."""
 
 
 def parse_module(text: str | bytes, context: ir.Context | None = None) -> ir.Module:
@@ -144,7 +97,7 @@ def refine_shapes(module: ir.Module) -> ir.Module:
 
 
 def axis_types(exported: Any) -> tuple[Any, ...] | None:
-    """What kind the axes of the mesh of an Exported are, None where no sharding in it says: its module does not."""
+    """The types of the axes of an Exported's mesh, None where no sharding in it says: its module does not."""
     shardings = (*exported._in_named_shardings, *exported._out_named_shardings)
     return next((s.mesh.axis_types for s in shardings if s is not None and not s.mesh.empty), None)
 
@@ -187,8 +140,8 @@ def walk_operations(root: Any) -> Iterator[Any]:
     """The operations inside `root` in preorder; unlike the bindings' own `walk`, handles that outlive it."""
     for region in root.operation.regions:
         for block in region.blocks:
-            for one in block.operations:
-                op = one.operation
+            for view in block.operations:
+                op = view.operation
                 yield op
                 if len(op.regions):
                     yield from walk_operations(op)
@@ -255,8 +208,8 @@ def module_of(op: Any) -> Any:
 def same_attributes(a: Any, b: Any, but: str = "") -> bool:
     """Whether two ops have equal attributes, one aside; False also where the bindings cannot hold one (complex)."""
     try:
-        one, other = ({name: op.attributes[name] for name in op.attributes if name != but} for op in (a, b))
-        return one == other
+        first, second = ({name: op.attributes[name] for name in op.attributes if name != but} for op in (a, b))
+        return first == second
     except TypeError:
         return False
 

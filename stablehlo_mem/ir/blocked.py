@@ -1,4 +1,4 @@
-"""Why something cannot be done to an op."""
+"""The reason why something cannot be done to an op: factor rules and rewriting passes return it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builders: small pieces of StableHLO at the current insertion point and location."""
+"""Builds small pieces of StableHLO at the current insertion point and location, for everything that edits modules."""
 
 from __future__ import annotations
 
@@ -59,26 +59,26 @@ def broadcast(value: Any, mlir_type: Any, dims: Sequence[int] = ()) -> Any:
 
 
 def broadcast_zeros(mlir_type: Any) -> Any:
-    """Zeros of a type, made where they are needed: no constant of that size."""
+    """Zeros of a type, broadcast from a scalar: no constant of that size."""
     return broadcast(zeros(retype(mlir_type, ())), mlir_type)
 
 
 def convert(value: Any, element: Any) -> Any:
-    """A value converted to another element type, itself if it has it already."""
+    """A value converted to another element type, the value itself if it has that."""
     if value.type.element_type == element:
         return value
     return stablehlo.convert(tensor(value.type.shape, element), value)
 
 
 def reshaped(value: Any, shape: Sequence[int]) -> Any:
-    """A value in another shape, itself if it has it already."""
+    """A value in another shape, the value itself if it has that."""
     if list(value.type.shape) == list(shape):
         return value
     return stablehlo.reshape(retype(value.type, shape), value)
 
 
 def transposed(value: Any, order: Sequence[int]) -> Any:
-    """A value with its dimensions in an order, itself if they are in it already."""
+    """A value with its dimensions in an order, the value itself if they are."""
     if list(order) == list(range(len(order))):
         return value
     return stablehlo.transpose(value, ir.DenseI64ArrayAttr.get(list(order)))
@@ -86,11 +86,10 @@ def transposed(value: Any, order: Sequence[int]) -> Any:
 
 def laid_along(value: Any, dims: Sequence[int | None], mlir_type: Any) -> Any:
     """A value broadcast to a type of the same elements, its dimensions laid along `dims` of it (None: of size 1)."""
-    kept = [(d, size) for d, size in zip(dims, value.type.shape, strict=True) if d is not None]
-    value = reshaped(value, [size for _, size in kept])
-    order = sorted(range(len(kept)), key=lambda i: kept[i][0])
-    value = transposed(value, order)
-    return value if len(kept) == len(mlir_type.shape) else broadcast(value, mlir_type, [kept[i][0] for i in order])
+    places = [d for d in dims if d is not None]
+    value = reshaped(value, [size for d, size in zip(dims, value.type.shape, strict=True) if d is not None])
+    value = transposed(value, sorted(range(len(places)), key=places.__getitem__))
+    return value if len(places) == len(mlir_type.shape) else broadcast(value, mlir_type, sorted(places))
 
 
 def gathered(value: Any, indices: Any, dimension: int, size: int | None = None) -> Any:
@@ -109,7 +108,7 @@ def gathered(value: Any, indices: Any, dimension: int, size: int | None = None) 
 
 
 def reduced(value: Any, dims: Sequence[int], initial: float, combine: Callable[[Any, Any], Any]) -> Any:
-    """A value reduced over some dimensions, from a number, by what is built of two scalars (`stablehlo.add`)."""
+    """A value reduced over some dimensions from an initial number; `combine` builds the op on two scalars."""
     scalar = tensor((), value.type.element_type)
     shape = [size for d, size in enumerate(value.type.shape) if d not in dims]
     reduce = stablehlo.ReduceOp([retype(scalar, shape)], [value], [splat(scalar, initial)], sorted(dims))
@@ -191,7 +190,7 @@ def clone_with(op: Any, operands: Sequence[Any], result_shapes: Sequence[Sequenc
 
 
 def rebind(op: Any, values: Mapping[Any, Any]) -> None:
-    """Puts others in the place of values that an op, or one in its regions, uses."""
+    """Replaces operands of an op and of the ops in its regions."""
     for user in (op, *walk_operations(op)):
         for i, operand in enumerate(user.operands):
             if operand in values:

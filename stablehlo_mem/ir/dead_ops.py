@@ -1,4 +1,4 @@
-"""Which ops nobody needs once some values are replaced."""
+"""Finds the ops that are dead once some values are replaced, for the passes that replace them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Collection
 from stablehlo_mem.ir.graph import Graph, producers_of
 
 
-def needed_only_by(graph: Graph, root: int, kept: Collection[int], *more: int) -> tuple[int, ...]:
-    """The ops that are dead once the results of `root`, and `more`, are replaced, but for what makes `kept`."""
+def needed_only_by(graph: Graph, root: int, used: Collection[int], *more: int) -> tuple[int, ...]:
+    """The ops that are dead once the results of `root` and `more` are replaced by what is computed from `used`."""
     sources = producers_of(graph)
     dead = {root, *more}
-    seen = {graph.values[v].producer for v in kept} | dead
-    # The last op first, by its number below zero: all who use one are decided before it.
+    seen = {graph.values[v].producer for v in used} | dead
+    # The last op first (the heap has the negative indices): all users of an op are decided before it.
     pending = sorted(-op for op in dead)
     while pending:
         op = -heapq.heappop(pending)

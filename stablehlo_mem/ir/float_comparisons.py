@@ -1,8 +1,8 @@
-"""Floats that are compared with others: what must not be rounded otherwise in one of several places that compute it.
+"""Finds floats that are compared with others: rounding must not change in only one of the places that compute them.
 
-Loops compute values again that an earlier loop had. The gradient of a maximum asks which values are equal to it: where
-one loop rounds them otherwise than the one that found the maximum, none is, and zero is divided by zero. Passes that
-change how something is rounded ask here first.
+Loops recompute values of an earlier loop. The gradient of a maximum asks which values are equal to it: where one loop
+rounds them differently from the one that found the maximum, none is, and zero is divided by zero. Passes that change
+how something is rounded ask here first.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Path, nested_graph
 from stablehlo_mem.ir.matchers import splat_value
 
 COMPARED = "it is compared with floats that are computed elsewhere, and has to be rounded as they are"
-"""Why something is left alone."""
+"""The reason of such a pass for leaving a value alone."""
 _Place = tuple[Path, int]
 """A block, and a value in it or an op."""
 
 
 def decides(main: Graph, path: Path, values: Iterable[int]) -> bool:
-    """Whether some values of a block are compared with floats that are not made of them, nor constants."""
+    """Whether some values of a block are compared with floats that are not computed from them and no constants."""
     return bool(_comparisons(main)) and _decides(main, path, tuple(sorted(values)))
 
 
 @cached_analysis
 def _comparisons(main: Graph) -> frozenset[_Place]:
-    """The comparisons of floats with others that are no constants."""
+    """The comparisons of floats that are no constants."""
     return frozenset(_compared_in(main, ()))
 
 
@@ -41,22 +41,21 @@ def _compared_in(graph: Graph, path: Path) -> Iterator[_Place]:
 
 @cached_analysis
 def _decides(main: Graph, path: Path, values: tuple[int, ...]) -> bool:
-    made = {(path, v) for v in values}
-    pending = list(made)
+    dependent = {(path, v) for v in values}
+    pending = list(dependent)
     while pending:
-        for one in _made_of(main, *pending.pop()):
-            if one not in made:
-                made.add(one)
-                pending.append(one)
+        new = set(_dependents(main, *pending.pop())) - dependent
+        dependent |= new
+        pending += new
     for place, index in _comparisons(main):
-        operands = {(place, v) in made for v in nested_graph(main, place).ops[index].operands}
+        operands = {(place, v) in dependent for v in nested_graph(main, place).ops[index].operands}
         if operands == {True, False}:
             return True
     return False
 
 
-def _made_of(main: Graph, path: Path, value: int) -> Iterator[_Place]:
-    """What is made of a value at once, floats: in its block, in the blocks of ops there and around it."""
+def _dependents(main: Graph, path: Path, value: int) -> Iterator[_Place]:
+    """The floats computed directly from a value: in its block, in the blocks of ops there and around it."""
     graph = nested_graph(main, path)
     for user in graph.users[value]:
         op = graph.ops[user]
@@ -79,7 +78,7 @@ def _used(graph: Graph, path: Path, op: Op, value: int) -> Iterator[_Place]:
 
 
 def _returned(main: Graph, path: Path, value: int) -> Iterator[_Place]:
-    """What a block's returned value is around it, and in the next step of a loop."""
+    """The values that a block's returned value becomes around it, and in the next step of a loop."""
     if not path:
         return
     *outer, (index, number) = path

@@ -1,4 +1,7 @@
-"""The integer-indexed graph of one block: what every analysis walks instead of MLIR objects."""
+"""The integer-indexed graph of one block: every analysis walks it instead of MLIR objects.
+
+`build_graph` reads it once from a block; an edit of the module makes it stale.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +136,7 @@ class Graph:
         return self.ops[index] if index >= 0 else None
 
     def title(self, op: int) -> str:
-        """What an op is called among people, a composite by its own name."""
+        """The name of an op in reports; a composite has its own."""
         handle = self.handles[op]
         is_composite = handle.name == "stablehlo.composite"
         return (ir.StringAttr(handle.attributes["name"]).value if is_composite else handle.name).split(".")[-1]
@@ -156,15 +159,14 @@ def producers_of(graph: Graph) -> tuple[tuple[int, ...], ...]:
 
 @cached_analysis
 def effects(graph: Graph) -> frozenset[int]:
-    """The ops that may do more than compute their results: calls of Python, custom calls that say so, `rng`, ops
-    without results.
+    """The ops with effects, or with such an op in their blocks.
 
-    Those with such an op in their blocks too.
+    They are calls of Python, custom calls that declare an effect, `rng` and ops without results.
     """
-    return frozenset(op.index for op in graph.ops if _does_more(op, graph.handles[op.index]))
+    return frozenset(op.index for op in graph.ops if _has_effect(op, graph.handles[op.index]))
 
 
-def _does_more(op: Op, handle: Any) -> bool:
+def _has_effect(op: Op, handle: Any) -> bool:
     if op.name == "stablehlo.custom_call":
         attributes = handle.attributes
         if is_callback(handle):
@@ -193,21 +195,21 @@ def main_function(module: ir.Module) -> Any:
         if name == "main" and public:
             return function
         names.append(name if public else f"{name} (private)")
-    found = f"it has {', '.join(names)}" if names else "it has no functions"
-    raise InputError(f"the module has no public function main ({found}): rename its entry function to main")
+    others = f"it has {', '.join(names)}" if names else "it has no functions"
+    raise InputError(f"the module has no public function main ({others}): rename its entry function to main")
 
 
 def entry_graph(module: ir.Module, interned: InternTable | None = None) -> Graph:
-    """The graph of the function `main`; `interned` is that of the graph it came of."""
+    """The graph of the function `main`; `interned` is that of the program's earlier graphs."""
     main = main_function(module)
     parts = marked_parts(main.operation) if is_distributed(module) else None
     return build_graph(main.regions[0].blocks[0], parts, interned)
 
 
 def graph_of_copy(graph: Graph, copy: ir.Module) -> Graph:
-    """The graph of the function `main` of a copy of the module that `graph` is of: only what it holds of MLIR differs.
+    """The graph of the function `main` of a copy of a graph's module: only its MLIR objects differ.
 
-    What analyses found in the one is not known of the other.
+    Its cache is its own, and empty.
     """
     return _of_copy(graph, main_function(copy).regions[0].blocks[0], ())
 
@@ -312,13 +314,13 @@ class _Builder:
     def define(self, mlir_value: Any, producer: int, result: int, parts: Parts = ()) -> int:
         index = len(self.values)
         mlir_type = mlir_value.type
-        found = self.types.get(mlir_type)
-        if found is None:
-            found = self.types[mlir_type] = tensor_type(mlir_type)
+        known = self.types.get(mlir_type)
+        if known is None:
+            known = self.types[mlir_type] = tensor_type(mlir_type)
+        shape, dtype, nbytes = known
         if parts:
-            shape, dtype, nbytes = found
-            found = shape, dtype, part_bytes(shape, nbytes, parts)
-        self.values.append(Value(index, *found, producer, result, parts))
+            nbytes = part_bytes(shape, nbytes, parts)
+        self.values.append(Value(index, shape, dtype, nbytes, producer, result, parts))
         self.mlir_values.append(mlir_value)
         self.users.append([])
         self.ids[mlir_value] = index
@@ -336,17 +338,19 @@ class _Builder:
         return index
 
 
-def _build(block: ir.Block, interned: InternTable, given: Sequence[Parts] | None) -> tuple[Graph, list[Any]]:
+def _build(block: ir.Block, interned: InternTable, argument_parts: Sequence[Parts] | None) -> tuple[Graph, list[Any]]:
     builder = _Builder(interned)
-    whole: list[Parts] = [()] * len(block.arguments)
-    arguments = tuple(builder.define(a, _NO_OP, i, (given or whole)[i]) for i, a in enumerate(block.arguments))
+    arguments = tuple(
+        builder.define(argument, _NO_OP, i, argument_parts[i] if argument_parts else ())
+        for i, argument in enumerate(block.arguments)
+    )
     ops: list[Op] = []
     handles: list[Any] = []
     for handle in block.operations:
         op = handle.operation
         index = len(ops)
         operands = tuple(builder.use(v, index) for v in op.operands)
-        parts = None if given is None else marked_parts(op)
+        parts = None if argument_parts is None else marked_parts(op)
         blocks: list[Graph] = []
         captures: dict[int, None] = {}
         for region in op.regions:

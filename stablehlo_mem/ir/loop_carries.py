@@ -1,7 +1,8 @@
-"""Carries of while loops: more of them, fewer of them."""
+"""Adds carries to while loops and removes them, for the passes that change what a loop computes."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,14 +12,14 @@ from stablehlo_mem.ir.graph import Graph, Op, entry_graph
 
 
 def with_carries(loop: Any, keep: Sequence[bool], added: Sequence[Any]) -> Any:
-    """Puts a while in the place of another, which has some of its carries and more, and returns it.
+    """Replaces a while by one with some of its carries and new ones, and returns that.
 
     Args:
-        keep: for each carry, whether it stays. The results of the others are unused; in the body and the condition
-            they are what they were before the loop.
-        added: initial values of the new carries, which come last. The body hands them on unchanged.
+        keep: for each carry, whether it stays. The results of the others are unused; the body and the condition use
+            their initial values.
+        added: initial values of the new carries, which come last. The body returns them unchanged.
     """
-    operands = [v for v, kept in zip(loop.operands, keep, strict=True) if kept]
+    operands = list(itertools.compress(loop.operands, keep))
     with builders.building(loop, loop.location):
         new = stablehlo.WhileOp([v.type for v in (*operands, *added)], [*operands, *added]).operation
     for region, target in zip(loop.regions, new.regions, strict=True):
@@ -28,7 +29,7 @@ def with_carries(loop: Any, keep: Sequence[bool], added: Sequence[Any]) -> Any:
             block.add_argument(value.type, loop.location)
     body = new.regions[1].blocks[0]
     end = body.operations[len(body.operations) - 1].operation
-    returned = [v for v, kept in zip(end.operands, keep, strict=True) if kept]
+    returned = itertools.compress(end.operands, keep)
     with builders.building(end, end.location):
         stablehlo.return_([*returned, *list(body.arguments)[len(keep) :]])
     end.erase()
@@ -36,8 +37,7 @@ def with_carries(loop: Any, keep: Sequence[bool], added: Sequence[Any]) -> Any:
         for region in new.regions:
             region.blocks[0].arguments[i].replace_all_uses_with(loop.operands[i])
             region.blocks[0].erase_argument(i)
-    kept = (r for r, stays in zip(loop.results, keep, strict=True) if stays)
-    for old, result in zip(kept, new.results, strict=False):
+    for old, result in zip(itertools.compress(loop.results, keep), new.results, strict=False):
         old.replace_all_uses_with(result)
     loop.erase()
     return new
@@ -47,11 +47,11 @@ def drop_dead_carries(module: ir.Module) -> None:
     """Removes the carries of loops that nothing depends on, and dead code, in place."""
     run_passes(module, "canonicalize")
     while _drop_dead_carries(entry_graph(module)):
-        run_passes(module, "canonicalize")  # what computed them may be all that used others
+        run_passes(module, "canonicalize")  # the ops that computed them may be the only users of others
 
 
 def _drop_dead_carries(graph: Graph) -> bool:
-    """Likewise in the first loop of a block, outermost first, that has any; False if none has."""
+    """Removes them from the first loop of a block, outermost first, that has any; False if none has."""
     for op in graph.ops:
         if op.name == "stablehlo.while":
             dead = _dead_carries(graph, op)
@@ -74,8 +74,8 @@ def _live_carries(op: Op, results: set[int]) -> set[int]:
     condition, body = op.blocks
     live = results | {i for i, v in enumerate(condition.arguments) if condition.users[v]}
     live |= _reached(body, [v for o in body.ops[:-1] if not o.results for v in o.operands])
-    while (found := live | _reached(body, [body.returned[i] for i in live])) != live:
-        live = found
+    while (more := live | _reached(body, [body.returned[i] for i in live])) != live:
+        live = more
     return live
 
 
@@ -91,17 +91,17 @@ def _reached(body: Graph, values: Sequence[int]) -> set[int]:
 
 
 def _inputs(body: Graph, value: int) -> tuple[int, ...]:
-    """What the op that makes a value takes for it: of a loop, not the carries it does not depend on."""
+    """The values that a value is computed from; of a loop, only the carries that it depends on."""
     op = body.producer(value)
     if op is None:
         return ()
     if op.name != "stablehlo.while":
-        return (*op.operands, *op.captures)
+        return op.inputs
     live = _live_carries(op, {body.values[value].result})
     return (*(op.operands[i] for i in live), *op.captures)
 
 
 def invariant_carries(op: Op) -> tuple[bool, ...]:
-    """For each carry of a while, whether its body hands it on unchanged."""
+    """For each carry of a while, whether its body returns it unchanged."""
     body = op.blocks[1]
     return tuple(a == r for a, r in zip(body.arguments, body.returned, strict=True))

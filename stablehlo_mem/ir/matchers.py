@@ -1,4 +1,7 @@
-"""What small pieces of a program mean: constants of one number, masks of a diagonal, reducers that add."""
+"""Recognises small pieces of a program: constants of one number, masks of a diagonal, reducers that add.
+
+Analyses, factor rules and passes call it.
+"""
 
 from __future__ import annotations
 
@@ -121,23 +124,25 @@ def index_dim(graph: Graph, value: int) -> int | None:
     """The dimension whose index a value holds in each of its elements."""
     view = view_of(graph, value)
     op = graph.producer(view.source)
-    if op is not None and op.name == "stablehlo.iota":
+    dim = None if op is None else _index_dim_of(graph, op)
+    return None if dim is None else view.dims[dim]
+
+
+def _index_dim_of(graph: Graph, op: Op) -> int | None:
+    """The dimension whose index the result of an op holds in each of its elements."""
+    if op.name == "stablehlo.add":
+        return next(
+            (index_dim(graph, a) for a, b in (op.operands, op.operands[::-1]) if splat_value(graph, b) == 0), None
+        )
+    if op.name == "stablehlo.select" and _asks_below_zero(graph, op.operands[0], op.operands[2]):
+        return index_dim(graph, op.operands[2])
+    dim: int | None = None
+    if op.name == "stablehlo.iota":
         dim = ir.IntegerAttr(graph.handles[op.index].attributes["iota_dimension"]).value
-        iota = graph.values[view.source]
-        return view.dims[dim] if iota.shape[dim] <= integers_of(iota.dtype) else None
-    if op is not None and op.name == "stablehlo.add":
-        for one, other in (op.operands, op.operands[::-1]):
-            if splat_value(graph, other) == 0:
-                inner = index_dim(graph, one)
-                return None if inner is None else view.dims[inner]
-    if op is not None and op.name == "stablehlo.convert":
-        inner, converted = index_dim(graph, op.operands[0]), graph.values[view.source]
-        holds = inner is not None and converted.shape[inner] <= integers_of(converted.dtype)
-        return view.dims[inner] if inner is not None and holds else None
-    if op is not None and op.name == "stablehlo.select" and _asks_below_zero(graph, op.operands[0], op.operands[2]):
-        inner = index_dim(graph, op.operands[2])
-        return None if inner is None else view.dims[inner]
-    return None
+    elif op.name == "stablehlo.convert":
+        dim = index_dim(graph, op.operands[0])
+    result = graph.values[op.results[0]]
+    return None if dim is None or result.shape[dim] > integers_of(result.dtype) else dim
 
 
 def _asks_below_zero(graph: Graph, mask: int, value: int) -> bool:

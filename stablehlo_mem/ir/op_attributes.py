@@ -1,4 +1,7 @@
-"""What the attributes of an op say: integers, and the dimension numbers of a dot_general."""
+"""Reads the attributes of ops: arrays of integers, and the dimension numbers of a dot_general.
+
+Analyses and matchers call it; each attribute is read through the MLIR bindings once.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def dot_numbers(graph: Graph, op: Op) -> DotNumbers:
 
 @cached_analysis
 def _numbers_of(graph: Graph, attribute: Any) -> DotNumbers:
-    """Many dots of a graph have the same, which MLIR has once."""
+    """Many dots of a graph have the same attribute, which MLIR has once."""
     del graph
     return DotNumbers.of(attribute)
 
@@ -60,7 +63,7 @@ def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
 
 
 @cached_analysis
-def dot_turned(graph: Graph, op: Op) -> tuple[bool, bool]:
+def dot_operands_transposed(graph: Graph, op: Op) -> tuple[bool, bool]:
     """Whether each operand of a dot_general lies transposed, as in aᵀ b and a bᵀ."""
     numbers = dot_numbers(graph, op)
     left, right = (len(graph.values[v].shape) for v in op.operands[:2])
@@ -74,7 +77,10 @@ def dot_turned(graph: Graph, op: Op) -> tuple[bool, bool]:
 
 @cached_analysis
 def dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
-    """The labels of both operands of a dot_general, all sizes, and how many labels its result has: the first."""
+    """The labels of a dot_general's left and right operand, the size of each label, and how many its result has.
+
+    Those of the result come first, in the order of its dimensions.
+    """
     numbers = dot_numbers(graph, op)
     shapes = [graph.values[v].shape for v in op.operands]
     batch = list(zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True))
@@ -97,5 +103,5 @@ def dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], 
     rank = len(sizes)
     for left, right in summed:
         add([(0, left), (1, right)])
-    ordered = [tuple(found[d] for d in sorted(found)) for found in labels]
-    return ordered[0], ordered[1], tuple(sizes), rank
+    left_labels, right_labels = (tuple(label for _, label in sorted(side.items())) for side in labels)
+    return left_labels, right_labels, tuple(sizes), rank

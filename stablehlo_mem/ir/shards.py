@@ -1,7 +1,7 @@
-"""What of a value one device holds, in a program that Shardy distributes: parts of each dimension.
+"""Tells which part of a value one device holds in a program that Shardy distributes: the parts of each dimension.
 
-`mark_shards` propagates the shardings on a copy, as the compiler will, and notes the parts on the ops of the module
-itself; the graph then counts bytes per device, and an axis does not pass along a dimension that lies on several.
+`mark_shards` propagates the shardings on a copy, as the compiler will, and marks the ops of the module itself with the
+parts; the graph then counts bytes per device, and an axis does not pass along a dimension that several devices share.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NUMBER = "shards_op"
 _PROPAGATE = "sdy-propagation-pipeline"
 
 Parts = tuple[int, ...]
-"""For each dimension in how many parts it lies on the devices; () for a value that every device has whole."""
+"""For each dimension the number of parts it is divided into; () for a value that every device has whole."""
 
 
 def mark_shards(module: ir.Module) -> None:
@@ -64,12 +64,8 @@ def marked_parts(op: Any) -> tuple[Parts, ...]:
 
 def mesh_axes(module: ir.Module) -> dict[str, dict[str, int]]:
     """The sizes of the axes of each mesh of a module, by their names."""
-    found: dict[str, dict[str, int]] = {}
-    for op in module.body.operations:
-        if op.operation.name == "sdy.mesh":
-            attributes = op.operation.attributes
-            found[ir.StringAttr(attributes["sym_name"]).value] = _sizes(attributes["mesh"])
-    return found
+    meshes = (op.operation.attributes for op in module.body.operations if op.operation.name == "sdy.mesh")
+    return {ir.StringAttr(mesh["sym_name"]).value: _sizes(mesh["mesh"]) for mesh in meshes}
 
 
 def argument_shardings(function: Any) -> list[Any]:
@@ -124,7 +120,7 @@ def _of_results(op: Any, meshes: dict[str, dict[str, int]]) -> tuple[Parts, ...]
         shardings = sdy.TensorShardingPerValueAttr(op.attributes["sdy.sharding"]).shardings
     else:
         return ()
-    return tuple(sharding_parts(one, meshes) for one in shardings)
+    return tuple(sharding_parts(sharding, meshes) for sharding in shardings)
 
 
 def _mark(op: Any, parts: tuple[Parts, ...]) -> None:
@@ -141,9 +137,7 @@ def _shardings(function: Any, attribute: str, count: int) -> list[Any]:
 
 
 def _axes(mesh: Any, meshes: dict[str, dict[str, int]]) -> dict[str, int]:
-    if isinstance(mesh, ir.FlatSymbolRefAttr):
-        return meshes.get(mesh.value, {})
-    return _sizes(mesh)
+    return meshes.get(mesh.value, {}) if isinstance(mesh, ir.FlatSymbolRefAttr) else _sizes(mesh)
 
 
 def _sizes(mesh: Any) -> dict[str, int]:

@@ -1,4 +1,7 @@
-"""Whether pieces of two blocks do the same on the same values."""
+"""Tells whether two ops or blocks compute the same from the same values, and shares analyses between equal ops.
+
+The canonicalisation, the factor rules of control flow and passes that merge ops call it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The counter of a while: a carry that grows by a constant up to another, and how many steps that takes."""
+"""Finds the induction variable of a while, a carry that grows by a constant up to another, and the trip count.
+
+The cost model, the analyses of memory and the passes on loops call it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from stablehlo_mem.ir.graph import Graph, Op, Path
 from stablehlo_mem.ir.matchers import direction, integers_of, splat_value
 
 _LIKELY_TRIPS = 100
-"""Iterations of a loop whose number depends on data: few would not be worth a loop. The report's FLOPs have it once."""
+"""Iterations assumed for a loop whose number depends on data: a guess, as few would need no loop. Reports count one."""
 
 _SWAPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
 
@@ -32,7 +35,7 @@ class Counter:
 
 
 def find_counter(graph: Graph, loop: Op) -> Counter | None:
-    """The counter of a while, None where constants do not say how often it runs."""
+    """The counter of a while, None where its trip count does not follow from constants."""
     condition, _ = loop.blocks
     compare = condition.producer(condition.returned[0])
     if compare is None or compare.name != "stablehlo.compare":
@@ -45,7 +48,7 @@ def find_counter(graph: Graph, loop: Op) -> Counter | None:
 
 
 def _counter(graph: Graph, loop: Op, counted: int, holds: str, limit: int) -> Counter | None:
-    """The counter of a while that runs as long as something holds between a value of its condition and another."""
+    """The counter of a while that runs while a relation holds between two values of its condition."""
     condition, body = loop.blocks
     if counted not in condition.arguments:
         return None
@@ -67,12 +70,12 @@ def _stride(graph: Graph, loop: Op, carry: int) -> int | None:
     argument, step = body.arguments[carry], body.producer(body.returned[carry])
     if step is None or step.name != "stablehlo.add" or argument not in step.operands:
         return None
-    one, other = step.operands
-    return _constant(graph, loop, body, other if one == argument else one)
+    left, right = step.operands
+    return _constant(graph, loop, body, right if left == argument else left)
 
 
 def _steps(start: int, bound: int, stride: int, holds: str) -> int | None:
-    """How often a number that grows by a stride keeps a relation to a bound; None if for ever, or unknown."""
+    """How often a number can grow by a stride while a relation to a bound holds; None if for ever or unknown."""
     distance = (bound - start) * (1 if stride > 0 else -1)
     stride, up = abs(stride), stride > 0
     if holds == "NE":
@@ -98,19 +101,19 @@ def _integer(graph: Graph, value: int) -> int | None:
 
 
 def _least(dtype: str) -> int:
-    """The least integer of an element type: beyond it, or the largest, a counter starts anew at the other end."""
+    """The least integer of an element type: a counter wraps around beyond it."""
     return 0 if dtype.startswith("u") else -integers_of(dtype)
 
 
 @cached_analysis
 def trip_count(graph: Graph, op: Op, unknown: int = 1) -> int:
-    """How often a while runs, as far as its counter says."""
+    """How often a while runs, `unknown` where it has no counter."""
     counter = find_counter(graph, op)
     return unknown if counter is None else counter.steps
 
 
 def likely_trips(graph: Graph, op: Op) -> int:
-    """How often a while is thought to run: where its counter does not say, not just once, or why have a loop."""
+    """How often a while is assumed to run: its trip count, or a typical one where that is unknown."""
     return trip_count(graph, op, _LIKELY_TRIPS)
 
 

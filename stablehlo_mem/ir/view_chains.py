@@ -1,4 +1,7 @@
-"""What a value shows of another: broadcast, transposed, with dimensions of one element added or dropped."""
+"""Finds the value that another one shows: broadcast, transposed, with dimensions of one element added or dropped.
+
+Matchers look through such chains of views with it.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +43,8 @@ def view_of(graph: Graph, value: int) -> View:
 def squeezed(graph: Graph, view: View) -> tuple[Any, list[int]]:
     """Builds the source without the dimensions that lie along none, and says where each of the others lies."""
     value = graph.mlir_values[view.source]
-    kept = [d for d in view.dims if d is not None]
-    if len(kept) < len(view.dims):
-        shape = [size for size, d in zip(value.type.shape, view.dims, strict=True) if d is not None]
-        value = reshaped(value, shape)
-    return value, kept
+    shape = [size for size, d in zip(value.type.shape, view.dims, strict=True) if d is not None]
+    return reshaped(value, shape), [d for d in view.dims if d is not None]
 
 
 def _places(graph: Graph, op: Op) -> tuple[int | None, ...] | None:

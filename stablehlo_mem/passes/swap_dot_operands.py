@@ -33,7 +33,7 @@ from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, transposed_dot
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.ir.op_attributes import dot_numbers, dot_turned, integers
+from stablehlo_mem.ir.op_attributes import dot_numbers, dot_operands_transposed, integers
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
 
@@ -102,7 +102,7 @@ def _swap_at(graph: Graph, op: Op) -> _Swap | None:
     dot = graph.producer(op.operands[0])
     if dot is None or CLASSES.get(dot.name) is not Class.DOT or len(graph.users[dot.results[0]]) > 1:
         return None
-    if transposed_dot(graph, op) is None and not all(dot_turned(graph, dot)):
+    if transposed_dot(graph, op) is None and not all(dot_operands_transposed(graph, dot)):
         return None
     numbers, rank = dot_numbers(graph, dot), len(graph.values[dot.results[0]].shape)
     batch = len(numbers.lhs_batching_dimensions)

@@ -1,4 +1,4 @@
-"""Files that are all there or not at all."""
+"""Writes files completely or not at all: plans, caches and reports, which other processes may read meanwhile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 
 
 def write_whole(path: pathlib.Path, data: bytes) -> None:
-    """Writes a file, and its directory if there is none; whoever reads at the same time sees the old one or the new.
+    """Writes a file, and its directory if there is none; a concurrent reader sees the old file or the new one.
 
     Raises:
         OSError: the file cannot be written; it is as it was.

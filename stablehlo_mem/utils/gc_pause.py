@@ -1,4 +1,4 @@
-"""Planning without looking for garbage in between: graphs of thousands of ops are no garbage, and many objects."""
+"""Pauses the garbage collector while graphs are built and searched: they are many objects, none of them garbage."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Generator
 
 @contextlib.contextmanager
 def kept() -> Generator[None]:
-    """No cycles are looked for in a block, or a function it decorates: in large modules that is a third of the time.
+    """Pauses it in a block or a decorated function: for large modules it takes a third of the planning time.
 
-    Between such blocks they are, as a search drops modules and their graphs. Where the collector is off it stays off.
+    Between such blocks it runs, as a search drops modules and their graphs. Where it is off it stays off.
     """
     if not gc.isenabled():
         yield

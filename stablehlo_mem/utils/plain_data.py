@@ -1,4 +1,4 @@
-"""Results as what JSON knows."""
+"""Converts results to what JSON can hold, for the command line and the files that it writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What planning is at, for whoever wants to show it: long plans take minutes."""
+"""Reports what planning is doing: the command line shows it, as long plans take minutes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("stablehlo_mem_
 
 
 def tell(what: str) -> None:
-    """Tells who listens what comes next, in a few words."""
+    """Tells the listener, if there is one, what comes next."""
     listener = _listener.get()
     if listener is not None:
         listener(what)
@@ -18,7 +18,7 @@ def tell(what: str) -> None:
 
 @contextlib.contextmanager
 def listening(listener: Callable[[str], None]) -> Generator[None]:
-    """Has a function told what planning is at for the time of the block."""
+    """Calls a function with each step of planning in the block."""
     token = _listener.set(listener)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Budgets as people write them."""
+"""Reads budgets as users write them, and formats bytes, FLOPs and seconds for reports."""
 
 from __future__ import annotations
 
