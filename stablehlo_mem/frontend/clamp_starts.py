@@ -2,7 +2,7 @@
 
 `dynamic_slice` and `dynamic_update_slice` clamp their starts, and so does a `gather` of one window, which XLA turns
 into a `dynamic_slice`. But where XLA folds two of them into one it omits clamps (docs/xla_bugs.md), and rewrites put
-slices next to each other. A start that is in bounds is right in any case, and most are: constants, and induction variables.
+slices next to each other. A start in bounds is right in any case, and most are: constants, and induction variables.
 """
 
 from __future__ import annotations
