@@ -200,7 +200,7 @@ def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,), *, all_f
         rules = RuleBook(graph)
         for value in graph.values:
             for dimension, size in enumerate(value.shape):
-                if size < 2 or value.producer < 0:
+                if size < 2 or not value.is_computed:
                     continue
                 for least in big_bytes:
                     axis = grow_axis(graph, rules, (value.index, dimension), least)

@@ -18,7 +18,7 @@ def seed_of(graph, name, shape=None):
     return next(
         v.index
         for v in graph.values
-        if v.producer >= 0 and graph.ops[v.producer].name == f"stablehlo.{name}" and shape in (None, v.shape)
+        if v.is_computed and graph.ops[v.producer].name == f"stablehlo.{name}" and shape in (None, v.shape)
     )
 
 
@@ -137,6 +137,6 @@ def test_growing_changes_nothing_and_is_deterministic():
     graph = entry_graph(module)
     for value in graph.values:
         for dimension in range(len(value.shape)):
-            if value.producer >= 0:
+            if value.is_computed:
                 assert grown(graph, value.index, dimension) == grown(graph, value.index, dimension)
     assert str(module) == before

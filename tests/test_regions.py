@@ -22,7 +22,7 @@ def region_of(fun, seed, dimension, *shapes, big_bytes=1):
 
 def region_along(fun, seed, dimension, arguments, big_bytes=1):
     graph = support.graph_of(program_of(fun, *arguments))
-    value = next(v.index for v in graph.values if v.producer >= 0 and graph.ops[v.producer].name == f"stablehlo.{seed}")
+    value = next(v.index for v in graph.values if v.is_computed and graph.ops[v.producer].name == f"stablehlo.{seed}")
     axis = grow_axis(graph, RuleBook(graph), (value, dimension), big_bytes)
     region = schedule_loops(graph, axis)
     assert region is not None

@@ -113,7 +113,7 @@ def test_an_argument_or_a_result_is_no_candidate():
 
 def test_a_step_for_another_module_is_an_error():
     module = normal(program_of(lambda x: jnp.sin(x), ARGS[0]))
-    value = next(v.index for v in entry_graph(module).values if v.producer >= 0)
+    value = next(v.index for v in entry_graph(module).values if v.is_computed)
     with pytest.raises(ValueError, match="nothing to split"):
         split(module, Split(path=(), value=value, dimension=0, big_bytes=1, chunk=2))
 

@@ -295,7 +295,7 @@ def test_effects_in_a_body_are_not_repeated():
         return %r#1 : tensor<6x3xf32>
       }"""
     graph = support.graph_of(body)
-    seed = next(v.index for v in graph.values if v.shape == (6, 3) and v.producer >= 0)
+    seed = next(v.index for v in graph.values if v.shape == (6, 3) and v.is_computed)
     (obstacle,) = grow_axis(graph, RuleBook(graph), (seed, 0), 1).obstacles
     assert "@count" in obstacle.blocked.message or "stablehlo.custom_call" in obstacle.blocked.message
     assert "side effects" in obstacle.blocked.message

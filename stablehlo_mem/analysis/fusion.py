@@ -265,7 +265,7 @@ class _Sweep:
         reads: list[list[int]] = [[] for _ in self.graph.ops]
         aligned: list[list[int]] = [[] for _ in self.graph.ops]
         for value, (hard, soft) in enumerate(zip(self.hard, self.soft, strict=True)):
-            if self.materialised[value] or self.graph.values[value].producer < 0:
+            if self.materialised[value] or not self.graph.values[value].is_computed:
                 readers = hard | soft if hard and soft else hard or soft
                 for op in readers:
                     reads[op].append(value)

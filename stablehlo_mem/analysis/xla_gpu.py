@@ -100,7 +100,7 @@ class XlaGpu(CompilerModel):
     def copied_before_loop(self, graph: Graph, loop: Op) -> Mapping[int, int]:
         """Arguments, to bring batch dimensions to the front; what is computed is computed in that order."""
         read = constants_of_dots(graph, loop, _sources_of_transposed)
-        return {v: graph.values[v].nbytes for v in read if graph.values[v].producer < 0}
+        return {v: graph.values[v].nbytes for v in read if not graph.values[v].is_computed}
 
     def reduction_scratch_bytes(self, graph: Graph, op: Op) -> int:
         """The results of the first of two steps."""
@@ -123,7 +123,7 @@ class XlaGpu(CompilerModel):
                 nbytes += sum(graph.values[v].nbytes for v in dot.operands)
         if not is_nested(graph):
             transposed = transposed_operands(graph, dot)
-            arguments = (v for v in transposed if graph.values[data_source(graph, v)].producer < 0)
+            arguments = (v for v in transposed if not graph.values[data_source(graph, v)].is_computed)
             nbytes += sum(graph.values[v].nbytes for v in arguments)
         return nbytes
 

@@ -92,7 +92,7 @@ def _broadcast_copy_bytes(graph: Graph, op: Op) -> int:
     if len(source.shape) < 2 or graph.values[op.results[0]].nbytes <= source.nbytes:
         return 0
     width = source.shape[-1]
-    is_argument = graph.values[data_source(graph, source.index)].producer < 0
+    is_argument = not graph.values[data_source(graph, source.index)].is_computed
     return source.nbytes * _LANES // width if 0 < width < _LANES and is_argument else 0
 
 

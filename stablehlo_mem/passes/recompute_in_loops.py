@@ -112,7 +112,7 @@ def _find(graph: Graph, least_bytes: int) -> list[_Repeated]:
     for op in graph.ops:
         for block, inner, outer in _read_in(op):
             value = graph.values[outer]
-            if value.producer >= 0 and graph.ops[value.producer].inputs and value.nbytes >= max(1, least_bytes):
+            if value.is_computed and graph.ops[value.producer].inputs and value.nbytes >= max(1, least_bytes):
                 inside.setdefault(outer, []).append((op, block, inner))
     found: list[_Repeated] = []
     for value, readers in sorted(inside.items()):
@@ -178,7 +178,7 @@ def _made_by(graph: Graph, value: int) -> tuple[int, ...]:
             return ()
         found.add(op)
         inputs = (graph.values[v] for v in graph.ops[op].inputs)
-        pending += [v.producer for v in inputs if v.producer >= 0 and v.nbytes >= large]
+        pending += [v.producer for v in inputs if v.is_computed and v.nbytes >= large]
     return tuple(sorted(found))
 
 

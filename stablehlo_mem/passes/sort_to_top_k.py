@@ -105,7 +105,7 @@ class SortToTopK(RewritingPass):
         reread = {v for i, v in enumerate(sort.operands) if _is_gathered(graph, found, sort, i)}
         kept = {key.index, *reread}
         # What makes the key is fused with what makes the operand, if nobody else needs the operand.
-        alone = key.producer >= 0 and key.index not in reread and len(graph.users[key.index]) == 1
+        alone = key.is_computed and key.index not in reread and len(graph.users[key.index]) == 1
         return Match(
             root=root,
             removed=needed_only_by(graph, root, kept, *_dead_users(graph, found)),

@@ -66,9 +66,9 @@ def narrowed(
     later: list[int] = []
 
     def demand(value: int, needed: Window | None) -> None:
-        producer = graph.values[value].producer
-        if value not in demands and producer >= 0:
-            heapq.heappush(later, -producer)
+        data = graph.values[value]
+        if value not in demands and data.is_computed:
+            heapq.heappush(later, -data.producer)
         demands.setdefault(value, set()).add(needed)
 
     for value, window in wanted.items():

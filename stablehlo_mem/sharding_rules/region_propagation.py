@@ -173,7 +173,7 @@ class _Spread:
         """What makes a value that is needed by chunk takes part if it can; else the value is sliced."""
         graph = self.flow.blocks[block]
         data = graph.values[value]
-        if data.producer < 0:
+        if not data.is_computed:
             asking = self.seen[block, value, dimension, False]
             self.follow(self.flow.entering[block][value], dimension, (block, asking))
             return

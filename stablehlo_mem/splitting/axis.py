@@ -165,7 +165,7 @@ class _Growth:
     def split_producer(self, use: Use) -> SplitOp | Blocked | None:
         """The producer of a value split, None if the axis ends at the value."""
         value = self.graph.values[use.value]
-        if value.producer < 0 or use.value in self.stored:
+        if not value.is_computed or use.value in self.stored:
             return None
         return self.rules.placed(value.producer, "results", value.result, use.dimension, self.n)
 
@@ -286,7 +286,7 @@ def _whole_bytes(graph: Graph, uses: set[Use]) -> int:
 def _windowed_producer(graph: Graph, rules: RuleBook, use: Use) -> SplitOp | None:
     """The producer of a value in a window, if it reads nothing but that window: what reduces or slides is not cheap."""
     value = graph.values[use.value]
-    if value.producer < 0 or use.window is None:
+    if not value.is_computed or use.window is None:
         return None
     rule = OP_RULES.get(graph.ops[value.producer].name)
     if rule is None or rule.reduction is not None or rule.edges is not None:

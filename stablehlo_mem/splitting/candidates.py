@@ -142,7 +142,7 @@ class _Proposals:
     def run(self) -> Iterator[_Proposal]:
         split: set[Any] = set()
         for value in sorted(self.live, key=lambda v: (-self.live[v], v))[:_SEEDS]:
-            if self.graph.values[value].nbytes < self.big_bytes or self.graph.values[value].producer < 0:
+            if self.graph.values[value].nbytes < self.big_bytes or not self.graph.values[value].is_computed:
                 continue
             origin = self.origin(value)
             if origin in split:
@@ -317,11 +317,11 @@ class _Proposals:
 
     def describe(self, value: int) -> str:
         data = self.graph.values[value]
-        return f"{self.graph.title(data.producer) if data.producer >= 0 else 'argument'} {data}"
+        return f"{self.graph.title(data.producer) if data.is_computed else 'argument'} {data}"
 
     def source(self, value: int) -> str:
-        producer = self.graph.values[value].producer
-        return self.graph.source(producer) if producer >= 0 else ""
+        data = self.graph.values[value]
+        return self.graph.source(data.producer) if data.is_computed else ""
 
     def refusal(self, obstacle: Obstacle) -> Refusal:
         op = self.graph.ops[obstacle.op]

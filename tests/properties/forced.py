@@ -167,7 +167,7 @@ def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
     graph = nested_graph(main, path)
     value = graph.values[draw(0, len(graph.values) - 1)]
     dimensions = [d for d, size in enumerate(value.shape) if size > 1]
-    if not dimensions or value.producer < 0:
+    if not dimensions or not value.is_computed:
         return None
     least = (1, 1, 256, max(1, value.nbytes // 2))[draw(0, 3)]
     axis = grow_axis(graph, rule_book(graph), (value.index, dimensions[draw(0, len(dimensions) - 1)]), least)
@@ -220,7 +220,7 @@ def _proposed(state: SearchState, draw: Draw) -> Forced | None:
 
 def _peak(state: SearchState, path: Path, draw: Draw) -> Peak:
     graph = nested_graph(state.graph, path)
-    values = [v for v in graph.values if v.producer >= 0 and v.nbytes]
+    values = [v for v in graph.values if v.is_computed and v.nbytes]
     some = [values[draw(0, len(values) - 1)] for _ in range(draw(1, 3))] if values else []
     live = [Live(path, v.index, v.nbytes) for v in {v.index: v for v in some}.values()]
     peak = find_peak(state.graph, state.chip)
