@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import pathlib
 import re
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem.reports.html import frame, plan_page
+from stablehlo_mem.reports.html import plan_page
 from stablehlo_mem.results.memory_history import Buffer, LiveValue
 from stablehlo_mem.utils.units import format_bytes
 from tests.browser import Browser, find_browser
@@ -119,7 +120,7 @@ def test_to_html_writes_the_page_and_notebooks_show_it(plan: shm.Plan, tmp_path:
     plan.to_html(path)
     assert path.read_text(encoding="utf-8") == plan_page(plan)
     shown = plan._repr_html_()
-    assert shown == frame(plan_page(plan))
+    assert html.escape(plan_page(plan)) in shown
     assert shown.startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
     with pytest.raises(OSError, match="no/such"):
         plan.to_html("/no/such/folder/plan.html")

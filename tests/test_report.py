@@ -11,7 +11,7 @@ import pytest
 from stablehlo_mem.ir.graph import OpId
 from stablehlo_mem.pass_api.candidate import Refusal, Step
 from stablehlo_mem.reports.phrases import budget_error_text
-from stablehlo_mem.reports.text import curve_report, render_text, text_of
+from stablehlo_mem.reports.text import curve_report, render_text, plain_text
 from stablehlo_mem.results.decision import Decision
 from stablehlo_mem.results.explanation import Explanation
 from stablehlo_mem.results.memory_history import LiveValue
@@ -102,7 +102,7 @@ def test_format_bytes_reads_in_three_digits(nbytes: int, text: str) -> None:
 
 def test_plan_text_holds_peak_parts_decisions_values_and_effort() -> None:
     text = str(plan())
-    assert text == text_of(plan())
+    assert text == plain_text(plan())
     assert "cpu: 4.06 GiB → 93 MiB, within the budget of 128 MiB" in text
     for part in ("arguments", "outputs", "temporaries", "constants", "aliased", "peak"):
         assert part in text
@@ -163,33 +163,33 @@ def test_format_flops_reads_in_three_digits(flops: float, text: str) -> None:
 
 
 def test_plan_text_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = text_of(plan())
+    text = plain_text(plan())
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert text_of(plan()) == text
+    assert plain_text(plan()) == text
     assert "\x1b" not in text
 
 
 def test_brackets_of_values_are_not_taken_for_markup() -> None:
     note = LiveValue("add", "f32", (3,), 12, "[red]odd/path.py:1")
-    assert "[red]odd/path.py:1" in text_of(plan(before=profile(1, (note,))))
+    assert "[red]odd/path.py:1" in plain_text(plan(before=profile(1, (note,))))
 
 
 def test_a_compiler_that_refused_is_quoted_with_what_it_needed() -> None:
     refused = Refused("RESOURCE_EXHAUSTED: used 19G\n of 15.75G hbm", 19 * 2**30)
-    text = text_of(plan(before=profile(4096 * MIB, (SCORES,), refused)))
+    text = plain_text(plan(before=profile(4096 * MIB, (SCORES,), refused)))
     assert "19 GiB (refused)" in text
     assert "RESOURCE_EXHAUSTED: used 19G of 15.75G hbm" in text
 
 
 def test_a_plan_with_nothing_to_do_says_so() -> None:
-    assert "No decision was needed." in text_of(plan(steps=(), summaries=(), budget_bytes=8192 * MIB))
+    assert "No decision was needed." in plain_text(plan(steps=(), summaries=(), budget_bytes=8192 * MIB))
 
 
 def test_only_the_largest_rows_are_shown_and_the_rest_counted() -> None:
     different = tuple(dataclasses.replace(REFUSAL, dimension=i) for i in range(10))
-    assert "… and 4 more" in text_of(plan(refusals=different))
-    assert text_of(plan(refusals=(REFUSAL,) * 10)).count("sort needs all of it") == 1
+    assert "… and 4 more" in plain_text(plan(refusals=different))
+    assert plain_text(plan(refusals=(REFUSAL,) * 10)).count("sort needs all of it") == 1
 
 
 def test_no_report_begins_or_ends_with_an_empty_line() -> None:
@@ -198,7 +198,7 @@ def test_no_report_begins_or_ends_with_an_empty_line() -> None:
         target="cpu", profile=profile(4096 * MIB, (SCORES,)), goal_bytes=MIB, quicker=(), offers=(), refusals=(REFUSAL,)
     )
     points = render_text(curve_report([CurvePoint(MIB, 1.0, 1.0, (DECISION,))]))
-    for text in (text_of(plan(before=refused)), text_of(refused), str(explanation), points):
+    for text in (plain_text(plan(before=refused)), plain_text(refused), str(explanation), points):
         lines = text.splitlines()
         assert lines[0]
         assert lines[-1]
@@ -206,7 +206,7 @@ def test_no_report_begins_or_ends_with_an_empty_line() -> None:
 
 
 def test_profile_text_without_a_compiler_shows_the_estimate_alone() -> None:
-    text = text_of(profile(4096 * MIB, (SCORES,)))
+    text = plain_text(profile(4096 * MIB, (SCORES,)))
     assert "static" in text
     assert "measured" not in text
     assert "4.06 GiB" in text

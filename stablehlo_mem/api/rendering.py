@@ -1,4 +1,7 @@
-"""Gives the public types their reports, pages, plots, curves and checks. The package calls it when it is imported."""
+"""Registers how the public types print, draw and check themselves, see `results.rendering`.
+
+The package calls it when it is imported.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,27 @@ from typing import Any
 
 from stablehlo_mem.checking.plan_check import check_plan
 from stablehlo_mem.planner.pareto_curve import curve_of_profile
-from stablehlo_mem.reports.html import explanation_page, frame, plan_page
+from stablehlo_mem.reports.html import explanation_page, plan_page
 from stablehlo_mem.reports.plot import plot_plan
 from stablehlo_mem.results.check import Check
 from stablehlo_mem.results.explanation import Explanation
 from stablehlo_mem.results.memory_profile import MemoryProfile
 from stablehlo_mem.results.plan import Plan
-from stablehlo_mem.results.rendering import provide
+from stablehlo_mem.results.rendering import check_of, curve_of, page_of, plot_of, text_of
 
 
-def provide_rendering() -> None:
-    """Registers for each public type the functions that `results.rendering` looks up."""
+def register_rendering() -> None:
+    """Registers the functions of each public type."""
     for kind in (Plan, MemoryProfile, Explanation, Check):
-        provide(kind, text=_text)
-    provide(Plan, page=plan_page, frame=lambda plan: frame(plan_page(plan)), plot=plot_plan, check=check_plan)
-    provide(Explanation, page=explanation_page, frame=lambda explanation: frame(explanation_page(explanation)))
-    provide(MemoryProfile, curve=curve_of_profile)
+        text_of.register(kind, _text)
+    page_of.register(Plan, plan_page)
+    page_of.register(Explanation, explanation_page)
+    plot_of.register(Plan, plot_plan)
+    curve_of.register(MemoryProfile, curve_of_profile)
+    check_of.register(Plan, check_plan)
 
 
 def _text(result: Any) -> str:
-    from stablehlo_mem.reports.text import text_of  # planning does not wait for rich to be imported
+    from stablehlo_mem.reports.text import plain_text  # planning does not wait for rich to be imported
 
-    return text_of(result)
+    return plain_text(result)

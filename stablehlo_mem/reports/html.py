@@ -1,7 +1,11 @@
-"""Plans and explanations as one page for a browser: nothing is fetched, everything is in the file."""
+"""Plans and explanations as self-contained HTML pages, for `to_html`, notebooks and the command line's --html.
+
+The charts are drawn in the browser by `page/report.js` from JSON that is embedded in the page.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,12 +18,11 @@ from stablehlo_mem.reports.tables import (
     Section,
     decision_entries,
     explanation_sections,
-    figures_section,
+    measured_sections,
     memory_section,
     outcome,
     peak_sections,
     refused_notes,
-    timings_section,
 )
 from stablehlo_mem.results.explanation import Explanation
 from stablehlo_mem.results.memory_history import History, Loop
@@ -28,20 +31,18 @@ from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.utils.units import format_bytes
 
 _SHOWN = 8
-"""Rows of a table of values or refusals."""
-_FRAME_HEIGHT = 900
+"""Rows of a table of values or refusals: a page has room for a few more than a terminal."""
 
 
 def plan_page(plan: Plan) -> str:
-    """The page of a plan: memory over the program before and after, the decisions, and what stands in the way."""
+    """The page of a plan: memory over the program before and after, the decisions, and the refusals."""
     profiles = {"before": plan.before, "after": plan.after}
     sections = [
         _tiles(plan),
         _charts(profiles, plan.budget_bytes),
         _section("Decisions", _decisions(plan)),
         _table_section(memory_section(profiles), *(f'<p class="bad">{escape(n)}</p>' for n in refused_notes(profiles))),
-        *map(_table_section, (*figures_section(plan.figures), *timings_section(plan.timings))),
-        *map(_table_section, peak_sections(plan, _SHOWN)),
+        *map(_table_section, (*measured_sections(plan), *peak_sections(plan, _SHOWN))),
         *_advice_section(plan),
         f"<footer>{escape(effort_text(plan))}; made by stablehlo-mem</footer>",
     ]
@@ -49,7 +50,7 @@ def plan_page(plan: Plan) -> str:
 
 
 def explanation_page(explanation: Explanation) -> str:
-    """The page of an explanation: memory over the program, what could be done at its peak, what not and why."""
+    """The page of an explanation: memory over the program, the steps that are offered, and the refusals."""
     profiles = {"the program": explanation.profile}
     sections = [
         _charts(profiles, None),
@@ -60,18 +61,10 @@ def explanation_page(explanation: Explanation) -> str:
     return _document(f"{explanation.target}: {peak} by the static profile", sections, _data(profiles, None))
 
 
-def frame(page: str) -> str:
-    """A page in a frame of its own, for notebooks: its styles and scripts touch nothing around it."""
-    return (
-        f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts" title="stablehlo-mem report" '
-        f'style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0"></iframe>'
-    )
-
-
 def _document(title: str, sections: Sequence[str], data: dict[str, Any]) -> str:
     folder = resources.files("stablehlo_mem.reports") / "page"
     style, script = ((folder / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
-    # "<" would let a source path end the element early.
+    # A "<" in a source path could end the script element.
     embedded = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -95,17 +88,17 @@ def _document(title: str, sections: Sequence[str], data: dict[str, Any]) -> str:
 
 
 def _data(profiles: dict[str, MemoryProfile], budget: int | None) -> dict[str, Any]:
-    """What the script draws: a chart for each profile whose history is known."""
-    known = [(profile, profile.history) for profile in profiles.values() if profile.history is not None]
-    own = Counter((loop.source, loop.steps) for loop in known[0][1].loops) if known else Counter[tuple[str, int]]()
-    return {"budget": budget, "charts": [_chart(profile, history, own) for profile, history in known]}
+    """What the script draws: a chart for each profile that has a history."""
+    charted = [(profile, profile.history) for profile in profiles.values() if profile.history is not None]
+    original = Counter((loop.source, loop.steps) for _, history in charted[:1] for loop in history.loops)
+    return {"budget": budget, "charts": [_chart(profile, history, original) for profile, history in charted]}
 
 
-def _chart(profile: MemoryProfile, history: History, own: Counter[tuple[str, int]]) -> dict[str, Any]:
+def _chart(profile: MemoryProfile, history: History, original: Counter[tuple[str, int]]) -> dict[str, Any]:
     return {
         "ops": history.ops,
         "temp": history.temp_bytes,
-        "fixed": _fixed(profile),
+        "fixed": _fixed_parts(profile),
         "buffers": [
             {
                 "op": b.value.op_name,
@@ -117,26 +110,23 @@ def _chart(profile: MemoryProfile, history: History, own: Counter[tuple[str, int
             }
             for b in history.buffers
         ],
-        "loops": list(_loops(history.loops, own)),
+        "loops": list(_loops(history.loops, original)),
     }
 
 
-def _fixed(profile: MemoryProfile) -> list[dict[str, Any]]:
+def _fixed_parts(profile: MemoryProfile) -> list[dict[str, Any]]:
     outputs = profile.output_bytes - profile.alias_bytes
     parts = {"arguments": profile.argument_bytes, "outputs": outputs, "constants": profile.constant_bytes}
     return [{"name": name, "nbytes": nbytes} for name, nbytes in parts.items() if nbytes > 0]
 
 
-def _loops(loops: Iterable[Loop], own: Counter[tuple[str, int]]) -> Iterable[dict[str, Any]]:
-    """Loops for drawing; `made` are those that the program did not have from the start."""
-    left = Counter(own)
+def _loops(loops: Iterable[Loop], original: Counter[tuple[str, int]]) -> Iterable[dict[str, Any]]:
+    """Loops for drawing; `made` says that the plan made them: the original has no more loops of that line and steps."""
+    unmatched = Counter(original)
     for loop in loops:
-        made = not left[loop.source, loop.steps]
-        left[loop.source, loop.steps] -= not made
-        source = format_source(loop.source)
-        yield {"begin": loop.begin, "end": loop.end, "steps": loop.steps, "depth": loop.depth, "source": source} | {
-            "made": made
-        }
+        made = not unmatched[loop.source, loop.steps]
+        unmatched[loop.source, loop.steps] -= not made
+        yield {**dataclasses.asdict(loop), "source": format_source(loop.source), "made": made}
 
 
 def _tiles(plan: Plan) -> str:
@@ -154,23 +144,22 @@ def _tiles(plan: Plan) -> str:
 
 
 def _charts(profiles: dict[str, MemoryProfile], budget: int | None) -> str:
-    """The places of the charts, with the words for those who do not see them."""
-    known = [(name, profile) for name, profile in profiles.items() if profile.history is not None]
-    if not known:
+    """The elements that the script draws the charts in, with labels for screen readers."""
+    charted = [(name, profile) for name, profile in profiles.items() if profile.history is not None]
+    if not charted:
         return _section("Memory over the program", '<p class="dim">Not kept in this plan.</p>')
     note = '<p class="dim">Static profile: every kernel in the order it runs, a loop\'s body once.</p>'
-    scale = '<label><input type="checkbox" id="same-scale"> same scale</label>' if len(known) > 1 else ""
+    scale = '<label><input type="checkbox" id="same-scale"> same scale</label>' if len(charted) > 1 else ""
     figures = (
         f'<figure class="chart" id="chart-{i}"><h3>{escape(name.capitalize())}</h3>'
-        f'<svg role="img" aria-label="{escape(_spoken(name, profile, budget))}"></svg>'
+        f'<svg role="img" aria-label="{escape(_chart_label(name, profile, budget))}"></svg>'
         f'<figcaption class="details" aria-live="polite"></figcaption><ul class="largest"></ul></figure>'
-        for i, (name, profile) in enumerate(known)
+        for i, (name, profile) in enumerate(charted)
     )
     return _section("Memory over the program", note, scale, f'<div class="charts">{"".join(figures)}</div>')
 
 
-def _spoken(name: str, profile: MemoryProfile, budget: int | None) -> str:
-    """A chart in a sentence."""
+def _chart_label(name: str, profile: MemoryProfile, budget: int | None) -> str:
     text = f"Memory over the program, {name}: at most {format_bytes(profile.static_peak_bytes)}"
     text += f" at {profile.point}" if profile.point else ""
     largest = f"; largest there {format_value(profile.live[0])}" if profile.live else ""
@@ -205,7 +194,7 @@ def _section(title: str, *parts: str) -> str:
 
 
 def _table(section: Section) -> str:
-    """A table that becomes a list on narrow screens, or one of sums that scrolls there."""
+    """A table. On narrow screens it becomes a list, or scrolls if its last row is a sum."""
     kinds = [' class="number"' if i in section.numbers else "" for i in range(len(section.heads))]
     heads = zip(section.heads, kinds, strict=True)
     head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' if name else "<td></td>" for name, kind in heads)

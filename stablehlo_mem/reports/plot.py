@@ -1,4 +1,4 @@
-"""Plans drawn with matplotlib, which is optional: for papers and slides; for looking around there is the page."""
+"""Plans as matplotlib figures for papers and slides: `Plan.plot` calls it. matplotlib is optional."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SIZE = (10.0, 3.6)
+"""Inches of a figure: two charts side by side on a slide."""
 
 
 def plot_plan(plan: Plan) -> Figure:
     """Memory over the program, before and after, with the budget and the loops.
 
     Raises:
-        InputError: matplotlib is not installed, or the plan kept no history.
+        InputError: matplotlib is not installed, or the plan has no history.
     """
     try:
         from matplotlib.figure import Figure

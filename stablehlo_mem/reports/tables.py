@@ -1,32 +1,30 @@
-"""The sections of reports as plain data, made once: text and pages only differ in how they show them."""
+"""The sections of reports as plain data. `reports.text` and `reports.html` lay them out for terminals and browsers."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-from stablehlo_mem.pass_api.candidate import Candidate, Refusal
+from stablehlo_mem.pass_api.candidate import Candidate, Numerics, Refusal
 from stablehlo_mem.reports.phrases import (
     PARTS,
-    cost_text,
     distinct,
     format_source,
     format_value,
-    grouped,
     how_text,
-    measured_part,
-    numerics_text,
-    refused_text,
-    static_part,
-    why_text,
-    worth_text,
+    refusal_text,
+    unique_values,
 )
 from stablehlo_mem.results.check import Check, CheckedResult
 from stablehlo_mem.results.decision import Decision
 from stablehlo_mem.results.explanation import Explanation
 from stablehlo_mem.results.memory_profile import MemoryProfile
 from stablehlo_mem.results.plan import Figures, Plan, Timing
-from stablehlo_mem.utils.units import format_bytes, format_seconds
+from stablehlo_mem.targets.measurement import Measured, Refused
+from stablehlo_mem.utils.units import format_bytes, format_flops, format_seconds
+
+_MESSAGE_LENGTH = 300
+"""Characters shown of a compiler's message: the reason is in the first sentences, a dump of buffers follows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,9 +34,9 @@ class Section:
     Attributes:
         heads: one for each column.
         rows: the texts of the cells.
-        numbers: the columns of figures.
-        note: what belongs to the title, "" for nothing: a place, "none".
-        more: how many rows are left out.
+        numbers: the columns that are aligned as numbers.
+        note: an addition to the title such as a source line, or "".
+        more: the number of rows that are left out.
         sums: whether the last row is the sum of the others.
     """
 
@@ -50,47 +48,66 @@ class Section:
     more: int = 0
     sums: bool = False
 
+    def first(self, count: int) -> Section:
+        """The section with at most so many rows."""
+        return dataclasses.replace(self, rows=self.rows[:count], more=max(0, len(self.rows) - count))
+
 
 def memory_section(profiles: Mapping[str, MemoryProfile]) -> Section:
-    """What the peaks of profiles are made of, by the estimate and, where it was asked, by the compiler."""
-    heads, columns = [""], [[f"− {label}" if attribute == "alias_bytes" else label for label, attribute in PARTS]]
-    columns[0].append("peak")
+    """The parts of each profile's peak, as estimated and, if the program was compiled, as the compiler reports them."""
     attributes = [*(attribute for _, attribute in PARTS), "peak_bytes"]
+    labels = [*(f"− {label}" if attribute == "alias_bytes" else label for label, attribute in PARTS), "peak"]
+    heads, columns = [""], [labels]
     for name, profile in profiles.items():
         heads.append(f"{name} static".strip())
-        columns.append([format_bytes(static_part(profile, attribute)) for attribute in attributes])
+        parts = [getattr(profile, attribute) for attribute in attributes[:-1]]
+        columns.append([format_bytes(nbytes) for nbytes in (*parts, profile.static_peak_bytes)])
         if profile.measured is not None:
             heads.append(f"{name} measured".strip())
-            columns.append([measured_part(profile.measured, attribute) for attribute in attributes])
+            columns.append([_measured_text(profile.measured, attribute) for attribute in attributes])
     rows = list(zip(*columns, strict=True))
     return Section("Memory of one execution", heads, rows, range(1, len(heads)), sums=True)
 
 
-def refused_notes(profiles: Mapping[str, MemoryProfile]) -> list[str]:
-    """What the compilers said that refused a program."""
-    return [text for name, profile in profiles.items() if (text := refused_text(name, profile.measured))]
+def _measured_text(measured: Measured | Refused, attribute: str) -> str:
+    if isinstance(measured, Measured):
+        return format_bytes(getattr(measured, attribute))
+    if attribute != "peak_bytes":
+        return "-"
+    return "refused" if measured.needed_bytes is None else f"{format_bytes(measured.needed_bytes)} (refused)"
 
 
-def figures_section(figures: Sequence[Figures]) -> Iterator[Section]:
-    """The peaks by each target's compiler, where there are several."""
-    if len(figures) > 1:
-        rows = [(f.target, *(measured_part(side, "peak_bytes") for side in (f.before, f.after))) for f in figures]
+def refused_notes(profiles: Mapping[str, MemoryProfile]) -> Iterator[str]:
+    """The messages of compilers that refused a program."""
+    for name, profile in profiles.items():
+        if isinstance(profile.measured, Refused):
+            message = " ".join(profile.measured.message.split())
+            short = message if len(message) <= _MESSAGE_LENGTH else message[: _MESSAGE_LENGTH - 1] + "…"
+            yield f"The compiler refused {name}: {short}"
+
+
+def measured_sections(plan: Plan) -> Iterator[Section]:
+    """The peaks that the compilers of several targets report, and the plans that were timed."""
+    if len(plan.figures) > 1:
+        rows = [_figures_row(figures) for figures in plan.figures]
         heads = ("target", "before", "after")
         yield Section("Measured by each target's compiler", heads, rows, (1, 2), note="the highest peak counts")
-
-
-def timings_section(timings: Sequence[Timing]) -> Iterator[Section]:
-    """The plans that were timed."""
-    if timings:
-        rows = [
-            (("taken: " if t.is_taken else "") + t.what, *map(format_seconds, (t.estimated, t.measured)))
-            for t in timings
-        ]
+    if plan.timings:
+        rows = [_timing_row(timing) for timing in plan.timings]
         yield Section("Timed on this machine's device", ("plan", "estimated", "measured"), rows, (1, 2))
 
 
+def _figures_row(figures: Figures) -> Sequence[str]:
+    return (figures.target, *(_measured_text(side, "peak_bytes") for side in (figures.before, figures.after)))
+
+
+def _timing_row(timing: Timing) -> Sequence[str]:
+    times = map(format_seconds, (timing.estimated, timing.measured))
+    return (("taken: " if timing.is_taken else "") + timing.what, *times)
+
+
 def peak_sections(plan: Plan, shown: int) -> Iterator[Section]:
-    """What is live at the peaks of a plan, and what was not made smaller: the first few of each."""
+    """The values live at a plan's peaks, and why the last peak is not lower; at most `shown` rows each."""
     yield from live_section(plan.before, "Live at the peak before", shown)
     if plan.steps:
         yield from live_section(plan.after, "Live at the peak after", shown)
@@ -98,91 +115,102 @@ def peak_sections(plan: Plan, shown: int) -> Iterator[Section]:
 
 
 def explanation_sections(explanation: Explanation, shown: int) -> Iterator[Section]:
-    """All of an explanation, the first few of every list."""
+    """All sections of an explanation; at most `shown` rows of values and refusals, twice as many of steps."""
     yield memory_section({"": explanation.profile})
     yield from live_section(explanation.profile, "Live at the peak", shown)
     yield _offers_section(explanation.quicker, "Steps that save time, taken first", 2 * shown)
-    asked = f"temporaries of at most {format_bytes(explanation.goal_bytes)}"
-    title = f"Steps offered at this peak for {asked}, the ones to try first in front"
+    goal = f"temporaries of at most {format_bytes(explanation.goal_bytes)}"
+    title = f"Steps offered at this peak for {goal}, the ones to try first in front"
     yield _offers_section(explanation.offers, title, 2 * shown)
     yield from _refusals_section(explanation.refusals, shown)
 
 
 def live_section(profile: MemoryProfile, title: str, shown: int) -> Iterator[Section]:
-    """The largest values live at the peak of a profile, if it knows any."""
-    live = grouped(profile.live)
-    if live:
-        rows = [(size, format_value(value), format_source(value.source)) for size, value in live[:shown]]
-        place = format_source(profile.point) if profile.point else ""
-        yield Section(title, ("bytes", "value", "source"), rows, (0,), place, len(live) - len(rows))
+    """The largest values live at a profile's peak; no section if none are known."""
+    rows = [(n, format_value(value), format_source(value.source)) for n, value in unique_values(profile.live)]
+    if rows:
+        source = format_source(profile.point) if profile.point else ""
+        yield Section(title, ("bytes", "value", "source"), rows, (0,), source).first(shown)
 
 
 def _offers_section(offers: Sequence[Candidate], title: str, shown: int) -> Section:
-    rows = [
-        (
-            format_bytes(offer.saved_bytes),
-            format_seconds(offer.added_seconds),
-            numerics_text(offer.numerics),
-            f"{offer.summary} [{offer.step.pass_name}]",
-            format_source(offer.refusal_if_useless.location),
-        )
-        for offer in offers[:shown]
-    ]
     heads = ("frees", "adds", "numerics", "what", "source")
-    return Section(title, heads, rows, (0, 1), "" if offers else "none", len(offers) - len(rows))
+    return Section(title, heads, [*map(_offer_row, offers)], (0, 1), "" if offers else "none").first(shown)
+
+
+def _offer_row(offer: Candidate) -> Sequence[str]:
+    return (
+        format_bytes(offer.saved_bytes),
+        format_seconds(offer.added_seconds),
+        _numerics_text(offer.numerics),
+        f"{offer.summary} [{offer.step.pass_name}]",
+        format_source(offer.refusal_if_useless.location),
+    )
 
 
 def _refusals_section(refusals: Sequence[Refusal], shown: int) -> Iterator[Section]:
-    different = distinct(refusals)
-    if different:
-        rows = [
-            (format_bytes(r.nbytes), r.value, f"{why_text(r)} [{r.code}]", format_source(r.location))
-            for r in different[:shown]
-        ]
-        heads = ("bytes", "value", "why", "source")
-        yield Section("Not made smaller", heads, rows, (0,), more=len(different) - len(rows))
+    rows = [
+        (format_bytes(r.nbytes), r.value, f"{refusal_text(r)} [{r.code}]", format_source(r.location))
+        for r in distinct(refusals)
+    ]
+    if rows:
+        yield Section("Not made smaller", ("bytes", "value", "why", "source"), rows, (0,)).first(shown)
 
 
 def decision_entries(plan: Plan) -> Iterator[tuple[str, Sequence[str]]]:
-    """For each step what was done, numbered, and the lines that say how, where and what it is worth."""
-    # A plan read from a file may carry summaries alone.
-    entries = [(decision.what, _lines(decision)) for decision in plan.decisions]
+    """A numbered title for each step, and the lines that say how, where and at what estimated cost it was done."""
+    # A plan read from a file may have summaries without decisions.
+    entries = [(decision.what, _decision_lines(decision)) for decision in plan.decisions]
     entries += [(summary, ()) for summary in plan.summaries[len(plan.decisions) :]]
     for number, (what, lines) in enumerate(entries[: len(plan.steps)], 1):
         yield f"{number}. {what}", lines
 
 
-def _lines(decision: Decision) -> Sequence[str]:
+def _decision_lines(decision: Decision) -> Sequence[str]:
+    changes = {
+        "peak": format_bytes(-decision.saved_bytes),
+        "time": format_seconds(decision.added_seconds),
+        "arithmetic": format_flops(decision.added_flops),
+    }
+    estimates = (f"{name} {text if text.startswith('-') else '+' + text}" for name, text in changes.items())
     return (
-        f"{decision.pass_name}, {numerics_text(decision.numerics)}{how_text(decision)}",
+        f"{decision.pass_name}, {_numerics_text(decision.numerics)}{how_text(decision)}",
         f"at {format_source(decision.location)}",
-        f"estimated: {worth_text(decision)}",
+        f"estimated: {', '.join(estimates)}",
     )
 
 
+def _numerics_text(numerics: Numerics) -> str:
+    return "reassociated" if numerics == "reassociate" else numerics
+
+
 def outcome(plan: Plan) -> str:
-    """What all steps together are worth, or why there is none; "" if nothing is known."""
+    """The estimated effect of all steps, or why there are none; "" if there is no estimate."""
     if not plan.steps:
         return "No decision was needed." if plan.fits else "Nothing could be done."
-    if plan.cost_before is None or plan.cost_after is None:
+    before, after = plan.cost_before, plan.cost_after
+    if before is None or after is None:
         return ""
-    return f"Estimated {cost_text(plan.cost_before, plan.cost_after)}"
+    times = _before_after(before.seconds, after.seconds, format_seconds)
+    return f"Estimated time {times}, arithmetic {_before_after(before.flops, after.flops, format_flops)}"
+
+
+def _before_after(before: float, after: float, form: Callable[[float], str]) -> str:
+    ratio = f" (×{after / before:.2f})" if before else ""
+    return f"{form(before)} → {form(after)}{ratio}"
 
 
 def check_section(check: Check, shown: int) -> Section:
-    """The results of a check with their errors, under a headline.
-
-    Of many those are shown that are wrong or nearest to their limits.
-    """
-    count = len(check.results)
+    """The errors of a check's results. Of more than `shown`, the wrong ones and those nearest to their limits."""
     heads = ("result", "type", "new − original", "original − f64", "new − f64", "limit", "")
-    worst = sorted(check.results, key=lambda result: (result.ok, -result.share)) if count > shown else check.results
-    rows = [_check_row(result) for result in worst[:shown]]
-    return Section(check_headline(check), heads, rows, (2, 3, 4, 5), more=count - len(rows))
+    results = check.results
+    if len(results) > shown:
+        results = sorted(results, key=lambda result: (result.ok, -result.share))
+    return Section(check_headline(check), heads, [*map(_check_row, results)], (2, 3, 4, 5)).first(shown)
 
 
 def check_headline(check: Check) -> str:
-    """One line: whether the results are right, where both programs ran and on what."""
+    """One line: whether the results are right, on which device and arguments."""
     wrong, count = sum(not result.ok for result in check.results), len(check.results)
     verdict = f"WRONG: {wrong} of {count} results" if wrong else f"Checked: {count} result{'s' * (count != 1)} right"
     return f"{verdict}, on {check.where}{f' ({check.why})' if check.why else ''}, arguments {check.arguments}"
@@ -198,7 +226,7 @@ def _check_row(result: CheckedResult) -> Sequence[str]:
 
 
 def check_notes(check: Check) -> Iterator[str]:
-    """What has to be said beside the figures of a check."""
+    """What a reader needs to know to understand the figures of a check."""
     if check.no_float64:
         yield (
             f"float64 cannot be had: {check.no_float64}. Floats are compared with the original: the limit is the root "

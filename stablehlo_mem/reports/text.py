@@ -1,4 +1,4 @@
-"""Plans and memory profiles as people read them in a terminal: rich tables, and the same as plain text."""
+"""Reports for terminals: rich tables for the command line, and the plain text that `str` of a result returns."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from stablehlo_mem.reports.tables import (
     check_section,
     decision_entries,
     explanation_sections,
-    figures_section,
     live_section,
+    measured_sections,
     memory_section,
     outcome,
     peak_sections,
     refused_notes,
-    timings_section,
 )
 from stablehlo_mem.results.check import Check
 from stablehlo_mem.results.explanation import Explanation
@@ -39,10 +38,11 @@ from stablehlo_mem.utils.plain_data import plain_data
 from stablehlo_mem.utils.units import format_bytes, format_seconds
 
 _TEXT_WIDTH = 120
+"""Columns of plain text: a wide terminal, and the lines of a source file."""
 
 
 def profile_report(profile: MemoryProfile) -> RenderableType:
-    """Rich tables of a profile: the peak with its parts, where it is, and the values live there."""
+    """Rich tables of a profile: the parts of the peak, its source line, and the values live there."""
     return _spaced(
         _table_block(memory_section({"": profile})),
         _refused_block({"the program": profile}),
@@ -60,7 +60,7 @@ def plan_report(plan: Plan) -> RenderableType:
     profiles = {"before": plan.before, "after": plan.after}
     return _spaced(
         [Text(headline(plan), style="bold green" if plan.fits else "bold red")],
-        *map(_table_block, (memory_section(profiles), *figures_section(plan.figures), *timings_section(plan.timings))),
+        *map(_table_block, (memory_section(profiles), *measured_sections(plan))),
         _refused_block(profiles),
         _decisions_block(plan),
         *map(_table_block, peak_sections(plan, SHOWN)),
@@ -70,30 +70,30 @@ def plan_report(plan: Plan) -> RenderableType:
 
 
 def check_report(check: Check) -> RenderableType:
-    """A rich table of a check: where it ran, each result's errors and limit, and what has to be said of them."""
+    """A rich table of a check: each result's errors and limit, and notes to the figures."""
     _, *table = _table_block(check_section(check, 2 * SHOWN))
     title = Text(check_headline(check), style="bold green" if check.ok else "bold red")
     return _spaced([title, *table], (Text(note, style="dim") for note in check_notes(check)))
 
 
 def explanation_report(explanation: Explanation) -> RenderableType:
-    """Rich tables of an explanation: where the memory is, what could be done there, what not and why."""
+    """Rich tables of an explanation: the memory, the steps that are offered, and the refusals."""
     return _spaced(*map(_table_block, explanation_sections(explanation, SHOWN)))
 
 
 def targets_report(targets: Sequence[KnownTarget]) -> RenderableType:
-    """A rich table of the targets there are, whether they are here, and what the analyses know about them."""
+    """A rich table of all targets: whether this machine has or can compile for them, and their speeds."""
     rows: list[Sequence[str]] = []
-    for one in targets:
-        chip = one.chip
-        here = f"{one.attached} attached" if one.attached else "compiles" if one.compiles else one.missing
+    for target in targets:
+        chip = target.chip
+        here = f"{target.attached} attached" if target.attached else "compiles" if target.compiles else target.missing
         memory = format_bytes(chip.memory_bytes) if chip.memory_bytes else "the host's"
         rows.append((chip.name, here, memory, f"{chip.flops_per_second:.2g}", f"{chip.bytes_per_second:.2g}"))
     return _table(Section("", ("target", "here", "memory", "FLOP/s", "bytes/s"), rows, (2, 3, 4)))
 
 
 def chip_report(chip: Chip) -> RenderableType:
-    """A rich table of what the analyses know about a chip, field by field."""
+    """A rich table of the fields of a chip."""
     rows: list[Sequence[str]] = []
     for field in dataclasses.fields(chip):
         value = getattr(chip, field.name)
@@ -102,17 +102,17 @@ def chip_report(chip: Chip) -> RenderableType:
 
 
 def curve_report(points: Sequence[CurvePoint]) -> RenderableType:
-    """A rich table of the budgets that are reachable, the highest peak first."""
+    """A rich table of a curve's points."""
     rows: list[Sequence[str]] = []
     for point in points:
         steps = "\n".join(d.what + how_text(d) for d in point.decisions) or "as it is"
-        worth = (format_bytes(point.peak_bytes), format_seconds(point.seconds), f"×{point.slowdown:.2f}")
-        rows.append((*worth, steps))
+        figures = (format_bytes(point.peak_bytes), format_seconds(point.seconds), f"×{point.slowdown:.2f}")
+        rows.append((*figures, steps))
     title = "Memory against time, both estimated; ×1 is the program as it is"
     return Group(*_table_block(Section(title, ("peak", "time", "slower", "steps"), rows, (0, 1, 2))))
 
 
-def text_of(result: Plan | MemoryProfile | Explanation | Check) -> str:
+def plain_text(result: Plan | MemoryProfile | Explanation | Check) -> str:
     """The report of a result as plain text, without colours and independent of the terminal."""
     match result:
         case Plan():
@@ -126,7 +126,7 @@ def text_of(result: Plan | MemoryProfile | Explanation | Check) -> str:
 
 
 def render_text(renderable: RenderableType, width: int = _TEXT_WIDTH) -> str:
-    """A rich renderable as plain text of a fixed width, trailing spaces dropped."""
+    """A rich renderable as plain text: no colours, a fixed width whatever the terminal, no trailing spaces."""
     buffer = io.StringIO()
     console = Console(file=buffer, width=width, color_system=None, force_terminal=False, highlight=False)
     console.print(renderable, soft_wrap=False)
@@ -134,7 +134,7 @@ def render_text(renderable: RenderableType, width: int = _TEXT_WIDTH) -> str:
 
 
 def _spaced(*blocks: Iterable[RenderableType]) -> RenderableType:
-    """Blocks with an empty line between each two; empty ones are left out."""
+    """Blocks separated by empty lines, without the empty ones."""
     parts: list[RenderableType] = []
     for block in map(list, blocks):
         parts += [Text(), *block] if parts and block else block

@@ -1,4 +1,4 @@
-"""The error of a budget that could not be kept, with the best plan there is."""
+"""The error of a budget that cannot be kept; it carries the best plan. The planner raises it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class BudgetError(StableHLOMemError):
     """The budget could not be kept.
 
     Attributes:
-        budget_bytes: what was asked for.
-        needed_bytes: what the unoptimised program needs.
+        budget_bytes: the budget that was asked for.
+        needed_bytes: the peak of the unoptimised program.
         reached_bytes: the smallest peak reached.
         best: the plan that reached it, or None if nothing was attempted.
         obstacles: the refusals at the peak, largest value first.

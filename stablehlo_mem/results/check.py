@@ -1,4 +1,4 @@
-"""What running a plan's program beside the original has shown: plain data."""
+"""The outcome of running a plan's program beside the original: what `Plan.check` returns and `checking/` makes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from stablehlo_mem.errors import StableHLOMemError
-from stablehlo_mem.results.rendering import Shown
+from stablehlo_mem.results.rendering import HasText
 from stablehlo_mem.utils.plain_data import plain_data
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Check(Shown):
-    """What `Plan.check` found.
+class Check(HasText):
+    """The comparison of a plan's program with the original.
 
     Attributes:
         results: one for each result of the program, in order.
-        where: what both programs ran on.
-        why: why there and not on the device that was planned for, "" if it was that.
+        where: the device that both programs ran on.
+        why: why they ran there and not on the device that was planned for, "" if it is that device.
         arguments: "given", or "drawn, seed 0".
-        no_float64: why the original could not be had in float64, "" if it could.
+        no_float64: why the original could not be run in float64, "" if it was.
     """
 
     results: tuple[CheckedResult, ...]
@@ -44,25 +44,25 @@ class Check(Shown):
     def to_data(self) -> dict[str, Any]:
         """What `to_json` writes."""
         data = plain_data(self)
-        for one, result in zip(data["results"], self.results, strict=True):
-            one["ok"] = result.ok
+        for entry, result in zip(data["results"], self.results, strict=True):
+            entry["ok"] = result.ok
         return {"ok": self.ok, **data}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckedResult:
-    """One result of a plan, beside the original's. Errors are over the elements where the original is finite.
+    """One result of a plan compared with the original's. Errors count the elements where the original is finite.
 
     Attributes:
-        path: where it is among the results: "result['loss']", "result[0]".
+        path: its place among the results: "result['loss']", "result[0]".
         dtype, shape: of the result.
-        from_original: worst |new − original|; of whole numbers and booleans the number of elements that differ.
-        original_from_f64, new_from_f64: worst distance from the program in float64, None where there is none.
-        limit: what the distance that counts may be: of `new_from_f64`, or of `from_original` where that is None.
-        not_finite: share of the original's elements that are infinite or not a number.
-        nudged: whether the original was run on nudged arguments too, to see what rounding alone decides: the limit
-            has room for it.
-        undecided: elements beyond the limit, or that differ, where nudged arguments do as much to the original.
+        from_original: worst |new − original|; for integers and booleans, the number of elements that differ.
+        original_from_f64, new_from_f64: worst distance from the program in float64, None if it was not run.
+        limit: the upper bound of `new_from_f64`, or of `from_original` where that is None.
+        not_finite: share of the original's elements that are infinite or NaN.
+        nudged: whether the original was also run on slightly changed arguments. The limit is then wider by what that
+            changes.
+        undecided: elements over the limit, or that differ, where changed arguments change the original as much.
         fault: what is wrong, "" if nothing is.
     """
 
@@ -85,18 +85,18 @@ class CheckedResult:
 
     @property
     def share(self) -> float:
-        """The distance that counts, as a share of its limit: 0 to 1 where it is right."""
-        counts = self.from_original if self.new_from_f64 is None else self.new_from_f64
-        return counts / self.limit if self.limit else float("inf") if counts else 0.0
+        """The error as a share of its limit: 0 to 1 where the result is right."""
+        error = self.from_original if self.new_from_f64 is None else self.new_from_f64
+        return error / self.limit if self.limit else float("inf") if error else 0.0
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is of whole numbers or booleans, which must be equal."""
+        """Whether the elements are integers or booleans, which must be equal."""
         return not jnp.issubdtype(self.dtype, np.inexact)
 
 
 class CheckError(StableHLOMemError):
-    """A plan's program does not compute what the original does: a bug in stablehlo-mem. `check` has the figures."""
+    """A plan's program computes something else than the original: a bug in stablehlo-mem. `check` has the figures."""
 
     def __init__(self, message: str, check: Check):
         self.check = check

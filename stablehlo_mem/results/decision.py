@@ -1,4 +1,4 @@
-"""One step of a plan, for people."""
+"""One step of a plan as reports show it. The planner makes it when it takes the step."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from stablehlo_mem.pass_api.candidate import Numerics
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decision:
-    """A step that was taken, for people; its worth by the static estimates at the moment it was taken.
+    """A step of a plan, and what the static analyses estimated of it when it was taken.
 
     Attributes:
-        pass_name: the pass that took it.
+        pass_name: the pass that proposed it.
         what: what was done: "split dot_general f32[8,8192,8192] along dimension 1".
         how: "1 loop of 128 steps, 64 of 8192 at a time".
         location: the user's source line, "" if unknown.
         numerics: the weakest `Options.numerics` that allows it: "exact" steps regroup no sum.
-        saved_bytes: by which the static peak fell; negative where it rose, to save time or to make room for another.
-        added_seconds: the estimate of the time added, negative where some is saved.
-        added_flops: the arithmetic added, negative where some is saved.
+        saved_bytes: by how much the static peak fell; negative if it rose, to save time or to enable a later step.
+        added_seconds: estimated time added, negative if time is saved.
+        added_flops: arithmetic added, negative if some is saved.
     """
 
     pass_name: str

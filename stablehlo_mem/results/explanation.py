@@ -1,4 +1,4 @@
-"""What stands at a program's peak, and what could be done there: plain data."""
+"""What is live at a program's peak and which steps would lower it: what `explain` returns, `planner.explain` makes."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import json
 
 from stablehlo_mem.pass_api.candidate import Candidate, Refusal
 from stablehlo_mem.results.memory_profile import MemoryProfile
-from stablehlo_mem.results.rendering import Drawn
+from stablehlo_mem.results.rendering import HasPage
 from stablehlo_mem.utils.plain_data import plain_data
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Explanation(Drawn):
-    """What needs the memory of a program and what the passes say to that; no compiler was asked.
+class Explanation(HasPage):
+    """Where a program's memory goes and which steps the passes propose there; nothing was compiled.
 
     Attributes:
         target: the name of the target.
-        profile: the memory of the program as it is, static.
-        goal_bytes: the temporaries that the steps were asked to reach.
-        quicker: steps that save time, wherever they are: they are taken before any other.
-        offers: steps that would lower the peak, the ones to try first in front.
-        refusals: what was not offered and why, largest value first.
+        profile: the static memory profile of the original program.
+        goal_bytes: the temporaries that the passes were asked to reach.
+        quicker: steps that save time anywhere in the program; planning takes them first.
+        offers: steps that would lower the peak, in the order in which the search tries them.
+        refusals: what the passes could not propose and why, largest value first.
     """
 
     target: str

@@ -1,4 +1,7 @@
-"""The memory of a program over its course: plain data that reports draw, thinned out and named for people."""
+"""Memory over the course of a program, reduced to what a chart can show.
+
+`results.memory_profile` makes it from the live ranges, reports draw it.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ from stablehlo_mem.ir.graph import Graph, Path, nested_graph
 from stablehlo_mem.ir.trip_count import trip_count
 
 _MAX_POINTS = 1000
-"""Points kept: more than a screen has columns."""
+"""Points of a history: about the columns of a chart on a screen."""
 _MAX_BUFFERS = 200
-"""Buffers kept, the largest ..."""
-_SHARE = 500
-"""... and of at least one part in so many of the peak: smaller ones cannot be seen in a drawing."""
+"""Buffers of a history: the largest, chosen so that a page stays small."""
+_PEAK_PER_BUFFER = 500
+"""A buffer smaller than the peak over this is left out: in a chart it is lower than a pixel."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LiveValue:
-    """A value live at the peak, for people: e.g. ("dot_general", "f32", (8, 16384, 16384), bytes, "attn.py:12 (…)")."""
+    """A value live at the peak, e.g. ("dot_general", "f32", (8, 16384, 16384), nbytes, "attn.py:12 (…)")."""
 
     op_name: str
     dtype: str
@@ -31,7 +34,7 @@ class LiveValue:
 
 @dataclasses.dataclass(frozen=True)
 class Buffer:
-    """A temporary buffer: what is in it, and the first and last point at which that is alive."""
+    """A value in a temporary buffer, and the first and last point at which it is live."""
 
     value: LiveValue
     begin: int
@@ -40,7 +43,7 @@ class Buffer:
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """A loop of the program: the first and last point of its body, its steps, and how many loops it is in."""
+    """A loop of the program: the first and last point of its body, its trip count, and how many loops surround it."""
 
     begin: int
     end: int
@@ -51,17 +54,16 @@ class Loop:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class History:
-    """Temporaries over the program, by the static profile. Its points are kernels in the order they run.
+    """Temporaries over the program, by the static profile. Its points are kernels in program order.
 
-    A loop's body is there once. Of long programs only some points are kept: the highest of each stretch.
+    A loop's body occurs once. A long program is cut into stretches, of which the points with most memory are kept.
 
     Attributes:
-        ops: what runs at each point.
-        temp_bytes: temporaries alive at each point.
-        fixed_bytes: arguments + outputs + constants − aliased, alive all the time.
-        buffers: the temporaries large enough to matter, in the order they come to be; one that takes over the buffer
-            of another follows it at once.
-        loops: in program order, outer ones first.
+        ops: the op that runs at each point.
+        temp_bytes: temporaries live at each point.
+        fixed_bytes: arguments + outputs + constants − aliased, live at every point.
+        buffers: the large temporaries in order of allocation; values that share a buffer follow one another.
+        loops: in program order, outer loops first.
     """
 
     ops: tuple[str, ...]
@@ -71,8 +73,8 @@ class History:
     loops: tuple[Loop, ...]
 
 
-def draw_history(graph: Graph, timeline: Timeline, temporaries: Sequence[Slot], fixed_bytes: int) -> History:
-    """The history of a timeline; `fixed_bytes` are alive all the time."""
+def build_history(graph: Graph, timeline: Timeline, temporaries: Sequence[Slot], fixed_bytes: int) -> History:
+    """The history of a timeline; `fixed_bytes` are live at every point."""
     totals = timeline.totals(temporaries)
     points = _points(totals[: len(timeline.moments)])
     return History(
@@ -84,8 +86,8 @@ def draw_history(graph: Graph, timeline: Timeline, temporaries: Sequence[Slot], 
     )
 
 
-def describe(graph: Graph, live: Live) -> LiveValue:
-    """A live value for people."""
+def live_value(graph: Graph, live: Live) -> LiveValue:
+    """The name, type and source line of a live value."""
     block = nested_graph(graph, live.path)
     value = block.values[live.value]
     producer = block.producer(live.value)
@@ -95,7 +97,7 @@ def describe(graph: Graph, live: Live) -> LiveValue:
 
 
 def _points(totals: Sequence[int]) -> list[int]:
-    """The ticks that are kept: of each stretch the highest, the first of them."""
+    """The ticks that become points: of each stretch the first one with the most memory."""
     stretch = -(-len(totals) // _MAX_POINTS) or 1
     starts = range(0, len(totals), stretch)
     return [max(range(s, min(s + stretch, len(totals))), key=totals.__getitem__) for s in starts]
@@ -104,27 +106,28 @@ def _points(totals: Sequence[int]) -> list[int]:
 def _buffers(
     graph: Graph, timeline: Timeline, temporaries: Sequence[Slot], points: Sequence[int], peak: int
 ) -> Iterator[Buffer]:
-    """The buffers large enough to matter that are alive at some point."""
-    large = sorted((s for s in temporaries if s.nbytes * _SHARE >= peak), key=lambda s: -s.nbytes)[:_MAX_BUFFERS]
-    for slot in sorted(large, key=lambda s: s.first):
+    """The large buffers that are live at some point."""
+    large = [slot for slot in temporaries if slot.nbytes * _PEAK_PER_BUFFER >= peak]
+    large = sorted(large, key=lambda slot: -slot.nbytes)[:_MAX_BUFFERS]
+    for slot in sorted(large, key=lambda slot: slot.first):
         ends = [*(tick - 1 for tick, _, _ in slot.holders[1:]), slot.last]
         for (tick, path, index), last in zip(slot.holders, ends, strict=True):
-            begin, end = _between(points, tick, last)
+            begin, end = _points_between(points, tick, last)
             if begin <= end:
                 if slot.is_scratch:
-                    yield Buffer(_describe_scratch(graph, Scratch(path, index, slot.nbytes)), begin, end)
+                    yield Buffer(_scratch(graph, Scratch(path, index, slot.nbytes)), begin, end)
                 else:
-                    yield Buffer(describe(graph, Live(path, index, slot.nbytes)), begin, end)
+                    yield Buffer(live_value(graph, Live(path, index, slot.nbytes)), begin, end)
 
 
-def _describe_scratch(graph: Graph, scratch: Scratch) -> LiveValue:
-    """A kernel's scratch for people: it has no shape."""
+def _scratch(graph: Graph, scratch: Scratch) -> LiveValue:
+    """A kernel's scratch, which has no shape."""
     source = nested_graph(graph, scratch.path).source(scratch.op)
     return LiveValue(f"scratch of {_op_name(graph, scratch.path, scratch.op)}", "", (), scratch.nbytes, source)
 
 
 def _loops(graph: Graph, timeline: Timeline, points: Sequence[int]) -> Iterator[Loop]:
-    """The loops with the points at which their bodies run."""
+    """The loops whose bodies have a point."""
     spans: dict[Path, tuple[int, int]] = {}
     for tick, (path, _) in enumerate(timeline.moments):
         for depth in range(1, len(path) + 1):
@@ -132,15 +135,15 @@ def _loops(graph: Graph, timeline: Timeline, points: Sequence[int]) -> Iterator[
             spans[path[:depth]] = (first, tick)
     for path, (first, last) in spans.items():
         block, (op, region) = nested_graph(graph, path[:-1]), path[-1]
-        begin, end = _between(points, first, last)
+        begin, end = _points_between(points, first, last)
         if block.ops[op].name == "stablehlo.while" and region == 1 and begin <= end:
             owners = (nested_graph(graph, path[:i]).ops[owner] for i, (owner, _) in enumerate(path[:-1]))
             depth = sum(owner.name == "stablehlo.while" for owner in owners)
             yield Loop(begin, end, trip_count(block, block.ops[op]), depth, block.source(op))
 
 
-def _between(points: Sequence[int], first: int, last: int) -> tuple[int, int]:
-    """The first and the last of the points between two ticks; none if the first is behind the last."""
+def _points_between(points: Sequence[int], first: int, last: int) -> tuple[int, int]:
+    """The first and last point between two ticks; the first is greater than the last if there is none."""
     return bisect_left(points, first), bisect_right(points, last) - 1
 
 

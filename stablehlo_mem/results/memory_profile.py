@@ -1,4 +1,4 @@
-"""The memory profile of a whole module, for people and for the budget: what `memory.lay_out` finds, with sizes."""
+"""The memory profile of a whole module: `profile` returns it, plans hold it, the planner and the api make it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.ir.bindings import clone_module, ir, is_splat_constant
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Options
-from stablehlo_mem.results.memory_history import History, LiveValue, describe, draw_history
+from stablehlo_mem.results.memory_history import History, LiveValue, build_history, live_value
 from stablehlo_mem.results.memory_time_curve import CurvePoint
-from stablehlo_mem.results.rendering import Shown, provided
+from stablehlo_mem.results.rendering import HasText, curve_of
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.measurement import Measured, Refused
 from stablehlo_mem.targets.target import Target
@@ -23,22 +23,22 @@ from stablehlo_mem.targets.target import Target
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """A program as `optimize` takes it, none that anybody can change, and the target it was profiled for."""
+    """The program that was profiled, in an immutable form that `optimize` takes, and the target."""
 
     program: Any
     target: Target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MemoryProfile(Shown):
-    """The memory of one execution, in bytes: static estimates, and the compiler's own figures where it was asked.
+class MemoryProfile(HasText):
+    """The memory of one execution, in bytes: static estimates, and the compiler's figures if the program was compiled.
 
     Attributes:
         live: the values live at the peak, largest first.
         point: the op at the peak and the user's source line.
-        measured: the compiler's figures, `Refused`, or None if it was not asked.
-        history: the memory over the program, by the static profile; None where nobody kept it.
-        origin: the program and what it was profiled for, None where it is not known.
+        measured: the compiler's figures, `Refused`, or None if the program was not compiled.
+        history: static memory over the program, None in a profile without it.
+        origin: the program and the target it was profiled for, None in a profile read from a file.
     """
 
     argument_bytes: int
@@ -70,23 +70,23 @@ class MemoryProfile(Shown):
         """Which budgets are reachable, at what estimated time: `stablehlo_mem.curve` of the program profiled.
 
         Args:
-            options: what may be done, by default what `optimize` does.
+            options: as in `optimize`.
 
         Raises:
-            InputError: the profile does not know its program: it is an optimised one's, or read from a file.
+            InputError: the profile does not hold its program: it is of an optimised program, or read from a file.
         """
-        return provided(self, "curve")(self, options)
+        return curve_of(self, options)
 
 
 def profile_module(module: ir.Module, chip: Chip) -> MemoryProfile:
-    """The static profile of a module's main function on a chip. The module is not changed."""
+    """The static profile of a module's main function on a chip; the module is not edited."""
     clone = clone_module(module)
     canonicalize(clone)
     return profile_graph(entry_graph(clone), chip)
 
 
 def profile_graph(graph: Graph, chip: Chip) -> MemoryProfile:
-    """The static profile of the graph of a main function in normal form on a chip."""
+    """The static profile of a canonicalised main function on a chip."""
     timeline, temporaries = lay_out(graph, chip)
     peak = timeline.peak(temporaries)
     main = graph.handles[-1].operation.parent
@@ -100,27 +100,27 @@ def profile_graph(graph: Graph, chip: Chip) -> MemoryProfile:
         temp_bytes=peak.temp_bytes,
         alias_bytes=aliased,
         constant_bytes=constants,
-        live=tuple(describe(graph, live) for live in peak.live),
+        live=tuple(live_value(graph, live) for live in peak.live),
         point=_point(graph, peak),
-        history=draw_history(graph, timeline, temporaries, arguments + outputs + constants - aliased),
+        history=build_history(graph, timeline, temporaries, arguments + outputs + constants - aliased),
     )
 
 
 def _alias_bytes(graph: Graph, main: Any, sizes: list[int]) -> int:
-    """Bytes of the outputs written over donated arguments: those tied to one, then any that fit a donor."""
+    """Bytes of the outputs that reuse donated arguments: outputs with an alias, then those that match a donor."""
     if "arg_attrs" not in main.attributes:
         return 0
     aliased = 0
     donors: Counter[tuple[tuple[int, ...], str]] = Counter()
-    free = dict(enumerate(graph.returned))
+    unaliased = dict(enumerate(graph.returned))
     for argument, entry in zip(graph.arguments, ir.ArrayAttr(main.attributes["arg_attrs"]), strict=True):
         value = graph.values[argument]
         attributes: Any = ir.DictAttr(entry)
         if "tf.aliasing_output" in attributes:
-            aliased += sizes[free.pop(ir.IntegerAttr(attributes["tf.aliasing_output"]).value, argument)]
+            aliased += sizes[unaliased.pop(ir.IntegerAttr(attributes["tf.aliasing_output"]).value, argument)]
         elif "jax.buffer_donor" in attributes:
             donors[value.shape, value.dtype] += 1
-    for output in free.values():
+    for output in unaliased.values():
         value = graph.values[output]
         if donors[value.shape, value.dtype]:
             donors[value.shape, value.dtype] -= 1
@@ -129,7 +129,7 @@ def _alias_bytes(graph: Graph, main: Any, sizes: list[int]) -> int:
 
 
 def constant_bytes(graph: Graph) -> int:
-    """Bytes of the constants embedded in the program: those that are not one value repeated."""
+    """Bytes of the constants embedded in the program; splats take none."""
     return sum(
         block.values[op.results[0]].nbytes
         for block in _blocks(graph)

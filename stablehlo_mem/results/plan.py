@@ -1,4 +1,4 @@
-"""Plans and what they are made of: frozen data without MLIR objects, so that it can be cached, replayed and printed."""
+"""Plans: frozen data without MLIR objects, so that they can be cached, replayed and printed. The planner makes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.pass_api.candidate import Options, Refusal, Step
 from stablehlo_mem.results.decision import Decision
 from stablehlo_mem.results.memory_profile import MemoryProfile
-from stablehlo_mem.results.rendering import Drawn, provided
+from stablehlo_mem.results.rendering import HasPage, check_of, plot_of
 from stablehlo_mem.targets.measurement import Measured, Refused
 from stablehlo_mem.utils.plain_data import plain_data
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """The time and the arithmetic of one execution, estimated: for comparing programs, not for predicting a clock."""
+    """Estimated time and arithmetic of one execution: good for comparing programs, not for predicting wall time."""
 
     seconds: float
     flops: float
@@ -33,7 +33,7 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """What one target's compiler reported of the program as it was given and as it came out."""
+    """What one target's compiler reported of the original and of the optimised program."""
 
     target: str
     before: Measured | Refused
@@ -42,12 +42,12 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """A plan that was timed on the device.
+    """A plan that `Options.tune` timed on the device.
 
     Attributes:
-        what: how its decisions are done, in words.
+        what: the `how` of its decisions.
         estimated, measured: seconds of one execution; measured is the median of a few.
-        is_taken: whether it is the plan.
+        is_taken: whether this plan was chosen.
     """
 
     what: str
@@ -57,26 +57,26 @@ class Timing:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan(Drawn):
-    """What `optimize` decided, what it is worth, and the program that came out.
+class Plan(HasPage):
+    """The steps that `optimize` takes, what they change in memory and time, and the optimised program.
 
     Attributes:
         budget_bytes: the budget, None for "min" and for no limit.
         target: names of the targets the plan was made for.
         before, after: memory on the first target; on several, `measured` is the worst of them.
-        steps: the decisions in order, each with its one-line summary in `summaries`.
-        decisions: the same for reports, with what each was estimated to be worth.
-        cost_before, cost_after: estimates for the target that the steps were chosen for, None in a plan without them.
-        figures: the compilers' own, one for each target.
-        timings: of the plans that `Options.tune` had timed, the fastest first.
-        options: what was allowed.
-        refusals: what stands in the way at the final peak, largest value first.
-        compiles: how often a compiler was asked.
+        steps: what was done, in order, each with its one-line summary in `summaries`.
+        decisions: the steps as reports show them, with the estimates of each.
+        cost_before, cost_after: estimates for the target that the steps were chosen for, None if there are none.
+        figures: what each target's compiler reported.
+        timings: the plans that `Options.tune` timed, fastest first.
+        options: the options of the call.
+        refusals: why the final peak is not lower, largest value first.
+        compiles: the number of compilations.
         fits: whether the measured peak is within the budget on every target.
-        result: the optimised program, of the kind that was given; the very same object if nothing was to do.
-        exported: the result as an Exported, None if the input was none.
+        result: the optimised program, of the kind that was given; the very same object if there are no steps.
+        exported: the result as an Exported, None if the input was not an Exported.
         bytecode: the optimised module.
-        planning_seconds: analysis and rewriting, compilation aside.
+        planning_seconds: time of analysis and rewriting, without compilation.
     """
 
     budget_bytes: int | None
@@ -101,7 +101,7 @@ class Plan(Drawn):
 
     @property
     def module(self) -> ir.Module:
-        """The optimised module, parsed afresh: yours to change."""
+        """The optimised module, parsed anew at each access: the caller may change it."""
         return parse_module(self.bytecode)
 
     def to_json(self) -> str:
@@ -117,34 +117,34 @@ class Plan(Drawn):
         Raises:
             InputError: matplotlib is not installed: `pip install stablehlo-mem[plot]`.
         """
-        return provided(self, "plot")(self)
+        return plot_of(self)
 
     def curve(self) -> tuple[CurvePoint, ...]:
         """Which budgets are reachable, at what estimated time: `stablehlo_mem.curve` of the original program.
 
         Raises:
-            InputError: the plan does not know its program, being read from a file, say.
+            InputError: the plan does not hold its program, as when it was read from a file.
         """
         return self.before.curve(self.options)
 
     def check(self, *args: Any, seed: int = 0, **kwargs: Any) -> Check:
-        """Runs the original and `result` on the same arguments, and holds the results to the original in float64.
+        """Runs the original and `result` on the same arguments and compares both with the original in float64.
 
-        On the device that was planned for; where that is not here or the original does not fit it, on the CPU. The
-        yardstick is that of docs/numerics.md. Nothing is donated, nothing is kept.
+        They run on the device that was planned for, or on the CPU if this machine lacks that device or the original
+        does not fit it. docs/numerics.md states the limits. Nothing is donated or stored.
 
         Args:
-            *args: the program's arguments, or all their arrays one after the other; without any they are drawn:
-                normal floats of deviation 1/2, whole numbers below 60.
+            *args: the program's arguments, or their flat leaves in order; if there are none they are drawn: normal
+                floats of deviation 1/2, integers below 60.
             seed: equal seeds draw equal arguments.
             **kwargs: the program's keyword arguments.
 
         Returns:
-            What was found, each result within its limit.
+            The errors of all results, each within its limit.
 
         Raises:
-            CheckError: a result is beyond its limit, or NaNs or infinities are at other places; it carries the check.
-            InputError: the plan does not know its program, the arguments do not suit it, the program is for several
+            CheckError: a result is over its limit, or NaNs or infinities are at other places; it carries the check.
+            InputError: the plan does not hold its program, the arguments do not suit it, the program is for several
                 devices, or neither the device nor the host can run it or has room for the original.
         """
-        return provided(self, "check")(self, args, kwargs, seed)
+        return check_of(self, args, kwargs, seed)
