@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stablehlo_mem.checking.comparison import compare, effect_of, tolerance
+from stablehlo_mem.checking.comparison import compare, nudge_sensitivity, tolerance
 from tests.support import normals, yardstick
 
 OLD = normals(1000)
@@ -71,9 +71,9 @@ def test_effects_of_nudging() -> None:
         np.array([1, np.inf, np.nan, 1, 5], np.float32),
         np.array([1.5, np.inf, np.nan, np.nan, 5], np.float32),
     )
-    assert effect_of(nudged, old).tolist() == [0.5, 0, 0, np.inf, 0]
-    assert effect_of(np.array([1, 2]), np.array([1, 3])).tolist() == [0, 1]
-    moved = compare("result", nudged, old, None, effect_of(nudged, old))
+    assert nudge_sensitivity(nudged, old).tolist() == [0.5, 0, 0, np.inf, 0]
+    assert nudge_sensitivity(np.array([1, 2]), np.array([1, 3])).tolist() == [0, 1]
+    moved = compare("result", nudged, old, None, nudge_sensitivity(nudged, old))
     assert moved.undecided == 2
     assert moved.ok
     assert not compare("result", nudged, old, None, np.zeros(5, np.float32)).ok

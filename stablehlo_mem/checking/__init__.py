@@ -1,1 +1,1 @@
-"""Plans proved by running them."""
+"""Checks plans by running them: `Plan.check` and the command line's --check call it."""

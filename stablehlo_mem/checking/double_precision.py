@@ -1,4 +1,4 @@
-"""A module in double precision: the yardstick that a rewritten program's rounding is measured by."""
+"""Rewrites a module to double precision. `checking.plan_check` measures the rounding of both programs against it."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from stablehlo_mem.ir.bindings import clone_module, ir, source_line, stablehlo, 
 from stablehlo_mem.ir.graph import main_function
 
 _SAME_FOR_ALL_TYPES = ("mhlo.", "chlo.", "Sharding", "SPMD", "TopK", "annotate_device_placement")
-"""How the names of custom calls begin that XLA takes for any type of floats."""
+"""Prefixes of the custom calls that XLA accepts with any float type."""
 _LAPACK = {"lapack_s": "lapack_d", "lapack_c": "lapack_z"}
+"""Prefixes of LAPACK's custom calls in single precision, and in double."""
 _QUANTISING = frozenset({"stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"})
 _BITCAST = "stablehlo.bitcast_convert"
 
 
 @dataclasses.dataclass(frozen=True)
 class NoDouble:
-    """Why a program cannot be had in double precision: the op and its source line, say; "" if it has no floats."""
+    """Why a program has no double-precision form, as the op and its source line; "" if it has no floats."""
 
     reason: str
 
 
 def in_double(module: ir.Module) -> ir.Module | NoDouble:
-    """The same program with all its arithmetic in double precision; `module` stays as it is.
+    """The same program with all its arithmetic in double precision; `module` is not edited.
 
-    `main` takes the arguments it took, in their own types: they and the constants are converted, which is exact. What
-    is made of bits (random numbers) is made as it was, and converted. Results that are floats come out as f64 or
-    complex<f64>, others in their type.
+    `main` keeps the types of its arguments: they and the constants are converted, which is exact. Random bits are
+    computed as before and the floats made of them converted. Float results become f64 or complex<f64>, others stay.
 
     Returns:
-        A module in the same context, verified; or why there is none.
+        A verified module in the same context, or why there is none.
     """
     copy = clone_module(module)
     main = main_function(copy)
@@ -52,9 +52,8 @@ def in_double(module: ir.Module) -> ir.Module | NoDouble:
 
 
 def _obstacle(op: Any) -> str | None:
-    """What keeps an op from being done in double precision, None if nothing does."""
-    touched = [value.type for value in (*op.operands, *op.results) if _is_narrow(value.type)]
-    if not touched:
+    """Why an op cannot be computed in double precision, None if it can."""
+    if not any(_is_narrow(value.type) for value in (*op.operands, *op.results)):
         return None
     name = op.name
     if name == _BITCAST and any(_is_narrow(value.type) for value in op.operands):
@@ -74,7 +73,7 @@ def _at(op: Any, what: str) -> str:
 
 
 def _widen(op: Any, main: Any) -> None:
-    """Gives the results of one op, and the arguments of its blocks, their wide types."""
+    """Changes the results of one op and the arguments of its blocks to double precision."""
     if op.name == "stablehlo.reduce_precision":
         op.results[0].replace_all_uses_with(op.operands[0])
         op.erase()
@@ -117,7 +116,7 @@ def _widen_function(op: Any, *, is_main: bool) -> None:
 
 
 def _convert_uses(value: Any, place: Any, location: Any) -> None:
-    """Has the readers of a narrow value read it converted."""
+    """Makes the users of a narrow value read it converted."""
     if not _is_narrow(value.type):
         return
     with place(), location:
@@ -130,8 +129,8 @@ def _call_target(op: Any) -> str:
 
 
 def _wide_target(target: str) -> str:
-    prefix = next((one for one in _LAPACK if target.startswith(one)), None)
-    return target if prefix is None else _LAPACK[prefix] + target.removeprefix(prefix)
+    prefix = target[: len("lapack_s")]
+    return _LAPACK.get(prefix, prefix) + target.removeprefix(prefix)
 
 
 def _is_narrow(mlir_type: Any) -> bool:
@@ -144,7 +143,7 @@ def _is_float(mlir_type: Any) -> bool:
 
 
 def _wide(mlir_type: Any) -> Any:
-    """A tensor's type with f64 in the place of other floats; any other type as it is."""
+    """A tensor's type with its float elements as f64; any other type unchanged."""
     if not isinstance(mlir_type, ir.RankedTensorType):
         return mlir_type
     element = mlir_type.element_type

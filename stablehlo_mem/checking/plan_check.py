@@ -1,4 +1,7 @@
-"""A plan proved by running it: the original and what it became, on the same arguments, held to float64."""
+"""Checks a plan by running the original and the optimised program on the same arguments and comparing the results.
+
+`Plan.check` calls `check_plan`. Both are compared with the original in float64, see `checking.comparison`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.export import Exported
 
-from stablehlo_mem.checking.comparison import compare, effect_of
+from stablehlo_mem.checking.comparison import compare, nudge_sensitivity
 from stablehlo_mem.checking.double_precision import NoDouble, in_double
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.frontend.program import Program, ingest
@@ -24,45 +27,41 @@ from stablehlo_mem.targets.execution import CannotRunError, Place
 
 Array = np.ndarray[Any, Any]
 
-_NUDGES = 3
-"""How often the original is run on nudged arguments where a result is beyond its limit."""
+_NUDGED_RUNS = 3
+"""Runs of the original on nudged arguments if a result is over its limit: one alone can leave an element in place."""
 _NUDGE = 2.0**-21
-"""Share by which numbers are nudged: four roundings of float32; or one of their own dtype."""
-_ROLES = ("inputs", "results")
-"""Of a function's type."""
+"""Relative size of a nudge: four roundings of float32, or one of a coarser dtype."""
 _SHOWN = 8
-"""Arguments that a message lists."""
+"""Arguments that an error message lists."""
 
 
 def check_plan(plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any], seed: int) -> Check:
     """Runs the original of a plan and its result on the same arguments, and compares what comes out.
 
     Args:
-        plan: one that knows its program.
-        args, kwargs: of the program, or its flat leaves; none to draw them.
+        plan: a plan that holds its program.
+        args, kwargs: the program's arguments, or its flat leaves; none to draw them.
         seed: equal seeds draw equal arguments.
 
     Raises:
-        CheckError: a result is beyond the yardstick.
-        InputError: the plan does not know its program, the arguments do not suit it, or it cannot be run here.
+        CheckError: a result is over its limit.
+        InputError: the plan does not hold its program, the arguments do not suit it, or it cannot be run here.
     """
     original, new = _programs(plan)
     _require_signature(original, new)
     given = _given(original, args, kwargs) if args or kwargs else None
-    drawn = f"drawn, seed {seed}"
     reasons: list[str] = []
     for place in _places(plan, reasons):
         try:
-            results, no_float64 = _Trial(original, new, place).run(given, seed)
+            results, no_float64 = _Comparison(original, new, place).run(given, seed)
         except CannotRunError as error:
             reasons.append(str(error))
             continue
-        why = "; ".join(reasons)
         check = Check(
             results=results,
             where=place.name,
-            why=why,
-            arguments=drawn if given is None else "given",
+            why="; ".join(reasons),
+            arguments=f"drawn, seed {seed}" if given is None else "given",
             no_float64=no_float64,
         )
         if not check.ok:
@@ -80,12 +79,12 @@ def _programs(plan: Plan) -> tuple[Program, Program]:
     """The original and the result of a plan.
 
     Raises:
-        InputError: the plan does not know them, or nobody could compare their results.
+        InputError: the plan does not hold them, or their results cannot be compared.
     """
     origin = plan.before.origin
     if origin is None or plan.result is None:
         raise InputError("the plan does not know its program: plan the program again to check it")
-    original, new = (ingest(one, effects=True) for one in (origin.program, plan.result))
+    original, new = (ingest(program, effects=True) for program in (origin.program, plan.result))
     if any(is_callback(op) for op in walk_operations(original.module.operation)):
         raise InputError(
             "the program prints or calls Python, whose functions are not part of a plan: it is not checked"
@@ -100,32 +99,24 @@ def _programs(plan: Plan) -> tuple[Program, Program]:
 
 def _require_signature(original: Program, new: Program) -> None:
     """Raises a CheckError unless both programs take the same arguments and return as many results."""
-    takes, gives = ([list(map(str, getattr(p.main.type, role))) for p in (original, new)] for role in _ROLES)
+    old_inputs, new_inputs = (", ".join(map(str, p.main.type.inputs)) or "nothing" for p in (original, new))
+    old_count, new_count = (len(p.main.type.results) for p in (original, new))
     fault = ""
-    if takes[0] != takes[1]:
-        fault = f"takes {', '.join(takes[1]) or 'nothing'} instead of {', '.join(takes[0]) or 'nothing'}"
-    elif len(gives[0]) != len(gives[1]):
-        fault = f"returns {len(gives[1])} results instead of {len(gives[0])}"
+    if old_inputs != new_inputs:
+        fault = f"takes {new_inputs} instead of {old_inputs}"
+    elif old_count != new_count:
+        fault = f"returns {new_count} results instead of {old_count}"
     if fault:
-        result = CheckedResult(
-            path="main",
-            dtype="",
-            shape=(),
-            from_original=float("inf"),
-            original_from_f64=None,
-            new_from_f64=None,
-            limit=0.0,
-            fault=fault,
-        )
+        result = CheckedResult(path="main", dtype="", shape=(), from_original=float("inf"), fault=fault)
         check = Check(results=(result,), where="nothing", why="", arguments="none", no_float64="")
         raise CheckError(f"the optimised program has another signature: it {fault}", check)
 
 
 def _places(plan: Plan, reasons: list[str]) -> Iterator[Place]:
-    """Where a plan could be run: this machine's devices of its targets in order, then the host.
+    """The devices on which a plan could run: this machine's devices of its targets in order, then the CPU.
 
     Args:
-        reasons: gets why a target has no device here.
+        reasons: collects which targets have no device here.
     """
     platforms = dict.fromkeys(name.partition(":")[0] for name in plan.target)
     for platform in (*(p for p in platforms if p != "cpu" or len(platforms) == 1), "cpu"):
@@ -139,27 +130,26 @@ def _places(plan: Plan, reasons: list[str]) -> Iterator[Place]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Trial:
-    """The original and the result of a plan, run at one place."""
+class _Comparison:
+    """The original and the result of a plan on one device."""
 
     original: Program
     new: Program
     place: Place
 
     def run(self, given: Sequence[Array] | None, seed: int) -> tuple[tuple[CheckedResult, ...], str]:
-        """The results compared, and why there is no float64.
+        """The comparison of each result, and why there is no run in float64 ("" if there is).
 
         Args:
-            given: the flat arguments that the module takes, None to draw them.
+            given: the flat arguments of main, None to draw them.
 
         Raises:
             CannotRunError: there is no room, or a compiler refuses the program.
         """
-        old, new = self._wrapped(self.original.module), self._wrapped(self.new.module)
-        output = self.original.output_bytes
+        old, new = self.place.wrapped(self.original.module), self.place.wrapped(self.new.module)
         peak = max(self.place.needed_bytes(old), self.place.needed_bytes(new))
-        # The arguments and the results of the other are there beside what runs.
-        self.place.require_room(peak + self.original.argument_bytes + 2 * output)
+        # Copies of the arguments and of both programs' results live beside the program that runs.
+        self.place.require_room(peak + self.original.argument_bytes + 2 * self.original.output_bytes)
         arguments = self._arguments(old, given, seed)
         before = self.place.run(old, arguments)
         after = self.place.run(new, arguments)
@@ -167,37 +157,34 @@ class _Trial:
         results = self._compare(before, after, wide, {})
         wrong = [i for i, result in enumerate(results) if not result.ok and before[i].shape == after[i].shape]
         if wrong:
-            results = self._compare(before, after, wide, self._effects(old, arguments, before, wrong))
+            results = self._compare(before, after, wide, self._sensitivities(old, arguments, before, wrong))
         return results, no_float64
 
-    def _effects(
-        self, wrapped: Exported, arguments: Sequence[Array], before: Sequence[Array], which: Sequence[int]
+    def _sensitivities(
+        self, wrapped: Exported, arguments: Sequence[Array], before: Sequence[Array], indices: Sequence[int]
     ) -> dict[int, Array]:
-        """What nudged arguments do to some results of the original, by their indices: the most of a few runs."""
-        effects: dict[int, Array] = {}
-        for turn in range(_NUDGES):
-            nudged = self.place.run(wrapped, [_nudged(argument, turn) for argument in arguments])
-            for i in which:
-                effect = effect_of(nudged[i], before[i])
-                effects[i] = np.maximum(effects[i], effect) if i in effects else effect
-        return effects
-
-    def _wrapped(self, module: ir.Module) -> Exported:
-        return self.place.wrapped(module)
+        """How far nudged arguments move some results of the original, by index: the maximum of a few runs."""
+        sensitivities: dict[int, Array] = {}
+        for run in range(_NUDGED_RUNS):
+            nudged = self.place.run(wrapped, [_nudged(argument, run) for argument in arguments])
+            for i in indices:
+                moves = nudge_sensitivity(nudged[i], before[i])
+                sensitivities[i] = np.maximum(sensitivities.get(i, moves), moves)
+        return sensitivities
 
     def _arguments(self, wrapped: Exported, given: Sequence[Array] | None, seed: int) -> list[Array]:
-        """What main takes: before all else the index of the platform, in programs for several."""
-        avals = wrapped.in_avals[_leading(self.original) :]
+        """The arguments of main; in a program for several platforms the first one is the platform's index."""
+        avals = wrapped.in_avals[_platform_arguments(self.original) :]
         if given is None:
             rng = np.random.default_rng(seed)
             given = [random_array(rng, aval) for aval in avals]
         platforms = self.original.platforms
         index = platforms.index(self.place.platform) if self.place.platform in platforms else 0
-        leading = [np.asarray(index, a.dtype) for a in wrapped.in_avals[: _leading(self.original)]]
+        leading = [np.asarray(index, a.dtype) for a in wrapped.in_avals[: _platform_arguments(self.original)]]
         return [*leading, *given]
 
     def _in_float64(self, arguments: Sequence[Array]) -> tuple[list[Array] | None, str]:
-        """The results in float64, computed on the CPU, or why there are none."""
+        """The original's results in float64 on the CPU, or None and why there are none."""
         module = in_double(self.original.module)
         if isinstance(module, NoDouble):
             return None, module.reason
@@ -217,27 +204,27 @@ class _Trial:
         before: Sequence[Array],
         after: Sequence[Array],
         wide: Sequence[Array] | None,
-        effects: Mapping[int, Array],
+        sensitivities: Mapping[int, Array],
     ) -> tuple[CheckedResult, ...]:
         return tuple(
-            compare(path, after[i], before[i], None if wide is None else wide[i], effects.get(i))
+            compare(path, after[i], before[i], None if wide is None else wide[i], sensitivities.get(i))
             for i, path in enumerate(_paths(self.original))
         )
 
 
-def _leading(program: Program) -> int:
-    """How many arguments main has before those of the program."""
+def _platform_arguments(program: Program) -> int:
+    """How many arguments main has before those of the program: 1 if it takes the platform's index."""
     if program.exported is None:
         return 0
     return len(program.main.type.inputs) - len(program.exported.module_kept_var_idx)
 
 
 def _paths(program: Program) -> list[str]:
-    """The results' places in what the program returns, as JAX wrote them down: "result['loss']"."""
-    count = len(program.main.type.results)
+    """The path of each result in the program's output tree, as JAX recorded it: "result['loss']"."""
     attributes = program.main.operation.attributes
-    known: list[Any] = list(ir.ArrayAttr(attributes["res_attrs"])) if "res_attrs" in attributes else [None] * count
-    return [_path(ir.DictAttr(one) if one is not None else {}, i) for i, one in enumerate(known)]
+    if "res_attrs" not in attributes:
+        return [_path({}, i) for i in range(len(program.main.type.results))]
+    return [_path(ir.DictAttr(entry), i) for i, entry in enumerate(ir.ArrayAttr(attributes["res_attrs"]))]
 
 
 def _path(attributes: Any, index: int) -> str:
@@ -247,10 +234,10 @@ def _path(attributes: Any, index: int) -> str:
 
 
 def _given(program: Program, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Array]:
-    """The arguments that the module takes, from those of the user.
+    """The arguments of main, from those of the user.
 
     Raises:
-        InputError: they are others than the program's.
+        InputError: they are not the program's.
     """
     leaves, tree = jax.tree.flatten((args, dict(kwargs)))
     exported = program.exported
@@ -274,7 +261,7 @@ def _given(program: Program, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def _as_array(leaf: Any, aval: Any, index: int) -> Array:
-    """An argument as main takes it: keys as their data, Python's numbers in the dtype that is wanted."""
+    """An argument as main takes it: key arrays as their data, Python numbers in the program's dtype."""
     if jnp.issubdtype(aval.dtype, jax.dtypes.extended):
         if getattr(leaf, "dtype", None) != aval.dtype:
             raise InputError(f"argument {index} is {_type_text(aval)}: give a key of jax.random.key")
@@ -283,7 +270,7 @@ def _as_array(leaf: Any, aval: Any, index: int) -> Array:
         array = np.asarray(leaf)
     except (jax.errors.TracerArrayConversionError, RuntimeError) as error:  # traced, donated or deleted
         raise InputError(f"argument {index} cannot be read: {str(error).partition(chr(10))[0]}") from error
-    if array.shape != tuple(aval.shape) or not _becomes(array.dtype, aval.dtype):
+    if array.shape != tuple(aval.shape) or not _converts(array.dtype, aval.dtype):
         raise InputError(f"argument {index} is {_type_text(array)}, the program takes {_type_text(aval)}")
     return array.astype(aval.dtype)
 
@@ -297,19 +284,19 @@ def _type_text(aval: Any) -> str:
     return f"{aval.dtype}[{','.join(map(str, aval.shape))}]"
 
 
-def _becomes(given: Any, wanted: Any) -> bool:
-    """Whether JAX takes one dtype for another of its kind: float64 for float32, where it has no float64."""
-    return given == wanted or any(
-        jnp.issubdtype(given, kind) and jnp.issubdtype(wanted, kind)
+def _converts(source: Any, target: Any) -> bool:
+    """Whether JAX converts a dtype to another of its kind, as float64 to float32 unless x64 is enabled."""
+    return source == target or any(
+        jnp.issubdtype(source, kind) and jnp.issubdtype(target, kind)
         for kind in (np.floating, np.signedinteger, np.unsignedinteger, np.complexfloating)
     )
 
 
-def _nudged(argument: Array, turn: int) -> Array:
-    """Floats changed by their last bits, equal ones equally, so that exact ties stay; whole numbers stay too."""
+def _nudged(argument: Array, run: int) -> Array:
+    """Floats with their last bits changed as a function of the value, so that ties stay ties; integral ones stay."""
     if not jnp.issubdtype(argument.dtype, np.floating):
         return argument
-    wide = argument.astype(np.float64)
-    share = max(_NUDGE, float(jnp.finfo(argument.dtype).eps))
-    waves = np.where(wide == np.rint(wide), 0.0, np.sin(wide * 1e4 + 2.0 * turn))
-    return (wide * (1.0 + share * waves)).astype(argument.dtype)
+    values = argument.astype(np.float64)
+    size = max(_NUDGE, float(jnp.finfo(argument.dtype).eps))
+    direction = np.where(values == np.rint(values), 0.0, np.sin(values * 1e4 + 2.0 * run))
+    return (values * (1.0 + size * direction)).astype(argument.dtype)

@@ -70,9 +70,9 @@ class CheckedResult:
     dtype: str
     shape: tuple[int, ...]
     from_original: float
-    original_from_f64: float | None
-    new_from_f64: float | None
-    limit: float
+    original_from_f64: float | None = None
+    new_from_f64: float | None = None
+    limit: float = 0.0
     not_finite: float = 0.0
     nudged: bool = False
     undecided: int = 0
