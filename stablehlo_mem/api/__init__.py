@@ -1,1 +1,1 @@
-"""The public calls."""
+"""The public functions: what `stablehlo_mem` exports, and what the command line calls."""

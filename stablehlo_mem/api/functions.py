@@ -1,4 +1,4 @@
-"""The public calls: read, plan, emit. What they do is elsewhere."""
+"""The public functions but `jit`: they read a program, hand it to the planner and return what comes back."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from stablehlo_mem.utils.units import parse_budget
 
 
 def optimize(module: Any, budget: int | str | None, *, target: TargetLike = None, options: Options = Options()) -> Any:
-    """The same program, in the memory you have.
+    """Rewrites a program to fit a memory budget.
 
     Args:
         module: a `jax.export.Exported`, an `ir.Module`, MLIR text, or bytes (bytecode, portable artifact, serialised
-            Exported). Never changed.
+            Exported). It is not changed.
         budget: device memory of one execution, in bytes, "512MiB", "1.5GB"; "min" for the smallest; None for no limit.
-        target: what it must fit: None for the default backend, "cpu", "cuda", "tpu", a chip such as "tpu:v5e", or a
+        target: where it must fit: None for the default backend, "cpu", "cuda", "tpu", a chip such as "tpu:v5e", or a
             tuple of them, all of which it must fit.
-        options: what may be done.
+        options: which rewrites are allowed, and how much effort planning may take.
 
     Returns:
-        What was given, optimised: the same kind, signature, donation and shardings; the very object if it fits as
-        it is.
+        The optimised program, of the same kind and with the same signature, donation and shardings; the very object
+        that was given if it already fits.
 
     Raises:
-        BudgetError: the budget cannot be kept; it carries the best plan and what stands in the way.
-        InputError: the module, budget or an option is not one to work with.
-        TargetError: an unknown target, one the module is not for, or one whose compiler is not installed.
+        BudgetError: the budget cannot be kept; it carries the best plan and the refusals at its peak.
+        InputError: the module, budget or an option is invalid.
+        TargetError: the target is unknown, the module is not for it, or its compiler is not installed.
     """
     return budget_loop.require_fit(plan(module, budget, target=target, options=options)).result
 
@@ -59,18 +59,18 @@ def plan(
     options: Options = Options(),
     dims: Mapping[str, int] | None = None,
 ) -> Plan:
-    """What `optimize` would do, with the result; a budget that is not kept shows as `fits=False`.
+    """What `optimize` would do, with the result; `fits=False` if the budget is not kept.
 
     Args:
         module: as in `optimize`.
         budget: as in `optimize`.
         target: as in `optimize`.
         options: as in `optimize`.
-        dims: sizes for all symbolic dimensions of an Exported, serialised or not, by their names: the plan's result has
+        dims: the size of each symbolic dimension of an Exported, serialised or not, by name: the plan's result has
             these shapes.
 
     Raises:
-        BudgetError: the budget is below arguments + outputs − aliased, which no plan changes.
+        BudgetError: the budget is below arguments + outputs − aliased, which no rewrite changes.
         InputError: as in `optimize`.
         TargetError: as in `optimize`.
     """
@@ -139,15 +139,15 @@ def explain(
     target: TargetLike = None,
     options: Options = Options(),
 ) -> Explanation:
-    """What needs the memory and what could be done: the steps offered at the peak, their worth, refusals with reasons.
+    """What needs the memory and what would lower it: steps with their estimated effect, and refusals with reasons.
 
-    Nothing is compiled: a quick look before `plan` asks a compiler.
+    Nothing is compiled: it is a quick look before `plan`, which compiles.
 
     Args:
         fun_or_module: as in `profile`.
         *args: as in `profile`.
         budget: as in `optimize`; None for a quarter of the temporaries.
-        target: as in `optimize`; of several the first is looked at.
+        target: as in `optimize`; of several the first is used.
         options: as in `optimize`.
 
     Raises:
@@ -161,17 +161,17 @@ def explain(
 def curve(
     fun_or_module: Any, *args: Any, target: TargetLike = None, options: Options = Options()
 ) -> tuple[CurvePoint, ...]:
-    """Which budgets a program can be brought to, at what estimated time; by the static analyses, no compiler is asked.
+    """Which budgets a program can be brought to, at what estimated time. Static: nothing is compiled.
 
     Args:
         fun_or_module: as in `profile`.
         *args: as in `profile`.
-        target: as in `optimize`; of several the first is looked at.
+        target: as in `optimize`; of several the first is used.
         options: as in `optimize`.
 
     Returns:
-        Points from the highest peak, of the program as it is or as what saves time leaves it, to the lowest; each
-        takes longer than the one before.
+        Points from the highest peak to the lowest, each slower than the one before. The first is the program itself,
+        or what it becomes by the steps that save time.
 
     Raises:
         InputError, TargetError: as in `optimize`.
@@ -181,35 +181,39 @@ def curve(
 
 
 def calibrate(target: str | None = None) -> Chip:
-    """Measures what a device of this machine does, for some seconds, and keeps the figures: plans are compared by them.
+    """Measures the speed of a device of this machine, for some seconds, and stores it for the time estimates of plans.
 
-    They are kept in `stablehlo_mem/chips.json` among the user's settings ($XDG_CONFIG_HOME, ~/.config), or in the file
-    $STABLEHLO_MEM_CALIBRATION ("" for none). Deleting it brings back those built in.
+    The file is `stablehlo_mem/chips.json` among the user's settings ($XDG_CONFIG_HOME, ~/.config), or
+    $STABLEHLO_MEM_CALIBRATION ("" for none). Deleting it restores the built-in figures.
 
     Args:
         target: "cpu", "cuda" or "tpu"; None for the default backend.
 
     Returns:
-        What is known about the device now.
+        The chip with the measured figures.
 
     Raises:
-        TargetError: an unknown target, a chip by its name, or no such device is here.
-        InputError: the figures cannot be kept.
+        TargetError: the target is unknown or names a chip, or this machine has no such device.
+        InputError: the file cannot be written.
     """
-    (one,) = named_targets(target)
-    if ":" in one.name:
+    (resolved,) = named_targets(target)
+    if ":" in resolved.name:
         raise TargetError(f"{target} is no device of this machine: calibrate takes cpu, cuda or tpu where there is one")
-    device = one.devices()[0]
-    figures = calibration.measured(one.chip, device)
+    chip, device = resolved.chip, resolved.devices()[0]
+    figures = calibration.measured(chip, device)
     try:
-        calibration.keep(figures, one.chip, device.device_kind)
+        calibration.keep(figures, chip, device.device_kind)
     except OSError as error:
         raise InputError(f"the figures cannot be kept in {calibration.calibration_path()}: {error}") from error
-    return dataclasses.replace(one.chip, **figures)
+    return dataclasses.replace(chip, **figures)
 
 
 def export_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **export_kwargs: Any) -> Exported:
-    """`jax.export.export` of a function; what it cannot export for its side effects is an `InputError`."""
+    """`jax.export.export` of a function.
+
+    Raises:
+        InputError: it has side effects that cannot be exported.
+    """
     try:
         return jax_export.export(fun, **export_kwargs)(*args, **kwargs)
     except NotImplementedError as error:

@@ -1,4 +1,7 @@
-"""`jit` with a budget: JAX's own function, whose program is planned when JAX lowers it."""
+"""`stablehlo_mem.jit`: `jax.jit` of a function that binds its jaxpr to the budgeted primitive when it is traced.
+
+JAX does the rest: it lowers the primitive, which plans the program, and caches what it compiled.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from jax.core import Tracer
 
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import check_callable, core, discharge, linear_util, pe, state
-from stablehlo_mem.jaxpr.budgeted_primitive import bind, budgeted_p
-from stablehlo_mem.jaxpr.plan_at_lowering import Settings, planned
+from stablehlo_mem.jaxpr.budgeted_primitive import bind, bind_closed, budgeted_p
+from stablehlo_mem.jaxpr.plan_at_lowering import Settings, plan_jaxpr
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.target import TargetLike
@@ -29,17 +32,17 @@ def jit(
     options: Options = Options(),
     **jit_kwargs: Any,
 ) -> Any:
-    """`jax.jit`, with every execution within a budget of device memory.
+    """`jax.jit` with every execution within a budget of device memory.
 
-    What comes back is JAX's own kind of function. Its derivatives and batches are planned under the same budget:
-    `jvp` is one program of values and tangents; `grad` recomputes: the backward program takes the arguments and the
-    cotangents, and is planned, as is the forward one; `vmap` plans the program of the batch. The best way to a train
-    step is `shm.jit(train_step, budget=...)`, one plan for all of it.
+    Derivatives and batches are planned under the same budget: `jvp` is one program of values and tangents; the backward
+    program of `grad` takes the arguments and the cotangents, recomputes what it needs, and is planned like the forward
+    one; `vmap` plans the program of the batch. For a train step use `shm.jit(train_step, budget=...)`: one plan for
+    all of it.
 
     Args:
         fun: the function; without it, a decorator.
         budget: as in `optimize`, for one execution of each of these programs.
-        target: as in `optimize`. To run, it must be of the backend that runs. None for whatever is lowered for.
+        target: as in `optimize`. To run, it must be a target of the backend in use. None for the platform lowered for.
         options: as in `optimize`.
         **jit_kwargs: for `jax.jit`: static and donated arguments, shardings, ...
 
@@ -47,7 +50,7 @@ def jit(
         A function like `jax.jit`'s; `.plan(*args)` is the plan for such arguments or ShapeDtypeStructs.
 
     Raises:
-        InputError: the budget cannot be read; on the call: something the program does cannot be planned.
+        InputError: the budget is invalid; on the call: the program has an effect that prevents planning.
         BudgetError: on the call, the budget cannot be kept.
         TargetError: on the call, as in `optimize`.
     """
@@ -57,61 +60,63 @@ def jit(
     check_callable(fun)
     traceable = _traceable(fun, Settings(budget, target, options, _name(fun)), _donation(fun, jit_kwargs))
     jitted: Any = jax.jit(traceable, **jit_kwargs)
-    own = {name: value for name, value in vars(jitted).items() if name not in _Traceable.__annotations__}
-    jitted.__dict__ = {**getattr(fun, "__dict__", {}), **own, "__wrapped__": fun}
+    attributes = {name: value for name, value in vars(jitted).items() if name not in _Traceable.__annotations__}
+    jitted.__dict__ = {**getattr(fun, "__dict__", {}), **attributes, "__wrapped__": fun}
     jitted.plan = functools.partial(_plan, fun, traceable, jit_kwargs)
     return jitted
 
 
 def _plan(_: Callable[..., Any], traceable: _Traceable, jit_kwargs: dict[str, Any], *args: Any, **kwargs: Any) -> Plan:
-    """The plan for such arguments or ShapeDtypeStructs; `fits=False` where the budget is not kept.
+    """The plan for arguments or ShapeDtypeStructs; `fits=False` if the budget is not kept.
+
+    The first argument keeps the function alive, to which `traceable` may hold a weak reference only.
 
     Raises:
         InputError, TargetError: as in `optimize`.
     """
     traced: Any = jax.jit(traceable, **jit_kwargs).trace(*args, **kwargs)
     jaxpr = traced.jaxpr.jaxpr
-    needed, _ = pe.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))  # as JAX does before it lowers
-    return planned(platforms=None, **next(_budgeted(needed)).params).plan
+    used, _ = pe.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))  # as JAX does before it lowers
+    return plan_jaxpr(platforms=None, **next(_budgeted_equations(used)).params).plan
 
 
-def _budgeted(jaxpr: Any) -> Iterator[Any]:
+def _budgeted_equations(jaxpr: Any) -> Iterator[Any]:
     for equation in jaxpr.eqns:
         if equation.primitive is budgeted_p:
             yield equation
         else:
             for inner in core.jaxprs_in_params(equation.params):
-                yield from _budgeted(inner)
+                yield from _budgeted_equations(inner)
 
 
-_shared: weakref.WeakKeyDictionary[Any, dict[Any, _Traceable]] = weakref.WeakKeyDictionary()
-"""Of each function what JAX traces of it: known when `jit` is called again, as long as the function lives."""
+_traceables: weakref.WeakKeyDictionary[Any, dict[Any, _Traceable]] = weakref.WeakKeyDictionary()
+"""For each function that is alive what JAX traces: with the same object, a second `jit` finds JAX's caches filled."""
 
 
 def _traceable(fun: Callable[..., Any], settings: Settings, donated: frozenset[int | str]) -> _Traceable:
     try:
-        known = _shared.setdefault(fun, {})
-    except TypeError:  # no hash or no weak references: refused when it is called, as by JAX
-        return _holding(fun, settings, donated)
+        of_function = _traceables.setdefault(fun, {})
+    except TypeError:  # no hash or no weak references: JAX refuses it when it is called
+        return _owning_traceable(fun, settings, donated)
     key = settings, donated
-    if key not in known:
-        known[key] = _Traceable(weakref.ref(fun), settings, donated)
-    found = known[key]
-    # Of callables that are equal the other one need not live as long.
-    return found if found.fun() is fun else _holding(fun, settings, donated)
+    if key not in of_function:
+        of_function[key] = _Traceable(weakref.ref(fun), settings, donated)
+    cached = of_function[key]
+    # It may belong to another callable that compares equal and dies earlier.
+    return cached if cached.fun() is fun else _owning_traceable(fun, settings, donated)
 
 
-def _holding(fun: Callable[..., Any], settings: Settings, donated: frozenset[int | str]) -> _Traceable:
+def _owning_traceable(fun: Callable[..., Any], settings: Settings, donated: frozenset[int | str]) -> _Traceable:
     return _Traceable(lambda: fun, settings, donated)
 
 
 class _Traceable:
-    """What `jax.jit` traces: the function's jaxpr, bound to the budget.
+    """The callable that `jax.jit` traces: it binds the function's jaxpr to the budgeted primitive.
 
-    There the leaves of dynamic arguments are tracers, and the static arguments are what they are.
+    When it is called the leaves of dynamic arguments are tracers; static arguments are passed as they are.
 
     Attributes:
-        fun: gives the function, which lives as long as somebody can call it.
+        fun: returns the function, which it may reference weakly.
     """
 
     fun: Callable[[], Any]
@@ -126,15 +131,15 @@ class _Traceable:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """The function, where JAX looks for its signature and its place."""
+        """The function: JAX reads its signature and source line here."""
         return self.fun()
 
     def __repr__(self) -> str:
         return repr(self.fun())
 
     def __reduce__(self) -> Any:
-        """Pickled and copied with the function, which it holds from then on: nobody else need."""
-        return _holding, (self.fun(), self.settings, self.donated)
+        """Pickled and copied with the function, which the copy owns."""
+        return _owning_traceable, (self.fun(), self.settings, self.donated)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         fun = self.fun()
@@ -142,82 +147,81 @@ class _Traceable:
         config: Any = jax.config
         trace = core.trace_ctx.trace
         if config.jax_disable_jit or not isinstance(trace, pe.DynamicJaxprTrace):
-            return fun(*args, **kwargs)  # op by op, to find NaNs, say
-        given = _dynamic((args, kwargs))
-        leaves, tree = jax.tree.flatten(given)
-        results: list[Any] = []
+            return fun(*args, **kwargs)  # evaluated op by op, as when JAX looks for NaNs
+        dynamic = _dynamic(args, kwargs)
+        leaves, tree = jax.tree.flatten(dynamic)
+        out_tree: Any = None
+        result_paths: Any = None
         debug_info = trace.frame.debug_info
 
         def flat(*operands: Any) -> Any:
-            filled_args, filled_kwargs = jax.tree.unflatten(tree, operands)
-            called_args = [_filled(*pair) for pair in zip(args, filled_args, strict=True)]
-            called_kwargs = {name: _filled(kwargs[name], filled_kwargs[name]) for name in kwargs}
-            result = fun(*called_args, **called_kwargs)
-            outs, structure = jax.tree.flatten(result)
-            results.extend([structure, debug_info.set_result_paths(result).result_paths])
+            nonlocal out_tree, result_paths
+            dynamic_args, dynamic_kwargs = jax.tree.unflatten(tree, operands)
+            all_args = [_merged(*pair) for pair in zip(args, dynamic_args, strict=True)]
+            all_kwargs = {name: _merged(kwargs[name], dynamic_kwargs[name]) for name in kwargs}
+            result = fun(*all_args, **all_kwargs)
+            outs, out_tree = jax.tree.flatten(result)
+            result_paths = debug_info.set_result_paths(result).result_paths
             return outs
 
         wrapped = linear_util.wrap_init(flat, debug_info=debug_info)
-        wrapped.debug_info = debug_info._replace(result_paths=lambda: results[1])
+        wrapped.debug_info = debug_info._replace(result_paths=lambda: result_paths)
         jaxpr, _, constants = pe.trace_to_jaxpr_dynamic(wrapped, [leaf.aval for leaf in leaves])
-        donated = [False] * len(constants) + _leaf_flags(*given, self.donated)
+        donated = [False] * len(constants) + _leaf_flags(*dynamic, self.donated)
         outs = self.run(pe.convert_constvars_jaxpr(jaxpr), donated, [*constants, *leaves])
-        return jax.tree.unflatten(results[0], outs)
+        return jax.tree.unflatten(out_tree, outs)
 
     def run(self, jaxpr: Any, donated: list[bool], operands: list[Any]) -> list[Any]:
-        """Binds a jaxpr: what it does to references, it does to their values, which are read before and written after.
+        """Binds a jaxpr. Of references it binds the values, read before and written after.
 
-        So JAX's own rules for reading and writing are those that differentiate.
+        JAX's own rules for these reads and writes then do their part of differentiation.
         """
-        given = [v.aval for v in jaxpr.invars]
-        if core.internal_mutable_array_effect not in jaxpr.effects and not any(map(_is_reference, given)):
+        avals = [v.aval for v in jaxpr.invars]
+        if core.internal_mutable_array_effect not in jaxpr.effects and not any(map(_is_reference, avals)):
             return bind(jaxpr, self.settings, donated, *operands)
-        if _is_passed_to_a_rule(jaxpr):
+        if _passes_reference_to_custom_vjp(jaxpr):
             raise InputError(
                 f"{self.settings.name} passes a reference (jax.new_ref) to a jax.custom_vjp, whose backward rule may "
                 "write to it: put stablehlo_mem.jit around the parts without it, or around the whole derivative"
             )
         closed = discharge.discharge_state(pe.close_jaxpr(jaxpr))
-        pure = pe.convert_constvars_jaxpr(closed.jaxpr)
-        values = [x[...] if _is_reference(aval) else x for x, aval in zip(operands, given, strict=True)]
-        flags = [False] * len(closed.consts) + donated
-        outs = bind(pure, self.settings, flags, *closed.consts, *values)
-        references = [i for i, aval in enumerate(given) if _is_reference(aval)]
-        after = range(len(jaxpr.outvars), len(outs))
-        for i, k in zip(references, after, strict=True):
-            if pure.outvars[k] is not pure.invars[len(closed.consts) + i]:
+        values = [x[...] if _is_reference(aval) else x for x, aval in zip(operands, avals, strict=True)]
+        outs = bind_closed(closed, self.settings, *values, donated=donated)
+        references = [i for i, aval in enumerate(avals) if _is_reference(aval)]
+        final_values = range(len(jaxpr.outvars), len(outs))
+        for i, k in zip(references, final_values, strict=True):
+            if closed.jaxpr.outvars[k] is not closed.jaxpr.invars[i]:
                 operands[i][...] = outs[k]
         return outs[: len(jaxpr.outvars)]
 
 
-def _is_passed_to_a_rule(jaxpr: Any) -> bool:
-    """Whether a custom_vjp gets a reference: its backward rule would write to a value that nobody reads."""
-    own = (e for e in jaxpr.eqns if e.primitive.name.startswith("custom_vjp_call"))
-    if any(_is_reference(v.aval) for equation in own for v in equation.invars):
-        return True
-    return any(_is_passed_to_a_rule(j) for equation in jaxpr.eqns for j in core.jaxprs_in_params(equation.params))
+def _passes_reference_to_custom_vjp(jaxpr: Any) -> bool:
+    """Whether a custom_vjp takes a reference: its backward rule would write to a copy of the value."""
+    inner = (j for equation in jaxpr.eqns for j in core.jaxprs_in_params(equation.params))
+    calls = (e for e in jaxpr.eqns if e.primitive.name.startswith("custom_vjp_call"))
+    takes_reference = any(_is_reference(v.aval) for equation in calls for v in equation.invars)
+    return takes_reference or any(map(_passes_reference_to_custom_vjp, inner))
 
 
 class _Static:
-    """Stands for an argument without tracers, which is passed on as it is."""
+    """A leafless tree in the place of an argument without tracers, which is passed as it is."""
 
 
 _STATIC = _Static()
 jax.tree_util.register_pytree_node(_Static, lambda _: ((), None), lambda *_: _STATIC)
 
 
-def _dynamic(arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments, those that are static or empty left out."""
+def _dynamic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments, with `_STATIC` in the place of those that are static or empty."""
 
-    def shown(argument: Any) -> Any:
+    def dynamic(argument: Any) -> Any:
         return argument if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(argument)) else _STATIC
 
-    args, kwargs = arguments
-    return tuple(map(shown, args)), {name: shown(argument) for name, argument in kwargs.items()}
+    return tuple(map(dynamic, args)), {name: dynamic(argument) for name, argument in kwargs.items()}
 
 
-def _filled(argument: Any, filled: Any) -> Any:
-    return argument if filled is _STATIC else filled
+def _merged(argument: Any, dynamic: Any) -> Any:
+    return argument if dynamic is _STATIC else dynamic
 
 
 def _is_reference(aval: Any) -> bool:
@@ -229,17 +233,18 @@ def _name(fun: Any) -> str:
 
 
 def _underlying(fun: Any, name: str) -> Any:
-    """What has the name of a partial that has none."""
+    """The function, or the one inside of partials if these lack an attribute."""
     while isinstance(fun, functools.partial) and not hasattr(fun, name):
         fun = fun.func
     return fun
 
 
 def _donation(fun: Callable[..., Any], jit_kwargs: dict[str, Any]) -> frozenset[int | str]:
-    """The indices of positional arguments and the names of arguments that are donated, as `jax.jit` has it."""
-    donated: set[int | str] = {*_listed(jit_kwargs.get("donate_argnums")), *_listed(jit_kwargs.get("donate_argnames"))}
-    if donated and None in (jit_kwargs.get("donate_argnums"), jit_kwargs.get("donate_argnames")):
-        for i, name in enumerate(_positional_names(fun)):  # one is told by the other
+    """The indices and names of the arguments that are donated; as in `jax.jit` each implies the other."""
+    argnums, argnames = jit_kwargs.get("donate_argnums"), jit_kwargs.get("donate_argnames")
+    donated: set[int | str] = {*_as_tuple(argnums), *_as_tuple(argnames)}
+    if donated and None in (argnums, argnames):
+        for i, name in enumerate(_positional_names(fun)):
             if i in donated or name in donated:
                 donated |= {i, name}
     return frozenset(donated)
@@ -248,7 +253,7 @@ def _donation(fun: Callable[..., Any], jit_kwargs: dict[str, Any]) -> frozenset[
 def _positional_names(fun: Callable[..., Any]) -> list[str]:
     try:
         parameters = inspect.signature(fun).parameters.values()
-    except (TypeError, ValueError):  # some callables have none
+    except (TypeError, ValueError):  # builtins may have no signature
         return []
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
@@ -259,7 +264,7 @@ def _leaf_flags(args: tuple[Any, ...], kwargs: dict[str, Any], donated: frozense
     return flags + [name in donated for name in sorted(kwargs) for _ in jax.tree.leaves(kwargs[name])]
 
 
-def _listed(value: Any) -> tuple[Any, ...]:
+def _as_tuple(value: Any) -> tuple[Any, ...]:
     if value is None:
         return ()
     return (value,) if isinstance(value, (int, str)) else tuple(value)

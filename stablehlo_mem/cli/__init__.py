@@ -1,1 +1,1 @@
-"""The command line."""
+"""The command line, `python -m stablehlo_mem`, and the demo it runs."""

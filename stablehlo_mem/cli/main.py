@@ -1,7 +1,7 @@
 """The command line: python -m stablehlo_mem {optimize,profile,explain,curve,targets,calibrate,demo}.
 
-Exit codes: 0 done, 1 the budget cannot be kept, 2 bad input or usage, or the system refused to read or write, 3 an
-error that is not the user's; 130 where it was interrupted, 141 where nobody read on.
+`stablehlo_mem.__main__` and the installed script call `main`. Exit codes: 0 done, 1 the budget cannot be kept, 2 bad
+input or usage, or a file cannot be read or written, 3 an internal error, 130 interrupted, 141 broken pipe.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 
@@ -43,14 +44,17 @@ from stablehlo_mem.utils.progress import listening
 EXIT_BUDGET = 1
 EXIT_USAGE = 2
 EXIT_INTERNAL = 3
+EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 _PIPE_WIDTH = 120
+"""Columns of tables where standard output is no terminal: as wide as `str` of a result."""
+_Command = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; prints errors without tracebacks, unless asked by --debug."""
+    """Runs one command and returns its exit code; prints errors without tracebacks unless --debug is given."""
     arguments = _parser().parse_args(argv)
-    command: Callable[[argparse.Namespace], int] = arguments.command
+    command: _Command = arguments.command
     try:
         if _needs_no_accelerator(arguments):
             demo.use_cpu_only()
@@ -65,13 +69,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"stablehlo_mem: {_describe(error)}", file=sys.stderr)
         return _exit_code(error)
     except KeyboardInterrupt:
-        return 130
+        return EXIT_INTERRUPTED
     finally:
-        _drop_what_cannot_be_written()
+        _discard_unwritable_output()
 
 
-def _drop_what_cannot_be_written() -> None:
-    """Else the interpreter complains once more when it flushes on its way out."""
+def _discard_unwritable_output() -> None:
+    """Keeps the interpreter from raising again when it flushes standard output at exit."""
     try:
         print(end="", flush=True)
     except OSError:
@@ -79,7 +83,7 @@ def _drop_what_cannot_be_written() -> None:
 
 
 def read_program(path: str) -> str | bytes:
-    """Reads a program, "-" from standard input, telling text from the binary kinds by its content.
+    """Reads a program, "-" from standard input: MLIR text as `str`, bytecode and serialised Exporteds as `bytes`.
 
     Raises:
         InputError: the file cannot be read or is empty.
@@ -90,11 +94,6 @@ def read_program(path: str) -> str | bytes:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     if not data.strip():
         raise InputError(f"{path} is empty")
-    return sniff(data)
-
-
-def sniff(data: bytes) -> str | bytes:
-    """MLIR text as `str`; bytecode, portable artifacts and serialised Exporteds stay `bytes`."""
     try:
         text = data.decode()
     except UnicodeDecodeError:  # bytecode's magic number is no UTF-8, and every Exported holds bytecode
@@ -103,7 +102,7 @@ def sniff(data: bytes) -> str | bytes:
 
 
 def write_output(path: str, data: bytes) -> None:
-    """Writes a file whole or not at all; "-" is standard output."""
+    """Writes a file atomically; "-" is standard output."""
     if path == "-":
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -139,21 +138,21 @@ def _optimize(arguments: argparse.Namespace) -> int:
             print(plan.to_json())
         print(f"stablehlo_mem: {phrases.budget_error_text(plan)}", file=sys.stderr)
         return EXIT_BUDGET
-    check, wrong = _checked(plan) if arguments.check else (None, None)
-    if arguments.output and wrong is None:
+    check, check_error = _check(plan) if arguments.check else (None, None)
+    if arguments.output and check_error is None:
         result: str | bytes = plan.result
         write_output(arguments.output, result.encode() if isinstance(result, str) else result)
-    shown = plan_report(plan) if check is None else Group(plan_report(plan), check_report(check))
-    _show(shown, _plan_json(plan, check) if arguments.json else None, aside=arguments.output == "-")
-    if wrong is not None:
-        raise wrong
+    report = plan_report(plan) if check is None else Group(plan_report(plan), check_report(check))
+    _show(report, _plan_json(plan, check) if arguments.json else None, to_stderr=arguments.output == "-")
+    if check_error is not None:
+        raise check_error
     if not arguments.output:
         print("Nothing written: -o FILE keeps the program.", file=sys.stderr)
     return 0
 
 
-def _checked(plan: shm.Plan) -> tuple[shm.Check, CheckError | None]:
-    """What a check of a plan found, and the error it ends with where that is wrong."""
+def _check(plan: shm.Plan) -> tuple[shm.Check, CheckError | None]:
+    """The check of a plan, and its error if a result is wrong."""
     try:
         with _progress("run the original and the result"):
             return plan.check(), None
@@ -171,7 +170,7 @@ def _profile(arguments: argparse.Namespace) -> int:
     program = read_program(arguments.file)
     with _progress("compile"):
         profile = shm.profile(program, target=_targets(arguments.target))
-    _show(profile_report(profile), profile_json(profile) if arguments.json else None, aside=False)
+    _show(profile_report(profile), profile_json(profile) if arguments.json else None)
     return 0
 
 
@@ -186,7 +185,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     if arguments.html:
         write_output(arguments.html, explanation_page(explanation).encode())
     json_text = explanation.to_json() if arguments.json else None
-    _show(explanation_report(explanation), json_text, aside=arguments.html == "-")
+    _show(explanation_report(explanation), json_text, to_stderr=arguments.html == "-")
     return 0
 
 
@@ -194,23 +193,22 @@ def _curve(arguments: argparse.Namespace) -> int:
     program = read_program(arguments.file)
     with _progress():
         points = shm.curve(program, target=_targets(arguments.target), options=_options(arguments))
-    json_text = json.dumps(plain_data(points), indent=2) if arguments.json else None
-    _show(curve_report(points), json_text, aside=False)
+    _show(curve_report(points), _json_of(points, arguments))
     return 0
 
 
 def _targets_here(arguments: argparse.Namespace) -> int:
-    # JAX logs at length what devices it does not find: that is what the table says.
+    # JAX logs each device that it does not find, which the table says too.
     logging.getLogger("jax").setLevel(logging.CRITICAL)
     targets = known_targets()
-    _show(targets_report(targets), json.dumps(plain_data(targets), indent=2) if arguments.json else None)
+    _show(targets_report(targets), _json_of(targets, arguments))
     return 0
 
 
 def _calibrate(arguments: argparse.Namespace) -> int:
     with _progress("measure"):
         chip = shm.calibrate(arguments.device)
-    _show(chip_report(chip), json.dumps(plain_data(chip), indent=2) if arguments.json else None)
+    _show(chip_report(chip), _json_of(chip, arguments))
     print(f"Kept in {calibration_path() or 'no file'}.", file=sys.stderr)
     return 0
 
@@ -221,7 +219,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _progress(first: str = "read") -> Generator[None]:
-    """Shows what planning is at while it lasts, to those who watch a terminal."""
+    """Shows the current phase of planning on a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -229,9 +227,13 @@ def _progress(first: str = "read") -> Generator[None]:
         yield
 
 
-def _show(renderable: RenderableType, json_text: str | None, *, aside: bool = False) -> None:
-    """Prints a report, or JSON in its place: to standard error where standard output carries the program."""
-    stream = sys.stderr if aside else sys.stdout
+def _json_of(result: object, arguments: argparse.Namespace) -> str | None:
+    return json.dumps(plain_data(result), indent=2) if arguments.json else None
+
+
+def _show(renderable: RenderableType, json_text: str | None, *, to_stderr: bool = False) -> None:
+    """Prints a report, or JSON in its place; to standard error if standard output carries the program."""
+    stream = sys.stderr if to_stderr else sys.stdout
     if json_text is not None:
         print(json_text, file=stream)
         return
@@ -243,87 +245,55 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.add_argument("--version", action="version", version=importlib.metadata.version("stablehlo-mem"))
     commands = parser.add_subparsers(required=True, metavar="{optimize,profile,explain,curve,targets,calibrate,demo}")
-    _add_optimize(commands.add_parser("optimize", help="rewrite a program to keep a budget"))
-    _add_profile(commands.add_parser("profile", help="say where a program's memory goes"))
-    _add_explain(commands.add_parser("explain", help="say what could be done at the peak, what not and why"))
-    _add_curve(commands.add_parser("curve", help="say which budgets are reachable, at what estimated time"))
-    _add_targets(commands.add_parser("targets", help="list the targets, and which can be compiled for here"))
-    _add_calibrate(commands.add_parser("calibrate", help="measure what this machine does, for plans to be compared by"))
-    _add_demo(commands.add_parser("demo", help="attention, before and after, measured here"))
+
+    def command(name: str, run: _Command, text: str, *options: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, parents=options)
+        added.set_defaults(command=run)
+        return added
+
+    # SUPPRESS: a subcommand that does not have --debug must not reset what came before it.
+    debug = _option("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
+    as_json = _option("--json", action="store_true", help="print JSON in place of tables")
+    html = _option("--html", metavar="FILE", help="where to write the report as a page for a browser")
+    modes = ("exact", "reassociate", "relaxed")
+    numerics = _option("--numerics", choices=modes, default="reassociate")
+    file = _option("file", help='.mlir, .mlirbc, portable artifact or serialised Exported; "-" reads standard input')
+    target = _option("--target", action="append", help='e.g. "cpu", "tpu:v5e", "cuda:h200"; repeat for several')
+    program = (file, target, as_json, debug)
+
+    optimize = command("optimize", _optimize, "rewrite a program to keep a budget", *program, numerics, html)
+    optimize.add_argument("--budget", required=True, help='bytes, "512MiB", "1.5GB", "min" or "none"')
+    optimize.add_argument("-o", "--output", metavar="FILE", help='where to write the result, "-" for standard output')
+    optimize.add_argument("--max-compiles", type=int, default=shm.Options().max_compiles, metavar="N")
+    optimize.add_argument("--tune", action="store_true", help="time the best few plans on this machine's device")
+    optimize.add_argument(
+        "--check", action="store_true", help="run the original and the result and compare them before writing"
+    )
+    command("profile", _profile, "say where a program's memory goes", *program)
+    explain = command(
+        "explain", _explain, "say what could be done at the peak, what not and why", *program, numerics, html
+    )
+    explain.add_argument("--budget", help="as for optimize; a quarter of the temporaries if it is not given")
+    command("curve", _curve, "say which budgets are reachable, at what estimated time", *program, numerics)
+    command("targets", _targets_here, "list the targets, and which can be compiled for here", as_json, debug)
+    calibrate = command(
+        "calibrate", _calibrate, "measure what this machine does, for plans to be compared by", as_json, debug
+    )
+    calibrate.add_argument("device", nargs="?", help='"cpu", "cuda" or "tpu"; the default backend if it is not given')
+    run_demo = command("demo", _demo, "attention, before and after, measured here", debug)
+    run_demo.add_argument("--tokens", type=int, default=demo.TOKENS, help="length run before and after")
+    run_demo.add_argument(
+        "--long-tokens", type=int, default=demo.LONG_TOKENS, help="length only the optimised one runs"
+    )
+    run_demo.add_argument("--report", type=int, default=demo.REPORT_TOKENS, help="length compiled for TPU and CUDA")
     return parser
 
 
-def _add_optimize(parser: argparse.ArgumentParser) -> None:
-    _add_file(parser)
-    parser.add_argument("--budget", required=True, help='bytes, "512MiB", "1.5GB", "min" or "none"')
-    parser.add_argument("-o", "--output", metavar="FILE", help='where to write the result, "-" for standard output')
-    _add_numerics(parser)
-    parser.add_argument("--max-compiles", type=int, default=shm.Options().max_compiles, metavar="N")
-    parser.add_argument("--tune", action="store_true", help="time the best few plans on this machine's device")
-    parser.add_argument(
-        "--check", action="store_true", help="run the original and the result and compare them before writing"
-    )
-    _add_html(parser)
-    parser.set_defaults(command=_optimize)
-
-
-def _add_profile(parser: argparse.ArgumentParser) -> None:
-    _add_file(parser)
-    parser.set_defaults(command=_profile)
-
-
-def _add_explain(parser: argparse.ArgumentParser) -> None:
-    _add_file(parser)
-    parser.add_argument("--budget", help="as for optimize; a quarter of the temporaries if it is not given")
-    _add_numerics(parser)
-    _add_html(parser)
-    parser.set_defaults(command=_explain)
-
-
-def _add_curve(parser: argparse.ArgumentParser) -> None:
-    _add_file(parser)
-    _add_numerics(parser)
-    parser.set_defaults(command=_curve)
-
-
-def _add_targets(parser: argparse.ArgumentParser) -> None:
-    _add_common(parser)
-    parser.set_defaults(command=_targets_here)
-
-
-def _add_calibrate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("device", nargs="?", help='"cpu", "cuda" or "tpu"; the default backend if it is not given')
-    _add_common(parser)
-    parser.set_defaults(command=_calibrate)
-
-
-def _add_numerics(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--numerics", choices=("exact", "reassociate", "relaxed"), default="reassociate")
-
-
-def _add_html(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--html", metavar="FILE", help="where to write the report as a page for a browser")
-
-
-def _add_demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tokens", type=int, default=demo.TOKENS, help="length run before and after")
-    parser.add_argument("--long-tokens", type=int, default=demo.LONG_TOKENS, help="length only the optimised one runs")
-    parser.add_argument("--report", type=int, default=demo.REPORT_TOKENS, help="length compiled for TPU and CUDA")
-    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
-    parser.set_defaults(command=_demo)
-
-
-def _add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file", help='.mlir, .mlirbc, portable artifact or serialised Exported; "-" reads standard input'
-    )
-    parser.add_argument("--target", action="append", help='e.g. "cpu", "tpu:v5e", "cuda:h200"; repeat for several')
-    _add_common(parser)
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON in place of tables")
-    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
+def _option(*flags: str, **arguments: Any) -> argparse.ArgumentParser:
+    """A parser of one argument, for commands to share."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(*flags, **arguments)
+    return parser
 
 
 def _budget(text: str) -> int | str | None:
@@ -333,9 +303,9 @@ def _budget(text: str) -> int | str | None:
 
 
 def _options(arguments: argparse.Namespace) -> shm.Options:
-    most = getattr(arguments, "max_compiles", shm.Options().max_compiles)
+    max_compiles = getattr(arguments, "max_compiles", shm.Options().max_compiles)
     tune = getattr(arguments, "tune", False)
-    return shm.Options(numerics=arguments.numerics, max_compiles=most, tune=tune)
+    return shm.Options(numerics=arguments.numerics, max_compiles=max_compiles, tune=tune)
 
 
 def _targets(names: list[str] | None) -> str | tuple[str, ...] | None:
@@ -345,14 +315,14 @@ def _targets(names: list[str] | None) -> str | tuple[str, ...] | None:
 
 
 def _needs_no_accelerator(arguments: argparse.Namespace) -> bool:
-    """Whether only the CPU and named chips, which need not be there, are compiled for, and none is run on."""
+    """Whether only the CPU and named chips are compiled for, which need no device, and none is run on."""
     targets: list[str] = getattr(arguments, "target", None) or []
     runs = getattr(arguments, "check", False)
     return bool(targets) and all(target == "cpu" or (":" in target and not runs) for target in targets)
 
 
 def _check_output(path: str | None) -> None:
-    """Tells before minutes of compiling that something could not be written."""
+    """Raises before minutes of compiling if a file could not be written."""
     if path in (None, "-"):
         return
     folder = pathlib.Path(os.path.realpath(path)).parent

@@ -1,1 +1,1 @@
-"""`jit` inside JAX: a primitive whose jaxpr is planned when it is lowered."""
+"""The primitive that `jit` binds and its rules. Its jaxpr is planned when JAX lowers it."""

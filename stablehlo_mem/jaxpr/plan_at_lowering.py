@@ -1,4 +1,7 @@
-"""Plans of jaxprs, made when JAX lowers them, and the planned program put into the module that is being lowered."""
+"""The lowering rule of the budgeted primitive: plans a jaxpr and inlines the optimised program.
+
+JAX calls `lower_planned` when it lowers; `jit(...).plan` calls `plan_jaxpr`.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from typing import Any
 from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import core, debugging, lowering, pe
-from stablehlo_mem.jaxpr.inline_exported import Lowered, call_lowered, lower_privately
-from stablehlo_mem.jaxpr.planning_thread import run_apart
-from stablehlo_mem.jaxpr.recompute import inspects, without_inspections
+from stablehlo_mem.jaxpr.inline_exported import LoweredProgram, inline_lowered, lower_program
+from stablehlo_mem.jaxpr.planning_thread import run_in_planning_thread
+from stablehlo_mem.jaxpr.recompute import inspects_shardings, without_inspections
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner import budget_loop
 from stablehlo_mem.results.plan import Plan
@@ -21,13 +24,13 @@ from stablehlo_mem.utils.units import parse_budget
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What was asked for of `jit`.
+    """The arguments of a call of `jit`.
 
     Attributes:
         budget: as in `optimize`, of each program.
         target: as in `optimize`; None for the platform that is lowered for.
         options: as in `optimize`.
-        name: what the function is called.
+        name: of the function, for error messages.
     """
 
     budget: Any
@@ -36,54 +39,57 @@ class Settings:
     name: str
 
     def __repr__(self) -> str:
-        """What is shown of it in a jaxpr."""
+        """What a printed jaxpr shows."""
         return f"{self.name}: {self.budget}"
 
 
 @dataclasses.dataclass(frozen=True)
-class Planned:
-    """A plan, and the program it is of, with what that calls back to."""
+class PlannedProgram:
+    """A plan, and the original program with its callbacks."""
 
     plan: Plan
-    lowered: Lowered
+    lowered: LoweredProgram
 
 
-_plans: weakref.WeakKeyDictionary[Any, dict[Any, Planned]] = weakref.WeakKeyDictionary()
+_plans: weakref.WeakKeyDictionary[Any, dict[Any, PlannedProgram]] = weakref.WeakKeyDictionary()
+"""For each jaxpr that is alive its plans, by settings, donated operands and targets."""
 
 
-def planned(jaxpr: Any, settings: Settings, donated: tuple[bool, ...], platforms: tuple[str, ...] | None) -> Planned:
-    """The plan of a jaxpr for the platforms that are lowered for, or the default backend; made once.
+def plan_jaxpr(
+    jaxpr: Any, settings: Settings, donated: tuple[bool, ...], platforms: tuple[str, ...] | None
+) -> PlannedProgram:
+    """The plan of a jaxpr, cached, for the platforms that are lowered for or, if None, the default backend.
 
     Raises:
-        InputError, TargetError: as in `optimize`; the jaxpr does what cannot be planned.
+        InputError, TargetError: as in `optimize`, or the jaxpr has an effect that prevents planning.
     """
     targets = _targets(settings, platforms)
     key = settings, donated, targets
-    known = _plans.setdefault(jaxpr, {})
-    if key not in known:
-        _check(jaxpr, settings.name)
-        known[key] = run_apart(lambda: _plan(jaxpr, settings, donated, targets))
-    return known[key]
+    cached = _plans.setdefault(jaxpr, {})
+    if key not in cached:
+        _require_no_named_axis(jaxpr, settings.name)
+        cached[key] = run_in_planning_thread(lambda: _plan(jaxpr, settings, donated, targets))
+    return cached[key]
 
 
-def _plan(jaxpr: Any, settings: Settings, donated: tuple[bool, ...], targets: tuple[Target, ...]) -> Planned:
-    lowered = _lowered(jaxpr, settings.name, donated, platforms_of(targets))
+def _plan(jaxpr: Any, settings: Settings, donated: tuple[bool, ...], targets: tuple[Target, ...]) -> PlannedProgram:
+    lowered = _lower(jaxpr, settings.name, donated, platforms_of(targets))
     program = ingest(lowered.exported, effects=True)
     plan = budget_loop.keep_budget(program, parse_budget(settings.budget), targets, settings.options)
-    return Planned(plan, lowered)
+    return PlannedProgram(plan, lowered)
 
 
-def lower_planned(ctx: Any, operands: Any, *, jaxpr: Any, settings: Settings, donated: tuple[bool, ...]) -> Any:
-    """The lowering rule: a program that fits as it is lowered as it is, one that does not is replaced by its plan's.
+def lower_planned(ctx: Any, *operands: Any, jaxpr: Any, settings: Settings, donated: tuple[bool, ...]) -> Any:
+    """The lowering rule: lowers the jaxpr itself if its plan has no steps, else inlines the plan's program.
 
     Raises:
         BudgetError: the budget cannot be kept.
     """
-    found = planned(jaxpr, settings, donated, tuple(ctx.module_context.platforms))
-    plan = budget_loop.require_fit(found.plan)
+    planned = plan_jaxpr(jaxpr, settings, donated, tuple(ctx.module_context.platforms))
+    plan = budget_loop.require_fit(planned.plan)
     if not plan.steps:
-        return _inline(ctx, operands, jaxpr)
-    if inspects(jaxpr):
+        return _lower_unchanged(ctx, operands, jaxpr)
+    if inspects_shardings(jaxpr):
         raise InputError(
             f"{settings.name} looks at shardings (jax.debug.inspect_array_sharding) of values that the program within "
             "the budget need not have: look at arguments and results outside of it"
@@ -93,31 +99,31 @@ def lower_planned(ctx: Any, operands: Any, *, jaxpr: Any, settings: Settings, do
             f"{settings.name} takes or returns a token, which cannot be passed through a program that is rewritten: "
             "order effects by ordered callbacks, or give a budget that it keeps as it is"
         )
-    assert plan.exported is not None  # an Exported went in
-    return call_lowered(ctx, operands, dataclasses.replace(found.lowered, exported=plan.exported))
+    assert plan.exported is not None  # the input was an Exported
+    return inline_lowered(ctx, operands, dataclasses.replace(planned.lowered, exported=plan.exported))
 
 
-def _lowered(jaxpr: Any, name: str, donated: tuple[bool, ...], platforms: tuple[str, ...]) -> Lowered:
+def _lower(jaxpr: Any, name: str, donated: tuple[bool, ...], platforms: tuple[str, ...]) -> LoweredProgram:
     try:
-        return lower_privately(pe.close_jaxpr(without_inspections(jaxpr)), name, donated, platforms)
+        return lower_program(pe.close_jaxpr(without_inspections(jaxpr)), name, donated, platforms)
     except (NotImplementedError, ValueError) as error:
-        called = sorted(calls_back(jaxpr))
-        if not called:
+        callbacks = sorted(_callback_names(jaxpr))
+        if not callbacks:
             raise
         raise InputError(
-            f"{name} calls Python ({', '.join(called)}), which JAX cannot lower for {', '.join(platforms)} here: "
+            f"{name} calls Python ({', '.join(callbacks)}), which JAX cannot lower for {', '.join(platforms)} here: "
             f"{error}"
         ) from error
 
 
-def calls_back(jaxpr: Any) -> set[str]:
-    """The primitives in a jaxpr that call Python functions."""
-    inner = (calls_back(j) for equation in jaxpr.eqns for j in core.jaxprs_in_params(equation.params))
+def _callback_names(jaxpr: Any) -> set[str]:
+    """The names of the primitives in a jaxpr that call Python functions."""
+    inner = (_callback_names(j) for equation in jaxpr.eqns for j in core.jaxprs_in_params(equation.params))
     names = {equation.primitive.name for equation in jaxpr.eqns}
     return {name for name in names if "callback" in name or name == debugging.debug_print_p.name}.union(*inner)
 
 
-def _inline(ctx: Any, operands: Any, jaxpr: Any) -> Any:
+def _lower_unchanged(ctx: Any, operands: Any, jaxpr: Any) -> Any:
     outs, tokens = lowering.jaxpr_subcomp(
         ctx.module_context,
         jaxpr,
@@ -146,7 +152,7 @@ def _targets(settings: Settings, platforms: tuple[str, ...] | None) -> tuple[Tar
     return targets
 
 
-def _check(jaxpr: Any, name: str) -> None:
+def _require_no_named_axis(jaxpr: Any, name: str) -> None:
     axes = sorted(str(e.name) for e in jaxpr.effects if isinstance(e, core.NamedAxisEffect))
     if axes:
         raise InputError(

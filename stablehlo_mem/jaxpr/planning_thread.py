@@ -1,4 +1,7 @@
-"""A thread of its own for planning: what the caller has set for a while with JAX does not reach it."""
+"""The thread that plans during lowering: JAX's thread-local settings for the user's program do not apply to it.
+
+`jaxpr.plan_at_lowering` runs each search in it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ import jax
 T = TypeVar("T")
 
 
-def run_apart(work: Callable[[], T]) -> T:
-    """Does work in a thread of its own and waits for it: a trace that is going on here is none there.
+def run_in_planning_thread(work: Callable[[], T]) -> T:
+    """Runs work in a thread of its own and waits for it: the trace in progress in this thread is not active there.
 
-    What looks for NaNs or leaks, forbids transfers or tracing, or logs each of them, is meant for the user's program.
-    What a program means is the same there: 64-bit types, the precision of matmuls and the mesh.
+    Settings that check or forbid what the user's program does (NaNs, leaks, transfers, tracing) are left behind; those
+    that decide what a program means (64-bit types, matmul precision, mesh) are passed on.
     """
     outcome: list[Any] = []
     config: Any = jax.config
@@ -27,7 +30,7 @@ def run_apart(work: Callable[[], T]) -> T:
         try:
             with jax.enable_x64(x64), jax.default_matmul_precision(precision), jax.sharding.use_abstract_mesh(mesh):
                 outcome.extend([work(), None])
-        except BaseException as error:  # noqa: BLE001 (raised again where it belongs)
+        except BaseException as error:  # noqa: BLE001 (raised again in the caller's thread)
             outcome.extend([None, error])
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="stablehlo-mem planning")

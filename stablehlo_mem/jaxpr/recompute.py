@@ -1,4 +1,8 @@
-"""A jaxpr in two: what is known, and the rest, which computes again what it needs of it. Effects happen once."""
+"""Partial evaluation that saves nothing but the results of callbacks, and the removal of prints and inspections.
+
+`jaxpr.budgeted_primitive` splits a jaxpr here when it is differentiated: the staged part recomputes what it needs of
+the known part, and effects happen once.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,19 @@ from typing import Any
 from stablehlo_mem.ir.bindings import core, debugging, pe
 
 _PRINTS = (debugging.debug_callback_p, debugging.debug_print_p)
-"""What `jax.checkpoint` does again with what it computes again, to show more: not so here."""
+"""Primitives that `jax.checkpoint` repeats when it recomputes; the budgeted primitive prints once."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
-    """Both parts of a jaxpr.
+class PartialEval:
+    """The known and the staged part of a jaxpr.
 
     Attributes:
-        known: its results are those that are known, then the residuals.
+        known: returns the known results, then the residuals.
         known_used: which of the known operands it takes.
-        staged: takes the residuals, then operands; its results are those that are unknown.
+        staged: takes the residuals, then operands; returns the unknown results.
         staged_used: which of all operands it takes.
-        residuals: how many there are.
+        num_residuals: their count.
         out_unknown: which results are unknown.
     """
 
@@ -30,41 +34,40 @@ class Parts:
     known_used: tuple[bool, ...]
     staged: Any
     staged_used: tuple[bool, ...]
-    residuals: int
+    num_residuals: int
     out_unknown: tuple[bool, ...]
 
 
-def split(jaxpr: Any, unknown: tuple[bool, ...]) -> Parts:
-    """The parts of a jaxpr, some of whose operands are unknown.
-
-    Residuals are what must not be made again: what callbacks returned.
-    """
-    known, staged, out_unknown, instantiated, residuals = pe.partial_eval_jaxpr_custom(
-        jaxpr, list(unknown), [True] * len(unknown), False, False, _is_kept
+def partial_eval_recomputing(jaxpr: Any, unknown: tuple[bool, ...]) -> PartialEval:
+    """Splits a jaxpr, some of whose operands are unknown; only the results of callbacks become residuals."""
+    known, staged, out_unknown, instantiated, num_residuals = pe.partial_eval_jaxpr_custom(
+        jaxpr, list(unknown), [True] * len(unknown), False, False, _is_saveable
     )
     staged = _without_repeated_prints(jaxpr, known, staged)
-    wanted = list(itertools.compress(out_unknown, instantiated))
-    staged, used = pe.dce_jaxpr(staged, wanted)
-    residuals_used, staged_used = used[:residuals], used[residuals:]
-    results_known = len(out_unknown) - sum(out_unknown)
-    known, known_used = pe.dce_jaxpr(known, [True] * results_known + list(residuals_used))
-    return Parts(known, tuple(known_used), staged, tuple(staged_used), sum(residuals_used), tuple(out_unknown))
+    staged, used = pe.dce_jaxpr(staged, list(itertools.compress(out_unknown, instantiated)))
+    residuals_used, staged_used = used[:num_residuals], used[num_residuals:]
+    num_known = len(out_unknown) - sum(out_unknown)
+    known, known_used = pe.dce_jaxpr(known, [True] * num_known + list(residuals_used))
+    return PartialEval(known, tuple(known_used), staged, tuple(staged_used), sum(residuals_used), tuple(out_unknown))
 
 
-def _is_kept(primitive: Any, *_: Any, **__: Any) -> bool:
-    """The policy. Results of ops with effects are kept in any case; a pure callback runs as often as without us too."""
+def _is_saveable(primitive: Any, *_: Any, **__: Any) -> bool:
+    """The policy: a pure callback runs as often as without a budget. JAX saves results of ops with effects anyway."""
     return primitive.name.endswith("callback") and primitive not in _PRINTS
 
 
 def _without_repeated_prints(jaxpr: Any, known: Any, staged: Any) -> Any:
-    """The staged part without the prints that the known one has: all of them, if it has those of the whole."""
-    whole, there = _count(jaxpr, _PRINTS), _count(known, _PRINTS)
-    if not there:
+    """The staged part without the prints that the known part has: without any, if that has all of the jaxpr."""
+    in_jaxpr, in_known = _count(jaxpr, _PRINTS), _count(known, _PRINTS)
+    if not in_known:
         return staged
-    if whole == there:
+    if in_jaxpr == in_known:
         return _without(staged, _PRINTS, _is_print)
-    same = {id(equation) for equation in known.eqns if equation.primitive in _PRINTS}
-    return _with_equations(staged, [equation for equation in staged.eqns if id(equation) not in same])
+    known_prints = {id(equation) for equation in known.eqns if equation.primitive in _PRINTS}
+    equations = [equation for equation in staged.eqns if id(equation) not in known_prints]
+    still_prints = any(_is_print(effect) for equation in equations for effect in equation.effects)
+    effects = {effect for effect in staged.effects if still_prints or not _is_print(effect)}
+    return staged.replace(eqns=equations, effects=effects)
 
 
 def _count(jaxpr: Any, primitives: tuple[Any, ...]) -> int:
@@ -72,42 +75,38 @@ def _count(jaxpr: Any, primitives: tuple[Any, ...]) -> int:
     return inner + sum(equation.primitive in primitives for equation in jaxpr.eqns)
 
 
-def inspects(jaxpr: Any) -> bool:
-    """Whether somebody looks at shardings."""
+def inspects_shardings(jaxpr: Any) -> bool:
+    """Whether a jaxpr calls `jax.debug.inspect_array_sharding`."""
     return _count(jaxpr, (debugging.inspect_sharding_p,)) > 0
 
 
 def without_inspections(jaxpr: Any) -> Any:
-    """A jaxpr in which nobody looks at shardings, which is done while it is compiled."""
+    """A jaxpr without `jax.debug.inspect_array_sharding`, which would run when a candidate is compiled."""
     return _without(jaxpr, (debugging.inspect_sharding_p,), lambda _: False)
 
 
-def _without(jaxpr: Any, primitives: tuple[Any, ...], is_gone: Callable[[Any], bool]) -> Any:
-    """A jaxpr without the equations of primitives, also inside others, and without the effects that are gone."""
-    kept = [equation for equation in jaxpr.eqns if equation.primitive not in primitives]
-    equations = [_emptied(equation, primitives, is_gone) for equation in kept]
-    return jaxpr.replace(eqns=equations, effects={e for e in jaxpr.effects if not is_gone(e)})
+def _without(jaxpr: Any, primitives: tuple[Any, ...], is_removed: Callable[[Any], bool]) -> Any:
+    """A jaxpr without the equations of some primitives, nested ones too, and without the effects `is_removed` is of."""
+    equations = [equation for equation in jaxpr.eqns if equation.primitive not in primitives]
+    equations = [_without_inside(equation, primitives, is_removed) for equation in equations]
+    return jaxpr.replace(eqns=equations, effects={e for e in jaxpr.effects if not is_removed(e)})
 
 
-def _emptied(equation: Any, primitives: tuple[Any, ...], is_gone: Callable[[Any], bool]) -> Any:
+def _without_inside(equation: Any, primitives: tuple[Any, ...], is_removed: Callable[[Any], bool]) -> Any:
+    """An equation with the same done to the jaxprs in its parameters."""
     if not any(_count(j, primitives) for j in core.jaxprs_in_params(equation.params)):
         return equation
 
-    def emptied(value: Any) -> Any:
+    def removed(value: Any) -> Any:
         if isinstance(value, tuple):
-            return tuple(map(emptied, value))
+            return tuple(map(removed, value))
         if isinstance(value, core.Jaxpr):
-            return _without(value, primitives, is_gone)
+            return _without(value, primitives, is_removed)
         is_closed = isinstance(value, core.ClosedJaxpr)
-        return value.replace(jaxpr=_without(value.jaxpr, primitives, is_gone)) if is_closed else value
+        return value.replace(jaxpr=_without(value.jaxpr, primitives, is_removed)) if is_closed else value
 
-    params = {name: emptied(value) for name, value in equation.params.items()}
-    return equation.replace(params=params, effects={e for e in equation.effects if not is_gone(e)})
-
-
-def _with_equations(jaxpr: Any, equations: list[Any]) -> Any:
-    left = any(_is_print(e) for equation in equations for e in equation.effects)
-    return jaxpr.replace(eqns=equations, effects={e for e in jaxpr.effects if left or not _is_print(e)})
+    params = {name: removed(value) for name, value in equation.params.items()}
+    return equation.replace(params=params, effects={e for e in equation.effects if not is_removed(e)})
 
 
 def _is_print(effect: Any) -> bool:
