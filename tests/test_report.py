@@ -11,7 +11,7 @@ import pytest
 from stablehlo_mem.ir.graph import OpId
 from stablehlo_mem.pass_api.candidate import Refusal, Step
 from stablehlo_mem.reports.phrases import budget_error_text
-from stablehlo_mem.reports.text import curve_report, render_text, plain_text
+from stablehlo_mem.reports.text import curve_report, plain_text, render_text
 from stablehlo_mem.results.decision import Decision
 from stablehlo_mem.results.explanation import Explanation
 from stablehlo_mem.results.memory_history import LiveValue
