@@ -35,9 +35,9 @@ def test_between_there_may_be_nothing_new():
     goals = Goals(1000, 1000)
     goals.follow(900, 1100, better=True)
     goals.follow(400, 2000, better=False)
-    assert goals.descend()
+    assert goals.drop_midpoint()
     assert goals.goal == pytest.approx(400 / 2 * SHRINK)
-    assert not goals.descend()
+    assert not goals.drop_midpoint()
 
 
 def test_where_nothing_was_better_there_is_no_between():
@@ -51,4 +51,4 @@ def test_another_beginning_begins_anew():
     goals.follow(900, 1800, better=True)
     goals.restart()
     assert goals.goal == 1000
-    assert not goals.descend()
+    assert not goals.drop_midpoint()

@@ -15,8 +15,8 @@ from stablehlo_mem.ir.bindings import clone_module, fingerprint
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Goal, Numerics, Options, Refusal, Step
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
-from stablehlo_mem.planner.branch_and_bound import _Ways, search
-from stablehlo_mem.planner.greedy_search import cheapen, descend, propose
+from stablehlo_mem.planner.branch_and_bound import BranchAndBound, search
+from stablehlo_mem.planner.greedy_search import cheapen, greedy_descent, propose
 from stablehlo_mem.planner.search_state import apply, start, start_of, take
 from stablehlo_mem.targets.chips import CHIPS
 from tests.programs.general import DEVELOPMENT as GENERAL
@@ -215,7 +215,7 @@ def test_a_peak_may_rise_only_where_memory_is_no_matter(monkeypatch):
     square, vector = np.ones((64, 64), np.float32), np.ones(64, np.float32)
     module = normal(program_of(times_a_vector, square, square, vector))
     first = start(module, NO_ROOM)
-    monkeypatch.setattr("stablehlo_mem.planner.greedy_search._RISE", 0.0)
+    monkeypatch.setattr("stablehlo_mem.planner.greedy_search._MAX_PEAK_RISE", 0.0)
     assert not cheapen(first, NO_ROOM, any_peak=False).steps
     assert cheapen(first, NO_ROOM, any_peak=True).steps
 
@@ -254,7 +254,7 @@ def test_a_program_is_small_by_all_its_ops_not_by_those_beside_its_loops(depth, 
     """One split may leave a handful of ops and a loop with all others in it."""
     descents = []
     monkeypatch.setattr(
-        "stablehlo_mem.planner.branch_and_bound.descend", lambda *a: (descents.append(a), descend(*a))[1]
+        "stablehlo_mem.planner.branch_and_bound.greedy_descent", lambda *a: (descents.append(a), greedy_descent(*a))[1]
     )
     batch = np.ones((64, 128, 16), np.float32)
     module = normal(program_of(layers, batch, *[np.ones((16, 16), np.float32)] * depth))
@@ -343,21 +343,21 @@ def test_ways_that_come_out_alike_are_varied_once(monkeypatch):
     shape = (8, 8, 512, 64)
     first = start(normal(program_of(attention, *(np.ones(shape, np.float32),) * 3)), goal_of(0))
     goal = goal_of(first.peak.temp_bytes // 4)
-    found, _ = descend(first, goal, frozenset())
+    found, _ = greedy_descent(first, goal, frozenset())
     ends, varied = [(outcome(found), found.steps)], []
-    reaching, into_cache = _Ways.reaching, _Ways.into_cache
+    descend_to, continue_into_cache = BranchAndBound.descend_to, BranchAndBound.continue_into_cache
 
     def noted_end(self, aim):
-        state = reaching(self, aim)
+        state = descend_to(self, aim)
         ends.extend([(outcome(state), state.steps)] if state else [])
         return state
 
     def noted_variant(self, state, aim):
         varied.append((outcome(state), aim))
-        return into_cache(self, state, aim)
+        return continue_into_cache(self, state, aim)
 
-    monkeypatch.setattr(_Ways, "reaching", noted_end)
-    monkeypatch.setattr(_Ways, "into_cache", noted_variant)
+    monkeypatch.setattr(BranchAndBound, "descend_to", noted_end)
+    monkeypatch.setattr(BranchAndBound, "continue_into_cache", noted_variant)
     state, refusals = search(first, goal)
     assert not refusals
     assert state.peak.temp_bytes <= goal.temp_bytes < first.peak.temp_bytes

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stablehlo_mem.pass_api.candidate import Options
-from stablehlo_mem.planner.smallest_peak import towards_min
+from stablehlo_mem.planner.smallest_peak import minimise_peak
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.measurement import Measured
 
@@ -19,7 +19,7 @@ class Program:
     def __init__(self, reached, slow_below=0):
         self.reached, self.slow_below, self.asked = reached, slow_below, []
 
-    def begin(self, chip, form):
+    def form_state(self, chip, form):
         return self.state(1000)
 
     def state(self, nbytes):
@@ -46,7 +46,7 @@ def attempt(nbytes) -> Any:
 
 
 def smallest(program) -> int:
-    return min(a.peak_bytes for a in towards_min(program, attempt(1000), "quick"))
+    return min(a.peak_bytes for a in minimise_peak(program, attempt(1000), "quick"))
 
 
 def test_until_nothing_helps():

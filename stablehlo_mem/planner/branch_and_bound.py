@@ -1,8 +1,8 @@
-"""The search: one way to the goal, and in small programs others, of which the fastest is taken.
+"""The search for a goal: one greedy descent and, in small programs, alternatives to it, of which the fastest is taken.
 
-What is best at one peak need not be best in the end. Other ways take other shares of the goal at each step, begin with
-other steps, or lead on to where everything stays in the chip's cache. A way is given up where it is already worse than
-the best one is: branch and bound (Land & Doig, 1960), as steps towards less memory take time.
+The best step at one peak need not lead to the best program. Alternatives use other chunk sizes, begin with other steps,
+or go on until everything stays in the chip's cache. A descent is pruned once it is worse than the best program so far:
+branch and bound (Land & Doig, 1960), as steps that save memory take time. `planner.evaluator` calls `search`.
 """
 
 from __future__ import annotations
@@ -13,197 +13,198 @@ from collections.abc import Iterator
 
 from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.pass_api.candidate import Goal, Refusal
-from stablehlo_mem.planner.greedy_search import descend, faster_step, propose
-from stablehlo_mem.planner.search_state import SearchState, taken
+from stablehlo_mem.planner.greedy_search import faster_step, greedy_descent, propose
+from stablehlo_mem.planner.search_state import SearchState, with_decision
 
-_SMALL = 300
-"""Ops and steps are so few that other ways are tried too if their product is at most this ..."""
-_SHARES = (0.75, 1 / 16)
-"""... with other shares of the goal for one of several steps than that of `Goal.chunk_share` ..."""
-_BEGINNINGS = 2
-"""... with so many other steps to begin with ..."""
-_SMALLER = 2
-"""... towards goals ever so much smaller ..."""
-CACHES = 4
-"""... and from a goal on to temporaries of so many times the chip's cache."""
-_REGROUPING = 0.05
-"""Share of the program's time that a way must save to be taken though it regroups sums, where another does not."""
-_STEP = 0.05
-"""Share of it that each further step on the way to the goal must save: estimates are no better than that."""
-_HOPELESS = 0.5
-"""A way that is worse than the best by such a share of it is given up: later steps may win some back, in a cache."""
-_LONGER = 2
-"""So is one that has taken so many steps more than the first and is not there."""
-_POOR = 0.25
-"""A way that is worse than the best by such a share at its end is not varied."""
+_MAX_OPS_TIMES_STEPS = 300
+"""Alternatives are searched if ops times steps of the first descent are at most this: a bound on planning time."""
+_CHUNK_SHARES = (0.75, 1 / 16)
+"""Values of `Goal.chunk_share` for alternatives: chunks larger and smaller than its default gives."""
+_OTHER_FIRST_STEPS = 2
+"""Alternatives that begin with another step: chosen for planning time."""
+_GOAL_DIVISOR = 2
+"""Ratio of successive smaller goals from which a descent may go on into the cache."""
+CACHE_MULTIPLE = 4
+"""Temporaries of up to this many times the chip's cache are taken to stay in it: chosen, a loop uses a part at once."""
+_REGROUP_PENALTY = 0.05
+"""Share of the original's time that regrouping sums must save over a program that regroups none ..."""
+_STEP_PENALTY = 0.05
+"""... and each step more on the way to the goal. Smaller differences are within the error of the time estimates."""
+_PRUNE_MARGIN = 0.5
+"""A descent is pruned if it is worse than the best program by this share: steps into a cache may win that back."""
+_EXTRA_STEPS = 2
+"""A descent is pruned after this many steps more than the first one took: a bound on planning time."""
+_EXPAND_MARGIN = 0.25
+"""Variants of an end are not searched if it is worse than the best by this share: chosen for planning time."""
 
 
 def search(
     state: SearchState, goal: Goal, not_first: frozenset[Refusal] = frozenset()
 ) -> tuple[SearchState, tuple[Refusal, ...]]:
-    """Takes steps until the static temporaries are within the goal or no candidate helps.
+    """Takes steps until the static temporaries are within the goal or no candidate lowers the peak.
 
-    In small programs other ways are tried too, and the fastest that reaches the goal is taken.
+    In small programs alternatives are searched too, and the fastest program that reaches the goal is taken.
 
     Args:
-        not_first: candidates not to begin with, by the `SearchState.first` of earlier searches.
+        not_first: candidates not to begin with, from the `SearchState.first` of earlier searches.
 
     Returns:
-        The last state, and the refusals at its peak if the goal was not reached.
+        The last state, and the refusals at its peak if the goal is not reached.
     """
-    found, refusals = descend(state, goal, not_first)
-    if not _is_small(state, found):
-        return found, refusals
-    others = _Ways(state, goal, not_first)
+    first, refusals = greedy_descent(state, goal, not_first)
+    if not _is_small(state, first):
+        return first, refusals
+    tree = BranchAndBound(state, goal, not_first)
     if refusals:
-        # A first step in small chunks may leave nothing for another to split; in the smallest it may need no other.
-        aims = (_roomy(goal), dataclasses.replace(goal, chunk_share=0.0))
-        another = next(filter(None, (others.reaching(aim) for aim in aims)), None)
-        return (another, ()) if another else (found, refusals)
-    return min((found, *others.beside(found)), key=others.worth), ()
+        # Small chunks in the first step may leave nothing to split for a second; the smallest may need no second.
+        aims = (_with_large_chunks(goal), dataclasses.replace(goal, chunk_share=0.0))
+        reached = next(filter(None, map(tree.descend_to, aims)), None)
+        return (reached, ()) if reached else (first, refusals)
+    return min((first, *tree.alternatives(first)), key=tree.objective), ()
 
 
-def ways(state: SearchState, goal: Goal) -> list[SearchState]:
-    """The ways that reach the goal, those to prefer in front: of them `search` takes the first."""
-    begun = _Ways(state, goal, frozenset())
-    found = begun.reaching(goal)
-    if found is None:
+def alternatives(state: SearchState, goal: Goal) -> list[SearchState]:
+    """The states that reach the goal, best first: `search` takes the first one."""
+    tree = BranchAndBound(state, goal, frozenset())
+    first = tree.descend_to(goal)
+    if first is None:
         return []
-    others = begun.beside(found) if _is_small(state, found) else ()
-    return sorted((found, *others), key=begun.worth)
+    others = tree.alternatives(first) if _is_small(state, first) else ()
+    return sorted((first, *others), key=tree.objective)
 
 
-def _is_small(begun: SearchState, found: SearchState) -> bool:
-    """Whether a program is so small, and a way taken at all, that others are looked for."""
-    count = len(found.steps) - len(begun.steps)
-    return 0 < count * len_ops(begun.graph) <= _SMALL
+def _is_small(root: SearchState, end: SearchState) -> bool:
+    """Whether a descent took steps, and few enough in a program small enough to search alternatives."""
+    count = len(end.steps) - len(root.steps)
+    return 0 < count * len_ops(root.graph) <= _MAX_OPS_TIMES_STEPS
 
 
-class _Ways:
-    """The ways from a state to a goal.
+class BranchAndBound:
+    """The descents from a state to a goal.
 
     Attributes:
-        not_first: candidates that none of them begins with.
-        varied: goals, peaks and seconds of the ways that were varied: dimensions that are alike lead to the same.
-        best: what the best so far is worth: seconds, and those it must save to be taken.
-        most_steps: that a way may take.
+        not_first: candidates that no descent begins with.
+        incumbent: the least objective so far.
+        most_steps: the number of steps after which a descent is pruned.
+        expanded: goals, peaks and seconds of the ends whose variants were searched. Ends alike in all three, as loops
+            over the batch or the heads of attention, have the same variants.
     """
 
-    def __init__(self, begun: SearchState, goal: Goal, not_first: frozenset[Refusal]):
-        self.begun, self.goal, self.not_first = begun, goal, not_first
-        self.best = self.most_steps = math.inf
-        self.varied: set[tuple[Goal, int, str]] = set()
+    def __init__(self, root: SearchState, goal: Goal, not_first: frozenset[Refusal]):
+        self.root, self.goal, self.not_first = root, goal, not_first
+        self.incumbent = self.most_steps = math.inf
+        self.expanded: set[tuple[Goal, int, str]] = set()
 
-    def worth(self, found: SearchState) -> float:
-        """What ways are preferred by: seconds, and those that they must save to be taken."""
-        return found.seconds + max(0.0, self.begun.seconds) * self.dislike(found)
+    def objective(self, state: SearchState) -> float:
+        """What is minimised: estimated seconds and a penalty."""
+        return state.seconds + max(0.0, self.root.seconds) * self.penalty(state)
 
-    def dislike(self, found: SearchState) -> float:
-        """The share of the program's time that a way must save to be taken: what regroups, and steps to the goal."""
-        count, peak_bytes = 0, self.begun.peak.temp_bytes
-        for decision in found.decisions[len(self.begun.decisions) :]:
+    def penalty(self, state: SearchState) -> float:
+        """A share of the program's time: for regrouped sums, and for each step until the goal was reached."""
+        count, peak_bytes = 0, self.root.peak.temp_bytes
+        for decision in state.decisions[len(self.root.decisions) :]:
             count += peak_bytes > self.goal.temp_bytes
             peak_bytes -= decision.saved_bytes
-        return _REGROUPING * found.regroups + _STEP * count
+        return _REGROUP_PENALTY * state.regroups + _STEP_PENALTY * count
 
-    def is_hopeless(self, state: SearchState) -> bool:
-        """Whether a way is worse than the best before it is at its end, or too long."""
+    def is_pruned(self, state: SearchState) -> bool:
+        """Whether a descent is abandoned at a state: it is too long, or already worse than the incumbent."""
         if len(state.steps) >= self.most_steps:
             return True
-        return state is not self.begun and self.is_worse(state, _HOPELESS)
+        return state is not self.root and self.is_worse(state, _PRUNE_MARGIN)
 
     def is_worse(self, state: SearchState, share: float) -> bool:
-        """Whether a state is worse than the best by more than such a share of it."""
-        return self.worth(state) > self.best + share * abs(self.best)
+        """Whether a state is worse than the incumbent by more than a share of it."""
+        return self.objective(state) > self.incumbent + share * abs(self.incumbent)
 
     def is_promising(self, aim: Goal) -> bool:
-        """Whether the first step to a goal, if one is enough, is not thought to make the way a poor one."""
-        first = next((c for c in propose(self.begun, aim)[0] if not c.needs_lookahead), None)
-        if first is None or self.begun.peak.temp_bytes - first.saved_bytes > aim.temp_bytes:
+        """Whether a descent to a goal may end near the incumbent: its first step, if it suffices, is not too slow."""
+        first = next((c for c in propose(self.root, aim)[0] if not c.needs_lookahead), None)
+        if first is None or self.root.peak.temp_bytes - first.saved_bytes > aim.temp_bytes:
             return first is not None
-        return self.begun.seconds + first.added_seconds <= self.best + _POOR * abs(self.best)
+        return self.root.seconds + first.added_seconds <= self.incumbent + _EXPAND_MARGIN * abs(self.incumbent)
 
-    def reaching(self, aim: Goal) -> SearchState | None:
-        """Where a way leads, if it reaches the goal by any step."""
-        found, refusals = descend(self.begun, aim, self.not_first, self.is_hopeless)
-        if found.steps == self.begun.steps or refusals or found.peak.temp_bytes > aim.temp_bytes:
+    def descend_to(self, aim: Goal) -> SearchState | None:
+        """The end of a descent, None if it takes no step or misses the goal."""
+        end, refusals = greedy_descent(self.root, aim, self.not_first, self.is_pruned)
+        if end.steps == self.root.steps or refusals or end.peak.temp_bytes > aim.temp_bytes:
             return None
-        self.best = min(self.best, self.worth(found))
-        return found
+        self.incumbent = min(self.incumbent, self.objective(end))
+        return end
 
-    def beside(self, found: SearchState) -> Iterator[SearchState]:
-        """Other ways down than one: with other shares of the goal for each step, with other steps to begin with."""
-        self.best, self.most_steps = min(self.best, self.worth(found)), len(found.steps) + _LONGER
-        seen = [found.steps]
-        shares = (self.reaching(dataclasses.replace(self.goal, chunk_share=share)) for share in _SHARES)
-        yield from filter(None, shares)
-        yield from self.variants(self.goal, found)
-        for aim in _smaller(self.goal):
-            reaching = self.reaching(aim) if self.is_promising(aim) else None
-            if reaching is None or self.is_worse(reaching, _POOR):
+    def alternatives(self, end: SearchState) -> Iterator[SearchState]:
+        """Other ends than one: with other chunk sizes, towards smaller goals, with other first steps."""
+        self.incumbent, self.most_steps = min(self.incumbent, self.objective(end)), len(end.steps) + _EXTRA_STEPS
+        seen = [end.steps]
+        aims = (dataclasses.replace(self.goal, chunk_share=share) for share in _CHUNK_SHARES)
+        yield from filter(None, map(self.descend_to, aims))
+        yield from self.variants(self.goal, end)
+        for aim in _smaller_goals(self.goal):
+            reached = self.descend_to(aim) if self.is_promising(aim) else None
+            if reached is None or self.is_worse(reached, _EXPAND_MARGIN):
                 break
-            if reaching.steps not in seen:
-                seen.append(reaching.steps)
-                yield reaching
-                yield from self.variants(aim, reaching)
-        for _ in range(_BEGINNINGS):
-            if found.first is None:
+            if reached.steps not in seen:
+                seen.append(reached.steps)
+                yield reached
+                yield from self.variants(aim, reached)
+        for _ in range(_OTHER_FIRST_STEPS):
+            if end.first is None:
                 return
-            self.not_first |= {found.first}
-            another = self.reaching(self.goal)
-            if another is None:
+            self.not_first |= {end.first}
+            reached = self.descend_to(self.goal)
+            if reached is None:
                 return
-            found = another
-            yield found
-            yield from self.variants(self.goal, found)
+            end = reached
+            yield end
+            yield from self.variants(self.goal, end)
 
-    def variants(self, goal: Goal, found: SearchState) -> Iterator[SearchState]:
-        """Ways that begin like one: without its regrouped sums, and on to steps that stay in the cache."""
-        alike = goal, found.peak.temp_bytes, f"{found.seconds:.9e}"
-        if alike in self.varied or self.is_worse(found, _POOR):
+    def variants(self, goal: Goal, end: SearchState) -> Iterator[SearchState]:
+        """Variants of an end: without its regrouped sums, and with further steps into the cache."""
+        outcome = goal, end.peak.temp_bytes, f"{end.seconds:.9e}"
+        if outcome in self.expanded or self.is_worse(end, _EXPAND_MARGIN):
             return
-        self.varied.add(alike)
-        exact = _exact(goal)
-        # A way into the cache begins with what is fastest there: room left on it is used for nothing.
-        aims = ([exact] if found.regroups else []) + ([] if goal.chip.cache_bytes else [_roomy(goal)])
-        ways = [found, *filter(None, map(self.reaching, aims))]
-        yield from ways[1:]
-        for way in ways:
-            further = self.into_cache(way, goal)
-            self.best = min(self.best, self.worth(further))
-            yield further
-            if further.regroups and not way.regroups:
-                yield self.into_cache(way, exact)
+        self.expanded.add(outcome)
+        exact = _without_regrouping(goal)
+        # On a chip with a cache, steps into it follow: large chunks would not stay large.
+        aims = ([exact] if end.regroups else []) + ([] if goal.chip.cache_bytes else [_with_large_chunks(goal)])
+        ends = [end, *filter(None, map(self.descend_to, aims))]
+        yield from ends[1:]
+        for reached in ends:
+            in_cache = self.continue_into_cache(reached, goal)
+            self.incumbent = min(self.incumbent, self.objective(in_cache))
+            yield in_cache
+            if in_cache.regroups and not reached.regroups:
+                yield self.continue_into_cache(reached, exact)
 
-    def into_cache(self, state: SearchState, goal: Goal) -> SearchState:
-        """Where the way leads on from a state that has reached the goal, while it gets faster in the chip's cache."""
-        cached = CACHES * goal.chip.cache_bytes
-        aim = dataclasses.replace(goal, temp_bytes=min(cached, goal.temp_bytes))
-        while cached and state.peak.temp_bytes > aim.temp_bytes:
+    def continue_into_cache(self, state: SearchState, goal: Goal) -> SearchState:
+        """The state after further steps that save time, until the temporaries fit the chip's cache."""
+        in_cache = CACHE_MULTIPLE * goal.chip.cache_bytes
+        aim = dataclasses.replace(goal, temp_bytes=min(in_cache, goal.temp_bytes))
+        while in_cache and state.peak.temp_bytes > aim.temp_bytes:
             following = faster_step(state, aim)
             if following is None:
                 break
-            following = taken(state, following)
-            if following.regroups and not state.regroups and self.worth(following) > self.worth(state):
-                aim = _exact(aim)
+            following = with_decision(state, following)
+            if following.regroups and not state.regroups and self.objective(following) > self.objective(state):
+                aim = _without_regrouping(aim)
             else:
                 state = following
         return state
 
 
-def _smaller(goal: Goal) -> Iterator[Goal]:
-    """Goals from which a way may lead on into the chip's cache: what is fastest there does not begin with much room."""
-    temp_bytes = goal.temp_bytes // _SMALLER
-    while goal.chip.cache_bytes and temp_bytes > CACHES * goal.chip.cache_bytes:
+def _smaller_goals(goal: Goal) -> Iterator[Goal]:
+    """Smaller goals above the size of the cache: the fastest program in the cache may begin with small chunks."""
+    temp_bytes = goal.temp_bytes // _GOAL_DIVISOR
+    while goal.chip.cache_bytes and temp_bytes > CACHE_MULTIPLE * goal.chip.cache_bytes:
         yield dataclasses.replace(goal, temp_bytes=temp_bytes)
-        temp_bytes //= _SMALLER
+        temp_bytes //= _GOAL_DIVISOR
 
 
-def _roomy(goal: Goal) -> Goal:
-    """The same goal, where a step that cannot reach it takes as much as is fastest: later ones do the rest."""
+def _with_large_chunks(goal: Goal) -> Goal:
+    """The same goal, for which a step that cannot reach it uses the fastest chunk size and later steps do the rest."""
     return dataclasses.replace(goal, chunk_share=math.inf)
 
 
-def _exact(goal: Goal) -> Goal:
+def _without_regrouping(goal: Goal) -> Goal:
     """The same goal, reached without regrouping sums."""
     return dataclasses.replace(goal, options=dataclasses.replace(goal.options, numerics="exact"))

@@ -1,4 +1,4 @@
-"""What planning has tried: states of a program searched from its forms, and compiled for all targets."""
+"""Searches and compiles one program, and caches both. The budget loop, `smallest_peak` and `autotune` call it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,20 @@ from stablehlo_mem.utils.progress import tell
 from stablehlo_mem.utils.units import format_bytes
 
 Form = Literal["quick", "small", "written"]
-"""A program a search begins from: after all steps that save time, after those in their smallest forms, as written."""
+"""The program that a search begins from: after all time-saving steps, after those chosen for memory, or unchanged."""
 
 _MAX_SLOWDOWN = 4.0
-"""The smallest peak may take this many times the original's estimated time."""
+"""With budget="min" a program may take this many times the original's estimated time: the API documents it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """A state as the compilers see it; `measured` is of the target that is worst off."""
+    """A compiled state.
+
+    Attributes:
+        target: the target with the highest peak; `measured` is its figure.
+        everywhere: the figures of all targets.
+    """
 
     state: SearchState
     module: ir.Module
@@ -43,21 +48,25 @@ class Evaluation:
 
     @property
     def peak_bytes(self) -> float:
-        """As its compiler counts it; infinite if that refuses it without a figure."""
+        """As the compiler reports it; infinite if it refuses the program without a figure."""
         if isinstance(self.measured, Measured):
             return self.measured.peak_bytes
         return self.measured.needed_bytes or float("inf")
 
 
 class Evaluator:
-    """Searches and compilations of one program; nothing is searched or cheapened twice.
+    """Searches and compilations of one program; no search is run twice.
 
     Args:
-        any_peak: steps that save time are taken where they raise the peak too.
+        any_peak: whether time-saving steps may raise the peak by any amount.
 
     Attributes:
-        compiles: how often a target's compiler was asked.
-        seconds: spent on all else.
+        compiles: the number of compilations, each for one target.
+        seconds: the time spent on the rest.
+        canonical: the canonical module, which states share.
+        originals: for each chip the state of the unchanged program.
+        forms: for each chip and form its state.
+        searched: the results of searches.
     """
 
     def __init__(self, program: Program, targets: tuple[Target, ...], options: Options, *, any_peak: bool):
@@ -65,72 +74,71 @@ class Evaluator:
         self.any_peak = any_peak
         self.compiles = 0
         self.seconds = 0.0
-        self.normal = clone_module(program.module)
-        self.starts: dict[str, SearchState] = {}
-        self.cheapened: dict[tuple[str, Form], SearchState] = {}
+        self.canonical = clone_module(program.module)
+        self.originals: dict[str, SearchState] = {}
+        self.forms: dict[tuple[str, Form], SearchState] = {}
         self.searched: dict[tuple[Form, Goal, frozenset[Refusal]], tuple[SearchState, tuple[Refusal, ...]]] = {}
 
     def original(self) -> Evaluation:
         """The program as it is."""
         with self.timed():
-            canonicalize(self.normal)
-        return self.compiled(self.start(self.targets[0].chip), self.program.module, ())
+            canonicalize(self.canonical)
+        return self.compiled(self.original_state(self.targets[0].chip), self.program.module, ())
 
-    def differing(self, chip: Chip) -> Iterator[Form]:
-        """The forms, each brought about when it is asked for, without those equal to one before."""
+    def distinct_forms(self, chip: Chip) -> Iterator[Form]:
+        """The forms without those equal to an earlier one; each is computed when it is asked for."""
         seen: set[str] = set()
         for form in get_args(Form):
-            begun = self.begin(chip, form)
-            fingerprint = begun.fingerprint if begun.steps else ""
+            state = self.form_state(chip, form)
+            fingerprint = state.fingerprint if state.steps else ""
             if fingerprint not in seen:
                 seen.add(fingerprint)
                 yield form
 
-    def begin(self, chip: Chip, form: Form) -> SearchState:
-        """The state that searches begin from: the program in a form."""
-        state = self.start(chip)
+    def form_state(self, chip: Chip, form: Form) -> SearchState:
+        """The program in a form: the root of searches."""
+        state = self.original_state(chip)
         if form == "written":
             return state
-        if (chip.name, form) not in self.cheapened:
+        if (chip.name, form) not in self.forms:
             with self.timed():
                 goal = Goal(chip, self.options, 0, prefer_memory=form == "small")
-                self.cheapened[chip.name, form] = cheapen(state, goal, any_peak=self.any_peak)
-        return self.cheapened[chip.name, form]
+                self.forms[chip.name, form] = cheapen(state, goal, any_peak=self.any_peak)
+        return self.forms[chip.name, form]
 
-    def start(self, chip: Chip) -> SearchState:
-        """The program in normal form, as it is written."""
-        if chip.name not in self.starts:
+    def original_state(self, chip: Chip) -> SearchState:
+        """The unchanged program in canonical form."""
+        if chip.name not in self.originals:
             with self.timed():
-                self.starts[chip.name] = start(self.normal, Goal(chip, self.options, 0))
-        return self.starts[chip.name]
+                self.originals[chip.name] = start(self.canonical, Goal(chip, self.options, 0))
+        return self.originals[chip.name]
 
     def search(
         self, form: Form, goal: Goal, not_first: frozenset[Refusal] = frozenset()
     ) -> tuple[SearchState, tuple[Refusal, ...]]:
-        """What a search from a form comes to, and what it refused; `not_first` are beginnings to avoid."""
-        begun = self.begin(goal.chip, form)
+        """The state that a search from a form ends with, and its refusals; it begins with none of `not_first`."""
+        root = self.form_state(goal.chip, form)
         key = form, goal, not_first
         if key not in self.searched:
             tell(f"search for {format_bytes(goal.temp_bytes)} of temporaries on {goal.chip.name}")
             with self.timed():
-                self.searched[key] = search(begun, goal, not_first)
+                self.searched[key] = search(root, goal, not_first)
         return self.searched[key]
 
     @property
     def may_compile(self) -> bool:
-        """Whether all targets may be asked once more."""
+        """Whether the limit leaves a compilation for each target."""
         return self.compiles + len(self.targets) <= self.options.max_compiles
 
     def is_slow(self, state: SearchState) -> bool:
-        """Whether a state takes more of the original's time than the smallest peak may."""
-        return graph_seconds(state.graph, state.chip) > _MAX_SLOWDOWN * graph_seconds(
-            self.start(state.chip).graph, state.chip
-        )
+        """Whether a state is too slow for budget="min"."""
+        original = graph_seconds(self.original_state(state.chip).graph, state.chip)
+        return graph_seconds(state.graph, state.chip) > _MAX_SLOWDOWN * original
 
     def fixed_bytes(self, original: Evaluation) -> int:
-        """What no rewriting changes: arguments, outputs and constants as the target lays them out, less aliases.
+        """Bytes that no rewriting changes: arguments, outputs and constants as the target lays them out, less aliases.
 
-        Where it says nothing of the original, dense ones: how it would tile them need not be as the profile thinks.
+        If the compiler refused the original their dense sizes: the profile's tiling may differ from the target's.
         """
         m = original.measured
         if isinstance(m, Measured):
@@ -138,26 +146,26 @@ class Evaluator:
         return self.program.floor_bytes + constant_bytes(original.state.graph)
 
     def measure(self, state: SearchState, refusals: tuple[Refusal, ...]) -> Evaluation:
-        """A state as it is handed back, compiled."""
+        """Compiles a state in the form in which it would be returned."""
         module = clone_module(state.module)
         remove_rules(module)
         return self.compiled(state, module, refusals)
 
     def compiled(self, state: SearchState, module: ir.Module, refusals: tuple[Refusal, ...]) -> Evaluation:
-        """Compiles for every target; the one with the highest peak speaks for all."""
+        """Compiles for every target; the result is of the one with the highest peak."""
         measured: list[tuple[Target, Measured | Refused]] = []
         for target in self.targets:
             tell(f"compile {self.compiles + 1}, for {target.name}")
             measured.append((target, target.measure(self.program, module)))
             self.compiles += 1
-        attempts = [Evaluation(state, module, refusals, target, m, tuple(measured)) for target, m in measured]
-        return max(attempts, key=lambda a: a.peak_bytes)
+        evaluations = [Evaluation(state, module, refusals, target, m, tuple(measured)) for target, m in measured]
+        return max(evaluations, key=lambda a: a.peak_bytes)
 
     @contextlib.contextmanager
     def timed(self) -> Generator[None]:
         """Adds the time of its block to the planning seconds."""
-        begun = time.perf_counter()
+        started = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds += time.perf_counter() - begun
+            self.seconds += time.perf_counter() - started

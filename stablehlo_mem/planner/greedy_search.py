@@ -1,4 +1,7 @@
-"""One way to the goal: at each static peak the cheapest candidate that reaches it, until it is reached."""
+"""The greedy descent: at each static peak the best candidate is applied, until the goal is reached.
+
+`planner.branch_and_bound` calls `greedy_descent`; `cheapen` takes the steps that save time before it.
+"""
 
 from __future__ import annotations
 
@@ -13,62 +16,63 @@ from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.graph import nested_graph, op_id
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, allows
 from stablehlo_mem.passes import PASSES, Pass
-from stablehlo_mem.planner.search_state import SearchState, apply, taken
+from stablehlo_mem.planner.search_state import SearchState, apply, with_decision
 from stablehlo_mem.utils import gc_pause
 
 _log = logging.getLogger(__name__)
 
 _MAX_STEPS = 64
-_MAX_SIZES = 4
-"""Sizes of a candidate that are applied and profiled."""
-_TRIED = 6
-"""Candidates that are applied and profiled at one peak."""
-_NEAR = 1.25
-"""Peaks over the goal that are so near to the lowest are as good: later steps bring the rest."""
-_TRIED_FAR = 3
-"""Likewise of those that reach far."""
+"""Steps of a descent: a bound on planning time."""
+_MAX_SIZES_TRIED = 4
+"""Sizes of a candidate that are applied and profiled: the profile in one size usually tells the best one."""
+_MAX_TRIED = 6
+"""Candidates that are applied and profiled at one peak: chosen for planning time."""
+_SIMILAR_PEAK = 1.25
+"""If no candidate reaches the goal, those with a peak of up to this many times the lowest are compared by time."""
+_MAX_TRIED_SMALL_VALUES = 3
+"""Candidates with `Goal.include_small_values` that are applied and profiled: their large loops take long to build."""
 _MAX_ROUNDS = 4
-"""How often the passes are asked for what saves time: each may make room for another."""
-_CREEP = 32
-"""A step that brings less than one part in so many of what is missing creeps ..."""
-_MAX_CREEPS = 6
-"""... and after so many of them the search gives up: what is left is made of many small parts."""
-_AHEAD = 4
-"""Steps by which one is judged that only makes room for them."""
-_RISE = 1.1
-"""What saves time may raise the static peak to so many times what it was."""
-_Lower = tuple[SearchState | None, list[Candidate], tuple[Refusal, ...]]
-"""The state after the best step that lowers a peak, the candidates that only make room, and the refusals."""
+"""Rounds over the passes for steps that save time, as a step of one pass may enable another's."""
+_SLOW_FRACTION = 32
+"""Progress is slow if a step saves less than the missing bytes over this ..."""
+_MAX_SLOW_STEPS = 6
+"""... and after this many slow steps the descent gives up: the rest is in many small values."""
+_LOOKAHEAD_STEPS = 4
+"""Steps after an enabling one (`Candidate.needs_lookahead`) by which it is judged."""
+_MAX_PEAK_RISE = 1.1
+"""Steps that save time may raise the static peak to this many times what it was: the search lowers it again."""
+_LowerStep = tuple[SearchState | None, list[Candidate], tuple[Refusal, ...]]
+"""The state after the best step that lowers a peak, the enabling candidates, and the refusals."""
 
 
 def cheapen(state: SearchState, goal: Goal, *, any_peak: bool) -> SearchState:
-    """Takes the steps that save time wherever they are, as long as the passes find any.
+    """Takes the steps that save time anywhere in the program, while the passes find any.
 
     Args:
-        any_peak: also those that raise the static peak; else it may rise by a little, for the search to see to.
+        any_peak: whether they may raise the static peak by any amount, and not only by `_MAX_PEAK_RISE`.
     """
-    limit = math.inf if any_peak else _RISE * state.peak.temp_bytes
+    limit = math.inf if any_peak else _MAX_PEAK_RISE * state.peak.temp_bytes
     for _ in range(_MAX_ROUNDS):
         before = state
         for one in _enabled(goal):
-            state = _cheaper(state, one, goal, limit)
+            state = _first_time_saving(state, one, goal, limit)
         if state is before:
             break
     return dataclasses.replace(state, first=None)
 
 
 @gc_pause.kept()
-def _cheaper(state: SearchState, one: Pass, goal: Goal, limit: float) -> SearchState:
-    """The state after the first of a pass's steps that keeps the limit; the same if there is none."""
+def _first_time_saving(state: SearchState, one: Pass, goal: Goal, limit: float) -> SearchState:
+    """The state after the first time-saving step of a pass with a peak within the limit; the same state if none is."""
     for candidate in one.cheapen(state.graph, goal):
-        new = _applied(state, candidate, goal)
+        new = _try_apply(state, candidate, goal)
         if new is not None and new.peak.temp_bytes <= limit:
-            return taken(state, new)
+            return with_decision(state, new)
     return state
 
 
-def _applied(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
-    """The state after a candidate; None where its pass fails, a bug that a line at debug level tells of."""
+def _try_apply(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
+    """The state after a candidate; None if its pass fails, which is a bug and logged at debug level."""
     try:
         return apply(state, candidate, goal)
     except PassError as error:
@@ -76,125 +80,122 @@ def _applied(state: SearchState, candidate: Candidate, goal: Goal) -> SearchStat
         return None
 
 
-def descend(
+def greedy_descent(
     state: SearchState,
     goal: Goal,
     not_first: frozenset[Refusal],
-    hopeless: Callable[[SearchState], bool] = lambda _: False,
+    is_pruned: Callable[[SearchState], bool] = lambda _: False,
 ) -> tuple[SearchState, tuple[Refusal, ...]]:
-    """One way down, always on with the best step there is.
+    """Takes the best step at each peak.
 
     Args:
-        not_first: candidates not to begin with, by the `SearchState.first` of earlier ways.
-        hopeless: whether a state on the way is not worth going on from.
+        not_first: candidates not to begin with, from the `SearchState.first` of earlier descents.
+        is_pruned: whether to stop at a state.
 
     Returns:
         The last state, and the refusals at its peak if no step reaches the goal.
     """
-    begun, creeps = state, 0
+    root, slow_steps = state, 0
     for _ in range(_MAX_STEPS):
         if state.peak.temp_bytes <= goal.temp_bytes:
             return state, ()
-        if hopeless(state):
+        if is_pruned(state):
             return state, ()
-        following, refusals = best_step(state, goal, not_first if state is begun else frozenset())
+        following, refusals = best_step(state, goal, not_first if state is root else frozenset())
         if following is None:
             return state, refusals
-        missing, brought = (state.peak.temp_bytes - least for least in (goal.temp_bytes, following.peak.temp_bytes))
-        creeps += 0 < brought < missing / _CREEP
-        if creeps > _MAX_CREEPS:
+        missing, saved = (state.peak.temp_bytes - least for least in (goal.temp_bytes, following.peak.temp_bytes))
+        slow_steps += 0 < saved < missing / _SLOW_FRACTION
+        if slow_steps > _MAX_SLOW_STEPS:
             return state, refusals
-        state = taken(state, following)
+        state = with_decision(state, following)
     return state, propose(state, goal)[1]
 
 
 def best_step(
     state: SearchState, goal: Goal, excluded: frozenset[Refusal]
 ) -> tuple[SearchState | None, tuple[Refusal, ...]]:
-    """The state after the best step there is, none if there is none; and why the others were not taken."""
-    following, openings, refusals = _lower_step(state, goal, excluded)
-    # A way that begins otherwise would begin with room for what is excluded.
+    """The state after the best step, None if no step helps; and why the others were not taken."""
+    following, enabling, refusals = _lower_step(state, goal, excluded)
+    # With excluded candidates an enabling step would only enable these.
     if not excluded and not _reaches(following, goal):
-        following = _opened(state, openings, goal, following)
+        following = _enabling_step(state, enabling, goal, following)
     return following, refusals
 
 
 def faster_step(state: SearchState, goal: Goal) -> SearchState | None:
-    """The state after the first step on the way to the goal that is thought to save time, if it does."""
+    """The state after the first candidate that is estimated to save time, None if it does not or lowers no peak."""
 
     def find() -> SearchState | None:
         saving = next((c for c in propose(state, goal)[0] if c.added_seconds < 0), None)
-        # In the size that is fastest: others might come nearer to the goal, but slower.
-        return _applied(state, saving, goal) if saving else None
+        # In its fastest size: others may come nearer to the goal but are slower.
+        return _try_apply(state, saving, goal) if saving else None
 
     new = state.graph.cache.get("faster step", goal, find)
     return new if new and new.seconds < state.seconds and _helps(new, state) else None
 
 
-def _opened(
-    state: SearchState, openings: list[Candidate], goal: Goal, otherwise: SearchState | None
+def _enabling_step(
+    state: SearchState, enabling: list[Candidate], goal: Goal, otherwise: SearchState | None
 ) -> SearchState | None:
-    """The state after the step from which the next few come lowest, if that is lower than otherwise."""
-    found = otherwise
-    lowest = _further(taken(state, otherwise), goal) if openings and otherwise else None
-    for candidate in openings:
+    """The state after the enabling step whose next few steps come lowest, or `otherwise` if those after it do."""
+    best = otherwise
+    lowest = _look_ahead(with_decision(state, otherwise), goal) if enabling and otherwise else None
+    for candidate in enabling:
         if _reaches(lowest, goal):
             break
-        new = _applied(state, candidate, goal)
-        after = _further(taken(state, new), goal) if new else None
-        if after is not None and _helps(after, state) and _lower(lowest, after) is after:
-            lowest, found = after, new
-    return found
+        new = _try_apply(state, candidate, goal)
+        after = _look_ahead(with_decision(state, new), goal) if new else None
+        if after is not None and _helps(after, state) and _lower_of(lowest, after) is after:
+            lowest, best = after, new
+    return best
 
 
-def _further(state: SearchState, goal: Goal) -> SearchState:
+def _look_ahead(state: SearchState, goal: Goal) -> SearchState:
     """The state after the next few steps."""
-    for _ in range(_AHEAD):
+    for _ in range(_LOOKAHEAD_STEPS):
         following = None if _reaches(state, goal) else _lower_step(state, goal, frozenset())[0]
         if following is None:
             break
-        state = taken(state, following)
+        state = with_decision(state, following)
     return state
 
 
-def _lower_step(state: SearchState, goal: Goal, excluded: frozenset[Refusal]) -> _Lower:
-    """What `_find_lower` finds, kept with the graph.
-
-    Ways that share their first steps ask for the next ones again, and a way goes on where it was looked ahead.
-    """
-    return state.graph.cache.get("lower step", (goal, excluded), lambda: _find_lower(state, goal, excluded))
+def _lower_step(state: SearchState, goal: Goal, excluded: frozenset[Refusal]) -> _LowerStep:
+    """`_find_lower_step`, cached: descents share their first steps, and a descent repeats those of its look-ahead."""
+    return state.graph.cache.get("lower step", (goal, excluded), lambda: _find_lower_step(state, goal, excluded))
 
 
-def _find_lower(state: SearchState, goal: Goal, excluded: frozenset[Refusal]) -> _Lower:
-    """The best step that lowers the peak, where there is one, and what else was proposed."""
+def _find_lower_step(state: SearchState, goal: Goal, excluded: frozenset[Refusal]) -> _LowerStep:
+    """The best step that lowers the peak, and what else was proposed."""
     proposed, refusals = _proposed(state, goal, excluded)
     candidates = [c for c in proposed if not c.needs_lookahead]
     following: SearchState | None = None
-    # Where those near are not thought to do they are tried last: what reaches further may do.
+    # If no candidate is estimated to reach the goal, those that include small values are tried first.
     promising = any(c.saved_bytes >= state.peak.temp_bytes - goal.temp_bytes for c in candidates)
     if promising:
-        following = _follow(state, candidates[:_TRIED], goal)
+        following = _best_of(state, candidates[:_MAX_TRIED], goal)
     if not _reaches(following, goal):
-        far, _ = _proposed(state, dataclasses.replace(goal, include_small_values=True), excluded)
-        further = _follow(state, _varied(far)[:_TRIED_FAR], goal)
-        if not promising and not _reaches(further, goal):
-            following = _follow(state, candidates[:_TRIED], goal)
-        following = _lower(following, further)
-    openings = [c for c in proposed if c.needs_lookahead]
-    return following, openings, _largest_first([*refusals, *(c.refusal_if_useless for c in proposed)])
+        larger, _ = _proposed(state, dataclasses.replace(goal, include_small_values=True), excluded)
+        after_larger = _best_of(state, _families_first(larger)[:_MAX_TRIED_SMALL_VALUES], goal)
+        if not promising and not _reaches(after_larger, goal):
+            following = _best_of(state, candidates[:_MAX_TRIED], goal)
+        following = _lower_of(following, after_larger)
+    enabling = [c for c in proposed if c.needs_lookahead]
+    return following, enabling, _largest_first([*refusals, *(c.refusal_if_useless for c in proposed)])
 
 
-def unproven(state: SearchState, goal: Goal) -> Iterator[SearchState]:
-    """The states after each of the first few candidates, whatever the profile says of them."""
-    for candidate in propose(state, goal)[0][:_TRIED]:
-        new = _applied(state, candidate, goal)
+def apply_first_candidates(state: SearchState, goal: Goal) -> Iterator[SearchState]:
+    """The states after each of the first few candidates, whether they lower the static peak or not."""
+    for candidate in propose(state, goal)[0][:_MAX_TRIED]:
+        new = _try_apply(state, candidate, goal)
         if new is not None:
-            yield taken(state, new)
+            yield with_decision(state, new)
 
 
 @gc_pause.kept()
 def propose(state: SearchState, goal: Goal) -> tuple[list[Candidate], tuple[Refusal, ...]]:
-    """All candidates at the peak, the ones to try first in front, and the refusals, largest value first."""
+    """All candidates at the peak in the order to try them, and the refusals, largest value first."""
     candidates: list[Candidate] = []
     refusals: dict[Refusal, None] = {}
     for one in _enabled(goal):
@@ -209,7 +210,7 @@ def propose(state: SearchState, goal: Goal) -> tuple[list[Candidate], tuple[Refu
 
 
 def nothing_to_split(state: SearchState) -> Refusal:
-    """Where there is no candidate and no refusal: the program's values are small, what is large is the compiler's."""
+    """The refusal where no pass has a candidate or refusal: the values at the peak are too small to split."""
     graph, op = nested_graph(state.graph, state.peak.path), state.peak.op
     return Refusal(
         op=op_id(state.graph, state.peak.path, op),
@@ -222,8 +223,8 @@ def nothing_to_split(state: SearchState) -> Refusal:
     )
 
 
-def anywhere(state: SearchState, goal: Goal) -> Iterator[Candidate]:
-    """The first step of each pass that saves time wherever it is."""
+def time_saving_candidates(state: SearchState, goal: Goal) -> Iterator[Candidate]:
+    """The first step of each pass that saves time anywhere in the program."""
     for one in _enabled(goal):
         yield from itertools.islice(one.cheapen(state.graph, goal), 1)
 
@@ -238,7 +239,7 @@ def _enabled(goal: Goal) -> list[Pass]:
 
 
 def _rank(candidate: Candidate, over: int) -> tuple[bool, float, float]:
-    """Candidates that reach the goal by time; the others by the memory they free."""
+    """A sort key: candidates that reach the goal first, by time; then the others, by the memory they save."""
     reaches = candidate.saved_bytes >= over
     return (not reaches, candidate.added_seconds if reaches else -candidate.saved_bytes, candidate.added_seconds)
 
@@ -250,7 +251,7 @@ def _proposed(
     return [c for c in candidates if c.refusal_if_useless not in excluded], refusals
 
 
-def _varied(candidates: list[Candidate]) -> list[Candidate]:
+def _families_first(candidates: list[Candidate]) -> list[Candidate]:
     """The candidates, in front the first along each length of axis: what reaches far is alike from all its values."""
     seen: set[Any] = set()
     firsts: list[Candidate] = []
@@ -267,34 +268,34 @@ def _reaches(state: SearchState | None, goal: Goal) -> bool:
     return state is not None and state.peak.temp_bytes <= goal.temp_bytes
 
 
-def _lower(one: SearchState | None, other: SearchState | None) -> SearchState | None:
+def _lower_of(one: SearchState | None, other: SearchState | None) -> SearchState | None:
     """The state of the lower peak, the first if they are equal."""
     if one is None or other is None:
         return one or other
     return other if other.peak.temp_bytes < one.peak.temp_bytes else one
 
 
-def _follow(state: SearchState, candidates: list[Candidate], goal: Goal) -> SearchState | None:
-    """The first candidate that reaches the goal; if none does, the fastest of those that come nearest."""
-    found: list[SearchState] = []
+def _best_of(state: SearchState, candidates: list[Candidate], goal: Goal) -> SearchState | None:
+    """The state after the first candidate that reaches the goal; if none does, the fastest of those that come near."""
+    tried: list[SearchState] = []
     for candidate in candidates:
-        new = _take(state, candidate, goal)
+        new = _in_best_size(state, candidate, goal)
         if new is not None and new.peak.temp_bytes <= goal.temp_bytes:
             return new
-        found += [new] if new is not None else []
-    lowest = min((s.peak.temp_bytes for s in found), default=0)
-    near = [s for s in found if s.peak.temp_bytes <= _NEAR * lowest]
+        tried += [new] if new is not None else []
+    lowest = min((s.peak.temp_bytes for s in tried), default=0)
+    near = [s for s in tried if s.peak.temp_bytes <= _SIMILAR_PEAK * lowest]
     return min(near, key=lambda s: (s.added_seconds, s.peak.temp_bytes), default=None)
 
 
-def _take(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
-    """The state after a candidate, in the fastest of its sizes that reaches the goal; None if it does not help."""
+def _in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
+    """The state after a candidate in the fastest size that reaches the goal; None if it does not lower the peak."""
     best: SearchState | None = None
-    for _ in range(_MAX_SIZES):
-        new = _applied(state, candidate, goal)
+    for _ in range(_MAX_SIZES_TRIED):
+        new = _try_apply(state, candidate, goal)
         if new is None:
             return None
-        if best is not None and not _better(new, best, goal):
+        if best is not None and not _size_improves(new, best, goal):
             break
         best = new
         resized = _resized(candidate, new.peak.temp_bytes, goal)
@@ -305,16 +306,16 @@ def _take(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState |
 
 
 def _helps(new: SearchState, state: SearchState) -> bool:
-    """Whether the peak is lower after a step, or of other values."""
+    """Whether a step lowers the peak, or keeps it with other values live there."""
     before, after = state.peak, new.peak
     return after.temp_bytes < before.temp_bytes or (after.temp_bytes == before.temp_bytes and after.live != before.live)
 
 
 def _resized(candidate: Candidate, peak_bytes: int, goal: Goal) -> Candidate | None:
-    """The candidate in the size that should be best, now that the peak in one size is known; None if it is that.
+    """The candidate in the size that should be best, given the peak in its present size; None if that is the best.
 
-    The fastest that reaches the goal if a chunk's bytes are as estimated; if none does, the fastest whose chunk is as
-    much smaller as the peak should be.
+    It is the fastest size that reaches the goal if chunks have the estimated bytes. If none does, it is the fastest
+    whose chunk is smaller by the ratio of the peak to the goal.
     """
     if not candidate.sizes:
         return None
@@ -330,14 +331,9 @@ def _resized(candidate: Candidate, peak_bytes: int, goal: Goal) -> Candidate | N
     return candidate.resized(size)
 
 
-def _better(new: SearchState, old: SearchState, goal: Goal) -> bool:
-    """Whether another size brought what it should."""
+def _size_improves(new: SearchState, old: SearchState, goal: Goal) -> bool:
+    """Whether another size is better: faster if both reach the goal, else it saved at least half of what it should."""
     before, after = old.peak.temp_bytes, new.peak.temp_bytes
     if before <= goal.temp_bytes:
         return after <= goal.temp_bytes and new.added_seconds < old.added_seconds
-    return after <= goal.temp_bytes or _pays(before, after, goal.temp_bytes)
-
-
-def _pays(before: int, after: int, goal: int) -> bool:
-    """Whether smaller chunks brought at least half of what they should: else the peak is elsewhere, or fixed."""
-    return before - after >= (before - goal) / 2
+    return after <= goal.temp_bytes or before - after >= (before - goal.temp_bytes) / 2

@@ -1,8 +1,8 @@
-"""Plans kept in a directory: the steps of an earlier call are taken again instead of being searched for and measured.
+"""A directory of plans: the steps of an earlier call are replayed instead of searched and compiled.
 
-A plan is found by all that decides it: the program, the budget, the targets with their devices and compilers, the
-options, and the versions of everything. Its compiler's figures are those of the same module and the same compiler:
-each step checks the fingerprint of the module it is taken on, and the module that comes out is checked too.
+`budget_loop` reads and writes it. The key of a plan is everything that decides it: the program, the budget, the targets
+with their devices and compilers, the options, and all versions. The fingerprint of the module is checked before each
+step and after the last, so that the compiler's figures of the earlier call hold.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ _log = logging.getLogger(__name__)
 
 _VARIABLE = "STABLEHLO_MEM_CACHE"
 _FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
-"""Environment variables that change what the compilers do."""
+"""Environment variables with options of the compilers."""
 _PLUGINS = ("libtpu", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
 PACKAGE = pathlib.Path(__file__).parents[1]
 """The folder of `stablehlo_mem`: a plan that another version of any of its files made is not reused."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Kept:
-    """A plan without its programs, and the fingerprint of the module its steps lead to."""
+class CachedPlan:
+    """A plan without its programs, and the fingerprint of the optimised module."""
 
     plan: Plan
     fingerprint: str
 
 
 def cache_directory() -> pathlib.Path | None:
-    """Where plans are kept, None for nowhere.
+    """The directory of plans, None for none.
 
-    $STABLEHLO_MEM_CACHE, "" for nowhere; where that is not set, beside the executables that JAX keeps, if it keeps any
-    in a local directory (`jax_compilation_cache_dir`).
+    $STABLEHLO_MEM_CACHE, "" for none; if it is not set, beside JAX's executables, if `jax_compilation_cache_dir` is a
+    local directory.
     """
-    given = os.environ.get(_VARIABLE)
-    if given is not None:
-        return pathlib.Path(given).expanduser() if given else None
+    variable = os.environ.get(_VARIABLE)
+    if variable is not None:
+        return pathlib.Path(variable).expanduser() if variable else None
     config: Any = jax.config
     directory = config.jax_compilation_cache_dir if config.jax_enable_compilation_cache else None
     return pathlib.Path(directory) / "stablehlo_mem" if directory and "://" not in directory else None
@@ -65,12 +65,12 @@ def cache_directory() -> pathlib.Path | None:
 def entry_path(
     program: Program, budget: int | str | None, targets: tuple[Target, ...], options: Options
 ) -> pathlib.Path | None:
-    """The file of a plan, None if none is to be kept."""
+    """The file of a plan, None without a cache."""
     directory = cache_directory() if options.cache else None
     if directory is None:
         return None
     facts = {
-        # As it came in, not in normal form: the figures are of this program.
+        # Not in canonical form: the compiler's figures are of this module.
         "program": fingerprint(program.module),
         "platforms": program.platforms,
         "donated": program.donated,
@@ -90,14 +90,14 @@ def _facts(target: Target, program: Program) -> list[str]:
 
 @functools.cache
 def _plugins() -> tuple[str, ...]:
-    """The compilers that come in packages of their own."""
-    found = (d for d in metadata.distributions() if d.metadata["Name"] in _PLUGINS)
-    return tuple(sorted(f"{d.metadata['Name']} {d.version}" for d in found))
+    """The versions of the compilers that are packages of their own."""
+    plugins = (d for d in metadata.distributions() if d.metadata["Name"] in _PLUGINS)
+    return tuple(sorted(f"{d.metadata['Name']} {d.version}" for d in plugins))
 
 
 @functools.cache
 def package_digest() -> str:
-    """A digest of this package's sources: a plan is as good as what made it."""
+    """A digest of this package's sources: another version may plan otherwise."""
     return sources_digest(PACKAGE)
 
 
@@ -109,7 +109,7 @@ def sources_digest(root: pathlib.Path) -> str:
     return digest.hexdigest()
 
 
-def read(path: pathlib.Path) -> Kept | None:
+def read(path: pathlib.Path) -> CachedPlan | None:
     """The plan in a file, None if there is none or the file is damaged."""
     try:
         digest, _, text = path.read_bytes().partition(b"\n")
@@ -117,7 +117,7 @@ def read(path: pathlib.Path) -> Kept | None:
             raise ValueError("the file is damaged")
         data = json.loads(text)
         plan = {**data["plan"], "result": None, "exported": None, "bytecode": b""}
-        return Kept(_restored(Plan, plan), data["fingerprint"])
+        return CachedPlan(_restored(Plan, plan), data["fingerprint"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
@@ -126,7 +126,7 @@ def read(path: pathlib.Path) -> Kept | None:
 
 
 def write(path: pathlib.Path, plan: Plan) -> None:
-    """Keeps a plan; whoever reads at the same time sees all of it or nothing. A failure is logged."""
+    """Writes a plan, atomically for concurrent readers. A failure is logged."""
     text = json.dumps({"fingerprint": fingerprint(plan.module), "plan": json.loads(plan.to_json())}).encode()
     try:
         write_whole(path, _digest(text) + b"\n" + text)
@@ -135,14 +135,14 @@ def write(path: pathlib.Path, plan: Plan) -> None:
 
 
 def _digest(text: bytes) -> bytes:
-    """The first line of a file: no step tells that a figure beside it was damaged."""
+    """The first line of a file: fingerprints guard the steps but not the figures."""
     return hashlib.sha256(text).hexdigest().encode()
 
 
-def replay(module: ir.Module, kept: Kept) -> ir.Module | None:
-    """What the steps of a plan make of a clone of a module; None if it is not what they made of it before."""
+def replay(module: ir.Module, cached: CachedPlan) -> ir.Module | None:
+    """A clone of a module after the steps of a plan; None if the result is not that of the earlier call."""
     clone = clone_module(module)
-    steps = kept.plan.steps
+    steps = cached.plan.steps
     if steps:
         canonicalize(clone)
     for i, step in enumerate(steps):
@@ -155,7 +155,7 @@ def replay(module: ir.Module, kept: Kept) -> ir.Module | None:
             return None
     if steps:
         remove_rules(clone)
-    return clone if fingerprint(clone) == kept.fingerprint else None
+    return clone if fingerprint(clone) == cached.fingerprint else None
 
 
 def _restored(kind: Any, data: Any) -> Any:

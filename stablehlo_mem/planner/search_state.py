@@ -1,4 +1,7 @@
-"""A module on the way to its budget, and how a step leads from one such state to the next."""
+"""The states of the search: a module with its graph and peak, and the steps applied so far.
+
+The searches of `planner/` go from state to state by `apply` and `with_decision`; the plan cache replays by `take`.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,18 @@ from stablehlo_mem.results.decision import Decision
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.utils import gc_pause
 
-_KEPT_OPS = 20_000
-"""Ops of all the modules that are kept of those a step on one module led to: other searches try it again."""
+_MAX_CACHED_OPS = 20_000
+"""Ops of all the modules cached as successors of one state: a bound on memory, chosen so that small programs fit."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchState:
-    """A module on the way, its graph and static peak, and the steps that led to it.
+    """A module with its graph and static peak, and the steps that led to it.
 
-    `first` names the first of the candidates taken, by the refusal it would have been; `added_seconds` and
-    `moved_seconds` are the estimates of all of them. `tried` is the candidate that led here, of which `taken` makes a
-    decision.
+    Attributes:
+        tried: the candidate of the last step, of which `with_decision` makes a decision.
+        first: the first candidate that was taken, by its refusal.
+        added_seconds, moved_seconds: the sums of the candidates' estimates.
     """
 
     module: ir.Module
@@ -47,7 +51,7 @@ class SearchState:
 
     @property
     def fingerprint(self) -> str:
-        """Of the module: printed once, however many candidates are tried on it."""
+        """The module's fingerprint, cached as many candidates are tried on one module."""
         return self.graph.cache.get("fingerprint", (), lambda: fingerprint(self.module))
 
     @functools.cached_property
@@ -57,24 +61,24 @@ class SearchState:
 
     @functools.cached_property
     def seconds(self) -> float:
-        """The time a whole program is thought to take."""
+        """The estimated time of one execution."""
         return graph_seconds(self.graph, self.chip) + self.moved_seconds
 
     @property
     def regroups(self) -> bool:
-        """Whether a decision is not exact."""
+        """Whether a decision regroups sums."""
         return any(decision.numerics != "exact" for decision in self.decisions)
 
 
 @gc_pause.kept()
 def start(module: ir.Module, goal: Goal, interned: InternTable | None = None) -> SearchState:
-    """The state before any step; `module` is in normal form and is not edited; `interned` by the graphs before."""
+    """The state of a canonical module before any step; it is not edited. `interned` is shared with earlier graphs."""
     graph = entry_graph(module, interned)
     return SearchState(module, graph, find_peak(graph, goal.chip), goal.chip)
 
 
 def start_of(program: Program, goal: Goal) -> SearchState:
-    """The state of a program as written, in normal form; the program's own module is not edited."""
+    """The state of an unchanged program in canonical form; the program's own module is not edited."""
     module = clone_module(program.module)
     canonicalize(module)
     return start(module, goal)
@@ -86,11 +90,11 @@ def apply(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState:
     Raises:
         PassError: the pass left an invalid module: a bug.
     """
-    # As a plan that is kept in a file has them: no tuples.
+    # As in a plan that was read from a file: lists in place of tuples.
     params = json.loads(json.dumps(candidate.step.params))
     step = dataclasses.replace(candidate.step, input_fingerprint=state.fingerprint, params=params)
     return dataclasses.replace(
-        _changed(state, dataclasses.replace(candidate, step=step), goal),
+        _after_step(state, dataclasses.replace(candidate, step=step), goal),
         steps=(*state.steps, step),
         tried=dataclasses.replace(candidate, step=step, apply_to_copy=None),
         decisions=state.decisions,
@@ -101,22 +105,22 @@ def apply(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState:
 
 
 @gc_pause.kept()
-def _changed(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState:
-    """The module after a candidate's step, as if nothing had been before; of small ones kept for the next search."""
-    kept: dict[Any, SearchState] = state.graph.cache.tables["changed states"]
+def _after_step(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState:
+    """The state of the module after a candidate's step, without its history; cached if the program is small."""
+    cached: dict[Any, SearchState] = state.graph.cache.tables["changed states"]
     key = goal.chip, candidate.step.pass_name, *_effect(candidate)
-    if key in kept:
-        return kept[key]
+    if key in cached:
+        return cached[key]
     module = clone_module(state.module)
     take(module, candidate.step, state.steps, candidate.apply_to_copy)
     new = start(module, goal, state.graph.interned)
-    if (len(kept) + 1) * len_ops(new.graph) <= _KEPT_OPS:
-        kept[key] = new
+    if (len(cached) + 1) * len_ops(new.graph) <= _MAX_CACHED_OPS:
+        cached[key] = new
     return new
 
 
 def _effect(candidate: Candidate) -> tuple[Any, str]:
-    """What a candidate does, and in which size; of most passes that is all that its step says."""
+    """The identity of a candidate's effect: its `dedup_key` and size, or all its parameters without a key."""
     params = candidate.step.params
     if candidate.dedup_key is not None:
         params = {name: params[name] for name in candidate.sizes[0].params}
@@ -126,9 +130,10 @@ def _effect(candidate: Candidate) -> tuple[Any, str]:
 def take(
     module: ir.Module, step: Step, before: Iterable[Step], edit: Callable[[ir.Module, Step], None] | None = None
 ) -> None:
-    """Takes a step on a module, in place, which had those before.
+    """Applies a step to a module in place.
 
     Args:
+        before: the steps applied earlier, for the error.
         edit: see `Candidate.apply_to_copy`.
 
     Raises:
@@ -142,8 +147,8 @@ def take(
     attach_rules(module)
 
 
-def taken(before: SearchState, after: SearchState) -> SearchState:
-    """The state after a step that is taken and not only tried: with the decision, and what it brought."""
+def with_decision(before: SearchState, after: SearchState) -> SearchState:
+    """The state after a step that is taken and not only tried: with its decision and what that changed."""
     assert after.tried is not None
     decision = Decision(
         pass_name=after.tried.step.pass_name,

@@ -1,4 +1,4 @@
-"""What is checked before planning, and of what comes out."""
+"""Checks options before planning and the optimised module after it. The other files of `planner/` call it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from stablehlo_mem.utils.units import format_bytes
 
 
 def check_options(options: Options) -> None:
-    """Looks at options before anything is done with them.
+    """Checks options.
 
     Raises:
-        InputError: they cannot be followed.
+        InputError: one of them is invalid.
     """
-    known = [one.name for one in PASSES]
-    unknown = [name for name in options.passes or () if name not in known]
+    names = [p.name for p in PASSES]
+    unknown = [name for name in options.passes or () if name not in names]
     if unknown:
-        raise InputError(f"there is no pass named {', '.join(unknown)}: the passes are {', '.join(known)}")
+        raise InputError(f"there is no pass named {', '.join(unknown)}: the passes are {', '.join(names)}")
     if options.numerics not in get_args(Numerics):
         raise InputError(f"numerics is one of {', '.join(get_args(Numerics))}, not {options.numerics!r}")
     if options.max_compiles < 1:
@@ -35,19 +35,19 @@ def check_options(options: Options) -> None:
 
 
 def check_tuning(program: Program, targets: tuple[Target, ...]) -> None:
-    """Looks whether plans for a program can be timed.
+    """Checks that plans for a program can be timed on this machine.
 
     Raises:
-        InputError: they cannot, on this machine or at all.
+        InputError: they cannot.
     """
     if len(targets) != 1 or ":" in targets[0].name:
         names = ", ".join(target.name for target in targets)
         raise InputError(f"tune=True times plans on this machine's device: the target is cpu, cuda or tpu, not {names}")
     if program.exported is not None and program.exported.nr_devices > 1:
         raise InputError(f"tune=True times programs of one device, not of {program.exported.nr_devices}")
-    called = next((op for op in walk_operations(program.module.operation) if is_callback(op)), None)
-    if called is not None:
-        where = source_line(called.location) or "a callback"
+    callback = next((op for op in walk_operations(program.module.operation) if is_callback(op)), None)
+    if callback is not None:
+        where = source_line(callback.location) or "a callback"
         raise InputError(f"tune=True runs plans, which would call Python ({where}) for nothing")
     avals = program.exported.in_avals if program.exported is not None else ()
     keys = [str(aval.dtype) for aval in avals if jnp.issubdtype(aval.dtype, jax.dtypes.extended)]
@@ -67,7 +67,7 @@ def verify(program: Program, module: ir.Module, steps: tuple[Step, ...]) -> None
 
 
 def below_floor(program: Program, budget: int) -> BudgetError:
-    """The error for a budget that not even arguments and outputs keep."""
+    """The error for a budget smaller than arguments and outputs."""
     floor = program.floor_bytes
     return BudgetError(
         f"the budget of {format_bytes(budget)} is below the arguments and outputs alone "
