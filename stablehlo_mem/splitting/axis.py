@@ -37,7 +37,7 @@ class Obstacle:
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """An axis of `n` elements through a graph.
+    """An axis of `n` elements through a graph. Axes are equal if they split alike, wherever they were grown from.
 
     Attributes:
         seed: the value and dimension it was grown from.
@@ -47,12 +47,15 @@ class Axis:
         obstacles: where big values could not follow.
     """
 
-    seed: tuple[int, int]
+    seed: tuple[int, int] = dataclasses.field(compare=False)
     n: int
-    big_bytes: int
+    big_bytes: int = dataclasses.field(compare=False)
     split_ops: tuple[SplitOp, ...]
     producers: Mapping[Use, SplitOp | None]
-    obstacles: tuple[Obstacle, ...]
+    obstacles: tuple[Obstacle, ...] = dataclasses.field(compare=False)
+
+    def __hash__(self) -> int:
+        return hash((self.n, len(self.producers), self.split_ops[:1]))
 
     @property
     def sliced_windows(self) -> Iterator[Use]:

@@ -55,6 +55,9 @@ class LoopSchedule:
     online: OnlineReductions
     graph: Graph = dataclasses.field(repr=False, compare=False, kw_only=True)
 
+    def __hash__(self) -> int:
+        return hash((self.axis, self.loop_count, self.directions, len(self.outputs)))
+
     @property
     def is_online(self) -> bool:
         """Whether some reductions are online."""

@@ -172,7 +172,7 @@ def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
     least = (1, 1, 256, max(1, value.nbytes // 2))[draw(0, 3)]
     axis = grow_axis(graph, rule_book(graph), (value.index, dimensions[draw(0, len(dimensions) - 1)]), least)
     region = schedule_loops(graph, axis, streaming=bool(draw(0, 1)))
-    if region is None or axis.n < 2 or candidates.unsettles(main, path, region):
+    if region is None or axis.n < 2 or candidates.regroups_compared(main, path, region):
         return None
     kept = worth_saving(graph, region, CHIPS["cpu"], 1 << 62) if not draw(0, 3) else ()
     split = Split(
