@@ -5,7 +5,6 @@ Called by the passes that split: `split_into_loops` and `reblock_scans`.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import functools
 import math
@@ -124,16 +123,9 @@ def _schedule(graph: Graph, axis: Axis, seed: _Seed, big_bytes: int, streaming: 
 
 
 @cached_analysis
-def _value_sizes(graph: Graph) -> list[int]:
-    """The bytes of the values of a block, in order."""
-    return sorted({value.nbytes for value in graph.values})
-
-
 def _next_size(graph: Graph, least: int) -> int:
     """The bytes of the smallest value of at least so many: goals between two sizes grow the same axes."""
-    sizes = _value_sizes(graph)
-    index = bisect.bisect_left(sizes, least)
-    return sizes[index] if index < len(sizes) else least
+    return min((value.nbytes for value in graph.values if value.nbytes >= least), default=least)
 
 
 class _Proposals:
@@ -286,9 +278,8 @@ class _Proposals:
         return _Sized(candidate, spared - self.output_bytes(schedule))
 
     def sizes(self, schedule: LoopSchedule, saved: tuple[int, ...]) -> tuple[Size, ...]:
-        spared = self.spared_bytes(schedule)
+        spared, left = self.spared_bytes(schedule), self.output_bytes(schedule)
         written = spared - self.streamed_bytes(schedule)
-        left = self.output_bytes(schedule)
         return _sizes(self.graph, schedule, saved, spared, written, left, self.goal.chip, self.runs)
 
     def output_bytes(self, schedule: LoopSchedule) -> int:
