@@ -11,13 +11,13 @@ import pytest
 from stablehlo_mem.analysis.cost_model import (
     Matmul,
     arithmetic_seconds,
-    dealing_factor,
+    flop_seconds,
     graph_seconds,
+    imbalance_factor,
     matmul_of,
     op_bytes,
     op_flops,
     op_seconds,
-    unpacked_seconds,
 )
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
@@ -82,17 +82,17 @@ def test_a_left_operand_that_lies_transposed_takes_longer_to_pack(subscripts: st
     program = program_of(lambda x, y: jnp.einsum(subscripts, x, y), *(np.ones(shape, np.float32) for shape in shapes))
     graph = entry_graph(program.module)
     found = next(matmul_of(graph, op) for op in graph.ops if op.name == "stablehlo.dot_general")
-    assert found.turned == turned
+    assert found.transposed == turned
     assert found.swapped().swapped() == found
-    straight = dataclasses.replace(found, turned=(False, False))
+    straight = dataclasses.replace(found, transposed=(False, False))
     assert (found.packing_factor(CPU) > 1.5 * straight.packing_factor(CPU)) is slow
     assert found.packing_factor(CHIPS["cuda:h200"]) == 1
 
 
 def test_an_odd_number_of_rows_leaves_a_core_waiting():
-    assert dealing_factor(5, CPU) == pytest.approx(6 / 5)
-    assert dealing_factor(4, CPU) == dealing_factor(1, CPU) == 1
-    assert dealing_factor(5, CHIPS["cuda:h200"]) == 1
+    assert imbalance_factor(5, CPU) == pytest.approx(6 / 5)
+    assert imbalance_factor(4, CPU) == imbalance_factor(1, CPU) == 1
+    assert imbalance_factor(5, CHIPS["cuda:h200"]) == 1
 
 
 @pytest.mark.parametrize(("shape", "rows"), [((3, 1000), 3), ((1, 3, 1000), 3), ((1, 1000), 1000)])
@@ -102,7 +102,7 @@ def test_outermost_rows_are_dealt_out(shape: tuple[int, ...], rows: int):
       %a = stablehlo.tanh %x : tensor<{written}xf32>
       return %a : tensor<{written}xf32>
     }}""")
-    expected = unpacked_seconds(graph, graph.ops[0], CPU) * dealing_factor(rows, CPU)
+    expected = flop_seconds(graph, graph.ops[0], CPU) * imbalance_factor(rows, CPU)
     assert arithmetic_seconds(graph, graph.ops[0], CPU) == pytest.approx(expected)
 
 

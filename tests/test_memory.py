@@ -1,7 +1,10 @@
 """The static memory profile: one tiny program per rule of the fusion model, and the real compilers on real programs."""
 
+import dataclasses
 import importlib.util
-from typing import Any
+import pathlib
+import re
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +12,10 @@ import pytest
 from jax.export import export
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.peak_memory import find_peak, materialised
+from stablehlo_mem.analysis import compilers
+from stablehlo_mem.analysis.compiler_model import CompilerModel
+from stablehlo_mem.analysis.fusion import plan_buffers
+from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.results.memory_profile import profile_module
@@ -40,7 +46,7 @@ def temp_bytes(graph: Graph, chip: str) -> int:
 
 def kept(graph: Graph, chip: str) -> list[str]:
     """Names of the ops whose results have a buffer."""
-    names = [graph.producer(v) for v, kept in enumerate(materialised(graph, CHIPS[chip])) if kept]
+    names = [graph.producer(v) for v, kept in enumerate(plan_buffers(graph, CHIPS[chip]).materialised) if kept]
     return [op.name.partition(".")[2] for op in names if op is not None]
 
 
@@ -70,6 +76,21 @@ def reduce(name: str, operand: str, shape: str = "1024x1024", dimension: int = 1
         f"%{name} = stablehlo.reduce(%{operand} init: %z{name}) applies stablehlo.add "
         f"across dimensions = [{dimension}] : (tensor<{shape}xf32>, tensor<f32>) -> tensor<{result}xf32>\n"
     )
+
+
+def test_another_compiler_takes_a_model_with_three_methods(monkeypatch: pytest.MonkeyPatch):
+    """The one in docs/writing_a_target.md."""
+    page = pathlib.Path(__file__).parents[1] / "docs" / "writing_a_target.md"
+    code = next(block for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) if "class " in block)
+    names: dict[str, Any] = {"CompilerModel": CompilerModel}
+    exec(code, names)
+    models: dict[Any, Any] = compilers._MODELS
+    monkeypatch.setitem(models, "mine", names["MyCompiler"]())
+    monkeypatch.setitem(CHIPS, "mine", dataclasses.replace(CHIPS["cpu"], name="mine", kind=cast("Any", "mine")))
+    once = unary("0", "exponential", "x") + dot("1", "0", "x")
+    twice = binary("2", "add", "x", "x") + dot("3", "2", "x") + unary("4", "negate", "2") + binary("5", "add", "3", "4")
+    assert kept(graph_of(once + "return %1 : tensor<1024x1024xf32>"), "mine") == ["exponential", "dot_general"]
+    assert kept(graph_of(twice + "return %5 : tensor<1024x1024xf32>"), "mine") == ["add", "dot_general", "add"]
 
 
 @pytest.mark.parametrize("chip", ["cpu", "cuda:h200", "tpu:v5e"])

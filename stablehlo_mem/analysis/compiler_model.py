@@ -25,7 +25,7 @@ class CompilerModel(abc.ABC):
 
     reads_from_memory: frozenset[str] = frozenset({"stablehlo.sort"})
     """Ops that are not fused with the producers of their operands, though their class is."""
-    materialises: frozenset[str] = frozenset()
+    always_materialised: frozenset[str] = frozenset()
     """Ops that are not fused into their users, though their class is."""
     recomputes_materialised: bool = True
     """Whether kernels compute a cheap value on the fly although others read it from memory."""
@@ -45,7 +45,7 @@ class CompilerModel(abc.ABC):
     # What is fused, what is materialised.
 
     @abc.abstractmethod
-    def keeps_fusible(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
+    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
         """Whether a fusible value is materialised rather than computed in each of the kernels that use it.
 
         Args:
@@ -70,27 +70,22 @@ class CompilerModel(abc.ABC):
         Args:
             unary_chain: whether only ops with one tensor operand lie between the dot and the end of the kernel.
         """
-        del unary_chain
         return False
 
     def compiles_dot_as_sum(self, graph: Graph, dot: Op) -> bool:
         """Whether a dot becomes a multiplication and a reduction, which fuse as such."""
-        del graph, dot
         return False
 
     def reduces_as_tree(self, graph: Graph, op: Op) -> bool:
         """Whether a reduction runs in windows, as a tree of kernels; the first reads its operand from memory."""
-        del graph, op
         return False
 
     def starts_library_fusion(self, graph: Graph, op: Op) -> bool:
         """Whether a reduction is handed to a library, together with those producers that the library knows."""
-        del graph, op
         return False
 
     def joins_library_fusion(self, graph: Graph, op: Op) -> bool:
         """Whether an op that a library's reduction needs is computed by the library, not read from memory."""
-        del graph, op
         return False
 
     def streamed_into(self, graph: Graph, value: int) -> int | None:
@@ -98,18 +93,16 @@ class CompilerModel(abc.ABC):
 
         The compiler's report has that buffer all the same.
         """
-        del graph, value
+        return None
 
     # What is done before loops.
 
     def hoisted_values(self, body: Graph) -> frozenset[int]:
         """The values of a loop's body that are computed before the loop and kept while it runs; scalars left out."""
-        del body
         return frozenset()
 
     def copied_before_loop(self, graph: Graph, loop: Op) -> Mapping[int, int]:
         """The values of which a loop's dots read a copy that is made before the loop, and the bytes of each copy."""
-        del graph, loop
         return {}
 
     # Bytes.
@@ -120,7 +113,6 @@ class CompilerModel(abc.ABC):
 
     def relayout_bytes(self, graph: Graph, op: Op) -> int:
         """Bytes that a kernel with an elementwise op or a move needs to lay out its operand or result anew."""
-        del graph, op
         return 0
 
     def window_scratch_bytes(self, graph: Graph, op: Op) -> int:
@@ -129,17 +121,14 @@ class CompilerModel(abc.ABC):
 
     def reduction_scratch_bytes(self, graph: Graph, op: Op) -> int:
         """Bytes of the partial results of a reduction, or of a dot that is compiled as one."""
-        del graph, op
         return 0
 
     def dot_scratch_bytes(self, graph: Graph, dot: Op) -> int:
         """Bytes that a dot needs beside operands and result while it runs."""
-        del graph, dot
         return 0
 
     def early_dot_copies(self, graph: Graph, dot: Op) -> Collection[int]:
         """The operands of a dot that are copied into another order as soon as they exist."""
-        del graph, dot
         return ()
 
     def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:

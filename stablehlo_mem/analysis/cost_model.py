@@ -1,4 +1,8 @@
-"""Time, estimated: the roofline of FLOPs and bytes moved. Good for comparing plans, not for predicting a clock."""
+"""Estimated time: the roofline of FLOPs and bytes moved. Good for comparing plans, not for predicting a clock.
+
+Passes estimate what a candidate adds, the planner how long a program takes. What differs between chips are figures of
+`Chip`; what kernels read and write follows from `fusion`, and so from the compiler's model.
+"""
 
 from __future__ import annotations
 
@@ -25,44 +29,48 @@ ELEMENT_FLOPS: dict[str, int] = {
     **dict.fromkeys(("exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "tanh", "erf"), 10),
     **dict.fromkeys(("sine", "cosine", "tan", "atan2", "power", "erf_inv", "erfc", "lgamma", "digamma"), 20),
 }
-"""FLOPs per element of the elementwise ops that take more than one."""
+"""FLOPs per element of the elementwise ops that take more than one: rough figures, good enough beside memory."""
 
 VECTOR_SHARE = 0.125
-"""Rate of elementwise arithmetic as a share of the chip's matmul rate."""
+"""Rate of elementwise arithmetic as a share of the chip's matmul rate: a rough figure for all chips."""
 
-_UNMOVED = (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL)
+_MOVES_NOTHING = (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL)
 
 _MOST_PACKING = 2.0
-"""Packing takes at most so many times the FLOPs: a matrix times a vector runs at a third of the rate (seen on CPU)."""
+"""Time of packing as a multiple of the FLOPs' time, at most: a matrix times a vector runs at a third of the rate
+(measured on CPU)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Matmul:
-    """What the rate of a matmul depends on, as both operands are packed (seen on CPU).
+    """What the rate of a matmul depends on where both operands are packed, as on CPU.
 
     Attributes:
         rows: of the left operand, however many dimensions they have.
         columns: of the right one.
-        turned: whether each lies transposed: see `op_attributes.dot_operands_transposed`.
+        transposed: whether each operand lies transposed: see `op_attributes.dot_operands_transposed`.
     """
 
     rows: float
     columns: float
-    turned: tuple[bool, bool] = (False, False)
+    transposed: tuple[bool, bool] = (False, False)
 
     def packing_factor(self, chip: Chip) -> float:
-        """How many times longer it takes than its FLOPs alone: packing the left operand is spread over the columns."""
-        left = chip.packed_rows + self.turned[0] * chip.turned_rows
-        right = chip.packed_rows + all(self.turned) * chip.turned_rows
+        """How many times longer it takes than its FLOPs alone.
+
+        Each operand is packed once: the left one costs the less, the more columns use it, and the right one likewise.
+        """
+        left = chip.packed_rows + self.transposed[0] * chip.transposed_rows
+        right = chip.packed_rows + all(self.transposed) * chip.transposed_rows
         return 1 + min(_MOST_PACKING, left / max(1, self.columns) + right / max(1, self.rows))
 
     def swapped(self) -> Matmul:
-        """That of the operands swapped, which makes the result transposed."""
-        return Matmul(self.columns, self.rows, (not self.turned[1], not self.turned[0]))
+        """The matmul with swapped operands, whose result is transposed."""
+        return Matmul(self.columns, self.rows, (not self.transposed[1], not self.transposed[0]))
 
 
 def matmul_of(graph: Graph, dot: Op) -> Matmul:
-    """That of a dot_general."""
+    """The matmul that a dot_general is."""
     rows, columns, _, _ = dot_sizes(graph, dot)
     return Matmul(rows, columns, dot_operands_transposed(graph, dot))
 
@@ -77,7 +85,7 @@ def op_flops(graph: Graph, op: Op) -> float:
     if op.name == "stablehlo.convolution":
         return _convolution_flops(graph, op)
     if op.name in ("stablehlo.sort", "chlo.top_k", "stablehlo.fft"):
-        # The others work along the last dimension.
+        # A top-k and a Fourier transform work along the last dimension.
         attributes = graph.handles[op.index].attributes
         dimension = ir.IntegerAttr(attributes["dimension"]).value if op.name == "stablehlo.sort" else -1
         return sum(_sort_flops(graph.values[v].shape, dimension) for v in op.operands)
@@ -93,7 +101,7 @@ def op_flops(graph: Graph, op: Op) -> float:
 def op_bytes(graph: Graph, op: Op, chip: Chip) -> int:
     """Bytes an op reads and writes when nothing is fused."""
     kind = CLASSES.get(op.name, Class.OPAQUE)
-    if kind in _UNMOVED:
+    if kind in _MOVES_NOTHING:
         return 0
     if kind is Class.UPDATE:
         return 2 * _buffer_bytes(graph, op.operands[1:], chip)
@@ -116,25 +124,26 @@ def op_seconds(graph: Graph, op_index: int, chip: Chip) -> float:
 
 
 def arithmetic_seconds(graph: Graph, op: Op, chip: Chip) -> float:
-    """Seconds of one op were memory infinitely fast."""
-    seconds = unpacked_seconds(graph, op, chip)
+    """Seconds of one op if memory were infinitely fast."""
+    seconds = flop_seconds(graph, op, chip)
     if CLASSES.get(op.name) is Class.DOT:
         return seconds * matmul_of(graph, op).packing_factor(chip)
-    return seconds * dealing_factor(_dealt_rows(graph.values[op.results[0]].shape, chip), chip) if seconds else 0.0
+    return seconds * imbalance_factor(_parallel_rows(graph.values[op.results[0]].shape, chip), chip) if seconds else 0.0
 
 
-def unpacked_seconds(graph: Graph, op: Op, chip: Chip) -> float:
-    """The same with nothing for packing operands: FLOPs at the chip's rate."""
-    return op_flops(graph, op) / _rate(op, chip)
+def flop_seconds(graph: Graph, op: Op, chip: Chip) -> float:
+    """Seconds of an op's FLOPs at the chip's rate, without packing and without imbalance between cores."""
+    dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution")
+    return op_flops(graph, op) / (chip.flops_per_second * (1 if dense else VECTOR_SHARE))
 
 
-def dealing_factor(rows: float, chip: Chip) -> float:
-    """How many times longer a kernel takes whose rows are dealt out to cores of which some get one less."""
+def imbalance_factor(rows: float, chip: Chip) -> float:
+    """How many times longer a kernel takes because some cores get one row less than others."""
     return math.ceil(rows / chip.cores) * chip.cores / rows if rows > 1 else 1.0
 
 
-def _dealt_rows(shape: tuple[int, ...], chip: Chip) -> int:
-    """Rows of a kernel's result that are dealt out as they are: of as many outer dimensions as give each core one."""
+def _parallel_rows(shape: tuple[int, ...], chip: Chip) -> int:
+    """Rows of a kernel's result that cores share out: those of the fewest outer dimensions that give each core one."""
     rows = 1
     for extent in shape:
         rows *= extent
@@ -144,12 +153,12 @@ def _dealt_rows(shape: tuple[int, ...], chip: Chip) -> int:
 
 
 def graph_seconds(graph: Graph, chip: Chip) -> float:
-    """Seconds of a block with fusion: all arithmetic, but memory moved only by kernels that read and write buffers."""
+    """Seconds of a block with fusion: the arithmetic of all ops, the bytes of what kernels read and write."""
     return sum(fused_seconds(graph, chip))
 
 
 def graph_flops(graph: Graph) -> float:
-    """Floating-point operations of a block, loops' bodies times their trip counts but for what they do not change."""
+    """Floating-point operations of a block. Ops of a loop's body count once for each iteration, invariant ones once."""
     return sum(_total_flops(graph, op) for op in graph.ops)
 
 
@@ -163,7 +172,7 @@ def _total_flops(graph: Graph, op: Op) -> float:
 
 
 def _in_loop(costs: Sequence[float], body: Graph, trips: int) -> float:
-    """What the ops of a loop's body cost in all iterations: compilers do once what no iteration changes."""
+    """What the ops of a loop's body cost in all iterations: invariant ops are hoisted and run once."""
     invariant = invariant_ops(body)
     once = sum(cost for i, cost in enumerate(costs) if i in invariant)
     return trips * (sum(costs) - once) + once
@@ -184,18 +193,17 @@ def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
 
 
 def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
-    """Bytes that the kernel an op is the last of reads and writes, 0 if it is fused into others."""
+    """Bytes that the kernel named by an op reads and writes; of an op that is fused into others, none."""
     written = _buffer_bytes(graph, (v for v in op.results if buffers.materialised[v]), chip)
     read = [v for v in buffers.reads[op.index] if v in op.operands or written]
     moved = written + sum(_read_bytes(graph, v, chip) for v in read)
-    # In place, or nothing is moved.
-    in_place = CLASSES.get(op.name, Class.OPAQUE) in (Class.UPDATE, *_UNMOVED)
+    in_place = CLASSES.get(op.name, Class.OPAQUE) in (Class.UPDATE, *_MOVES_NOTHING)
     return min(moved, op_bytes(graph, op, chip)) if in_place else moved
 
 
 @cached_analysis
 def _read_bytes(graph: Graph, value: int, chip: Chip) -> int:
-    """Bytes that a kernel reads of a value, of which slices may be all that is used: its share of them."""
+    """Bytes that a kernel reads of a value: of one that is only sliced, an equal share of the slices."""
     nbytes, users = _buffer_bytes(graph, (value,), chip), [graph.ops[user] for user in graph.users[value]]
     if not all(user.name in SLICES for user in users):
         return nbytes
@@ -210,7 +218,7 @@ def _reader_counts(graph: Graph, chip: Chip) -> collections.Counter[int]:
 
 
 def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:
-    """The overhead of a reduction for each of its results, and of some for each element."""
+    """The overhead of a reduction: for each of its results, and for each element of some sums of products."""
     if CLASSES.get(op.name) is not Class.REDUCE:
         return 0.0
     slow = chip.unit_sum_seconds and sums_products_in_units(graph, op)
@@ -229,16 +237,11 @@ def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:
 
 
 def overhead_seconds(graph: Graph, op: Op, chip: Chip) -> float:
-    """Seconds that an op's own loops take for their steps, however little is done in each."""
+    """Seconds that starting the iterations of an op's loops takes, however little is done in each."""
     if CLASSES.get(op.name) is not Class.CONTROL:
         return 0.0
     inner = max(sum(overhead_seconds(block, o, chip) for o in block.ops) for block in op.blocks)
     return likely_trips(graph, op) * (chip.step_seconds + inner) if op.name == "stablehlo.while" else inner
-
-
-def _rate(op: Op, chip: Chip) -> float:
-    dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution")
-    return chip.flops_per_second * (1 if dense else VECTOR_SHARE)
 
 
 def _control_seconds(graph: Graph, op: Op, chip: Chip) -> float:
@@ -262,9 +265,14 @@ def _sort_flops(shape: tuple[int, ...], dimension: int) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """What a piece of a new form costs: FLOPs, bytes read and written, and the matmul that it is, if it is one.
+    """What a kernel that a rewrite adds costs.
 
-    Where an op of the old form moves the same bytes, `moves` names it: as the chip lays them out, and not `nbytes`.
+    Attributes:
+        flops: of all its ops.
+        nbytes: read and written.
+        matmul: the matmul that it is, if it is one.
+        moves: an op of the program that moves the same bytes: then they are counted as the chip lays that op's values
+            out, and `nbytes` is not used.
     """
 
     flops: float

@@ -64,8 +64,8 @@ class _Sweep:
     """The backward sweep: users are visited before producers.
 
     Attributes:
-        hard: per value, the kernels that read it from memory whatever it is.
-        soft: per value, the kernels that would compute it on the fly.
+        readers: per value, the kernels that read it from memory in any case.
+        fusing: per value, the kernels that would compute it on the fly.
         moved: per value, the kernels that read it elsewhere than where they write.
         reused: per value, whether some kernel would compute its elements more than once (a broadcast follows).
         unary_only: per value, whether a dot takes it in only through a chain of ops with one tensor operand.
@@ -81,8 +81,8 @@ class _Sweep:
         count = len(graph.values)
         self.graph = graph
         self.model = compiler_model(chip)
-        self.hard: list[Kernels] = [_NONE] * count
-        self.soft: list[Kernels] = [_NONE] * count
+        self.readers: list[Kernels] = [_NONE] * count
+        self.fusing: list[Kernels] = [_NONE] * count
         self.moved: list[Kernels] = [_NONE] * count
         self.reused = [False] * count
         self.unary_only = [False] * count
@@ -97,15 +97,15 @@ class _Sweep:
     def visit(self, op: Op) -> None:
         kind = classify(self.graph, op)
         for value in self.hoisted.intersection(op.results):
-            self._read_from_memory(value)
+            self._stop_fusing(value)
         for value in op.operands:
             if self.long_generated[value] and not (op.results and self.generated[op.results[0]]):
-                _add(self.hard, value, (op.index,))
+                _add(self.readers, value, (op.index,))
         if is_view(self.graph, op):
             self._pass_through(zip(op.operands, op.results, strict=False))
         elif kind is Class.GENERATE:
             for value in op.results:
-                self.materialised[value] = bool(self.hard[value]) and op.name != "stablehlo.constant"
+                self.materialised[value] = bool(self.readers[value]) and op.name != "stablehlo.constant"
         elif kind in FUSIBLE:
             self._visit_fusible(op, kind)
         elif kind is Class.REDUCE:
@@ -119,14 +119,14 @@ class _Sweep:
         else:
             self._visit_kernel(op, kind)
 
-    def _read_from_memory(self, value: int) -> None:
-        """All kernels that need a value read it, none makes it again."""
-        self.hard[value] = {*self.hard[value], *self.soft[value]}
-        self.soft[value] = _NONE
+    def _stop_fusing(self, value: int) -> None:
+        """All kernels that use a value read it from memory."""
+        self.readers[value] = {*self.readers[value], *self.fusing[value]}
+        self.fusing[value] = _NONE
 
     def _pass_through(self, pairs: Any) -> None:
         for operand, result in pairs:
-            for kernels in (self.hard, self.soft, self.moved):
+            for kernels in (self.readers, self.fusing, self.moved):
                 _add(kernels, operand, kernels[result])
             self.reused[operand] |= self.reused[result]
             self.unary_only[operand] |= self.unary_only[result]
@@ -140,30 +140,38 @@ class _Sweep:
         tensors = self._tensors(op)
         in_library = self.in_library[value] and self.model.joins_library_fusion(self.graph, op)
         if self.in_library[value] and not in_library:
-            self._read_from_memory(value)
-        kept = self._is_kept(value, kind, len(tensors)) or op.name in self.model.materialises
-        self.materialised[value] = kept
-        kernels = {op.index} if kept else self.soft[value]
+            self._stop_fusing(value)
+        materialised = self._is_materialised(value, kind, len(tensors)) or op.name in self.model.always_materialised
+        self.materialised[value] = materialised
+        kernels = {op.index} if materialised else self.fusing[value]
         self._charge(kernels, self.model.relayout_bytes(self.graph, op))
         wide = [v for v in tensors if not self._is_broadcast(v)]
-        if self.hard[value] and kind is not Class.EXPENSIVE and len(wide) <= 1 and self.model.recomputes_materialised:
+        if (
+            self.readers[value]
+            and kind is not Class.EXPENSIVE
+            and len(wide) <= 1
+            and self.model.recomputes_materialised
+        ):
             # Some kernels read it from memory. To compute it takes no more reading, so the others do that.
-            kernels = kernels | self.soft[value]
-            self.soft[value] = _NONE
+            kernels = kernels | self.fusing[value]
+            self.fusing[value] = _NONE
         from_memory = op.name in self.model.reads_from_memory and not in_library
         if op.name == "stablehlo.reduce_window":
             self._charge(kernels, self.model.window_scratch_bytes(self.graph, op))
+        enlarges = op.name == "stablehlo.broadcast_in_dim" and (
+            self.graph.values[value].nbytes > self.graph.values[op.operands[0]].nbytes
+        )
         for operand in op.operands:
-            _add(self.hard if from_memory else self.soft, operand, kernels)
+            _add(self.readers if from_memory else self.fusing, operand, kernels)
             _add(self.moved, operand, kernels if kind is Class.MOVE else self.moved[value] - {op.index})
-            self.reused[operand] |= self._enlarges(op, operand) or (not kept and self.reused[value])
-            self.unary_only[operand] |= not kept and self.unary_only[value]
-            self.in_library[operand] |= not kept and self.in_library[value]
+            self.reused[operand] |= enlarges or (not materialised and self.reused[value])
+            self.unary_only[operand] |= not materialised and self.unary_only[value]
+            self.in_library[operand] |= not materialised and self.in_library[value]
             self.chain[operand] = (
                 len(self.graph.users[operand]) == 1
                 and len(tensors) == 1
                 and kind in ELEMENTWISE
-                and (kept or self.chain[value])
+                and (materialised or self.chain[value])
             )
 
     def _charge(self, kernels: Kernels, nbytes: int) -> None:
@@ -172,14 +180,14 @@ class _Sweep:
             for kernel in kernels:
                 self.scratch[kernel] += nbytes
 
-    def _is_kept(self, value: int, kind: Class, tensors: int) -> bool:
+    def _is_materialised(self, value: int, kind: Class, tensors: int) -> bool:
         """Whether the result of a fusible op with so many tensor operands is materialised."""
-        kernels = self.soft[value]
-        if self.hard[value] or len(kernels) > _MAX_COPIES:
+        kernels = self.fusing[value]
+        if self.readers[value] or len(kernels) > _MAX_COPIES:
             return True
         if self.unary_only[value] and (tensors > 1 or len(kernels) > 1):
             return True
-        return self.model.keeps_fusible(self.graph, value, kind, kernels, self.reused[value])
+        return self.model.materialises(self.graph, value, kind, kernels, self.reused[value])
 
     def _tensors(self, op: Op) -> list[int]:
         """The distinct operands that are read from memory or computed from such: no scalars, constants or iotas."""
@@ -189,43 +197,38 @@ class _Sweep:
         producer = self.graph.producer(value)
         return producer is not None and producer.name in ("stablehlo.broadcast_in_dim", "stablehlo.constant")
 
-    def _enlarges(self, op: Op, operand: int) -> bool:
-        return op.name == "stablehlo.broadcast_in_dim" and (
-            self.graph.values[op.results[0]].nbytes > self.graph.values[operand].nbytes
-        )
-
     def _visit_reduce(self, op: Op) -> None:
         tree = self.model.reduces_as_tree(self.graph, op)
-        kept = tree or not self._is_fused_reduce(op)
+        materialised = tree or not self._is_fused_reduce(op)
         for value in op.results:
-            self.materialised[value] = kept
-        kernels = {op.index} if kept else self.soft[op.results[0]]
+            self.materialised[value] = materialised
+        kernels = {op.index} if materialised else self.fusing[op.results[0]]
         in_library = not tree and self.model.starts_library_fusion(self.graph, op)
         for operand in (below_sign(self.graph, v) for v in op.operands) if _is_sum(op) else op.operands:
-            _add(self.hard if tree else self.soft, operand, kernels)
+            _add(self.readers if tree else self.fusing, operand, kernels)
             self.in_library[operand] |= in_library
-            self.reused[operand] |= not kept and self.reused[op.results[0]]
+            self.reused[operand] |= not materialised and self.reused[op.results[0]]
         self.scratch[op.index] += self.model.reduction_scratch_bytes(self.graph, op)
 
     def _is_fused_reduce(self, op: Op) -> bool:
         """Whether the one kernel that uses a reduction's result computes it too."""
         value = op.results[0]
-        if len(op.results) > 1 or self._is_kept(value, Class.EXPENSIVE, 2):
+        if len(op.results) > 1 or self._is_materialised(value, Class.EXPENSIVE, 2):
             return False
-        return self.model.fuses_reduction(self.graph, op, self.soft[value])
+        return self.model.fuses_reduction(self.graph, op, self.fusing[value])
 
     def _visit_dot(self, op: Op) -> None:
         value = op.results[0]
-        kept = not self._is_epilogue(value)
-        self.materialised[value] = kept
-        kernels = {op.index} if kept else self.soft[value]
+        materialised = not self._is_epilogue(value)
+        self.materialised[value] = materialised
+        kernels = {op.index} if materialised else self.fusing[value]
         self.with_dot |= kernels
         from_memory = self.model.dot_operands_in_memory(self.graph, op)
         for operand in op.operands:
             if operand in from_memory:
-                _add(self.hard, operand, kernels)
+                _add(self.readers, operand, kernels)
             else:
-                _add(self.soft, operand, kernels)
+                _add(self.fusing, operand, kernels)
                 self.unary_only[operand] |= self.model.fuses_only_unary_into_dots
         self._charge(kernels, self.model.dot_scratch_bytes(self.graph, op))
 
@@ -233,16 +236,16 @@ class _Sweep:
         rows, columns, _, _ = dot_sizes(self.graph, op)
         self.materialised[op.results[0]] = True
         for operand, repeated in zip(op.operands, (columns > 1, rows > 1), strict=True):
-            _add(self.soft, operand, (op.index,))
+            _add(self.fusing, operand, (op.index,))
             _add(self.moved, operand, (op.index,))
             self.reused[operand] |= repeated
         self.scratch[op.index] += self.model.reduction_scratch_bytes(self.graph, op)
 
     def _is_epilogue(self, dot: int) -> bool:
         """Whether the one kernel that uses a dot's result computes it too."""
-        if self.hard[dot] or len(self.soft[dot]) != 1 or self.reused[dot]:
+        if self.readers[dot] or len(self.fusing[dot]) != 1 or self.reused[dot]:
             return False
-        root = self.graph.ops[next(iter(self.soft[dot]))]
+        root = self.graph.ops[next(iter(self.fusing[dot]))]
         if root.index in self.with_dot:
             return False
         return classify(self.graph, root) in ELEMENTWISE and self.model.fuses_epilogue(self.chain[dot])
@@ -254,20 +257,19 @@ class _Sweep:
         self._pass_through((o, r) for o, r, same in zip(op.operands, op.results, invariant, strict=False) if same)
         for i, operand in enumerate(op.operands):
             fused = kind is Class.UPDATE and i > 0 and op.name not in self.model.reads_from_memory
-            _add(self.soft if fused else self.hard, operand, (op.index,))
+            _add(self.fusing if fused else self.readers, operand, (op.index,))
         for value in op.captures:
             # What is generated too, scalars aside: it is computed before the loop.
             if self.graph.values[value].shape or not self.generated[value]:
-                _add(self.hard, value, (op.index,))
+                _add(self.readers, value, (op.index,))
         self.scratch[op.index] += self.model.kernel_scratch_bytes(self.graph, op)
 
     def result(self) -> Buffers:
         reads: list[list[int]] = [[] for _ in self.graph.ops]
         aligned: list[list[int]] = [[] for _ in self.graph.ops]
-        for value, (hard, soft) in enumerate(zip(self.hard, self.soft, strict=True)):
+        for value, (readers, fusing) in enumerate(zip(self.readers, self.fusing, strict=True)):
             if self.materialised[value] or not self.graph.values[value].is_computed:
-                readers = hard | soft if hard and soft else hard or soft
-                for op in readers:
+                for op in readers | fusing if readers and fusing else readers or fusing:
                     reads[op].append(value)
                     if op not in self.moved[value]:
                         aligned[op].append(value)
@@ -295,7 +297,7 @@ def _is_sum(op: Op) -> bool:
 
 @cached_analysis
 def _find_generated(graph: Graph) -> tuple[list[bool], list[bool]]:
-    """Per value, whether it is a scalar or made from constants, iotas and scalars by fusible ops, and by many."""
+    """Per value, whether it is a scalar or computed from scalars, constants and iotas by fusible ops; and by many."""
     generated = [not value.shape for value in graph.values]
     depth = [0] * len(graph.values)
     for op in graph.ops:

@@ -1,4 +1,7 @@
-"""How each op meets fusion, in one table, and the facts of single ops and values that the memory model asks for."""
+"""How each op takes part in fusion, in one table, and facts of single ops and values.
+
+The same for all compilers; the analyses, the compilers' models and many passes ask.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from stablehlo_mem.ir.op_attributes import dot_numbers, integers
 
 
 class Class(enum.Enum):
-    """How an op meets fusion."""
+    """How an op takes part in fusion."""
 
     VIEW = enum.auto()  # its operand's buffer under another type
-    GENERATE = enum.auto()  # no data to read: made again wherever it is used
-    CHEAP = enum.auto()  # elementwise, made again in every kernel that uses it
-    EXPENSIVE = enum.auto()  # elementwise, kept when several kernels use it
+    GENERATE = enum.auto()  # reads no data: computed again wherever it is used
+    CHEAP = enum.auto()  # elementwise: computed again in every kernel that uses it
+    EXPENSIVE = enum.auto()  # elementwise: may be materialised when several kernels use it
     MOVE = enum.auto()  # moves elements: fused like CHEAP, but never written over its operand
     REDUCE = enum.auto()
     DOT = enum.auto()
@@ -61,12 +64,12 @@ CLASSES: dict[str, Class] = {
 ELEMENTWISE = frozenset({Class.CHEAP, Class.EXPENSIVE})
 FUSIBLE = ELEMENTWISE | {Class.MOVE}
 SLICES = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gather"})
-"""Ops that read of their first operand what they take."""
+"""Ops that read of their first operand only the elements of their result."""
 
 
 @cached_analysis
 def classify(graph: Graph, op: Op) -> Class:
-    """The class of an op. A broadcast that only adds dimensions of one element shows its operand under another type."""
+    """The class of an op. A broadcast that only adds dimensions of one element is a view."""
     if op.name == "stablehlo.broadcast_in_dim" and not enlarges(graph, op):
         return Class.VIEW
     return CLASSES.get(op.name, Class.OPAQUE)
@@ -78,20 +81,21 @@ def enlarges(graph: Graph, op: Op) -> bool:
 
 
 def is_nested(graph: Graph) -> bool:
-    """Whether a block is one of an op's, not a function's."""
+    """Whether a block is in an op's region, not a function's body."""
     return graph.ops[-1].name == "stablehlo.return"
 
 
 @cached_analysis
 def is_view(graph: Graph, op: Op) -> bool:
-    """Whether an op's results have the buffers of its operands: a view, or a transpose that compilers make none of."""
+    """Whether an op's results have the buffers of its operands: a view, or the transpose of a dot's result."""
     return classify(graph, op) is Class.VIEW or transposed_dot(graph, op) is not None
 
 
 def transposed_dot(graph: Graph, op: Op) -> Op | None:
-    """The dot to which a transpose, its only reader, does what swapping its operands does, None if there is none.
+    """The dot of whose result a transpose is the only user and which compilers merge with it, by swapping operands.
 
-    JAX writes every gradient of a matrix of weights so. With several free dimensions an operand XLA:CPU copies.
+    None for other transposes. JAX writes the gradient of every weight matrix so. A dot with several free dimensions an
+    operand XLA:CPU does not merge.
     """
     dot = graph.producer(op.operands[0]) if op.name == "stablehlo.transpose" else None
     if dot is None or CLASSES.get(dot.name) is not Class.DOT or len(graph.users[dot.results[0]]) > 1:
@@ -114,7 +118,7 @@ def buffer_root(graph: Graph, value: int) -> int:
 
 
 def data_source(graph: Graph, value: int) -> int:
-    """The value that a chain of views and element moves starts from; what shows its bits is another value."""
+    """The value that a chain of views and element moves starts from; a bitcast starts a chain of its own."""
     producer = graph.producer(value)
     while producer is not None and classify(graph, producer) in (Class.VIEW, Class.MOVE):
         if producer.name == "stablehlo.bitcast_convert":

@@ -19,12 +19,12 @@ def invariant_ops(body: Graph) -> frozenset[int]:
     same = constants(body) if len(body.arguments) == len(body.returned) else set[int]()
     if not same:
         return frozenset()
-    found: set[int] = set()
+    invariant: set[int] = set()
     for op in body.ops[:-1]:
         if op.index not in effects(body) and same.issuperset((*op.operands, *op.captures)):
-            found.add(op.index)
+            invariant.add(op.index)
             same.update(op.results)
-    return frozenset(found)
+    return frozenset(invariant)
 
 
 def constants_of_dots(graph: Graph, loop: Op, read_by: Callable[[Graph, Op], set[int]]) -> list[int]:
@@ -63,8 +63,8 @@ def unchanged(loop: Op) -> dict[int, int]:
     """The values of a loop's body that it does not change, each with the value outside that it is."""
     body = loop.blocks[1]
     outer = dict(zip(body.captured, body.captured_from, strict=True))
-    same = zip(body.arguments, loop.operands, invariant_carries(loop), strict=True)
-    return outer | {argument: operand for argument, operand, kept in same if kept}
+    carries = zip(body.arguments, loop.operands, invariant_carries(loop), strict=True)
+    return outer | {argument: operand for argument, operand, invariant in carries if invariant}
 
 
 def constants(graph: Graph) -> set[int]:

@@ -19,11 +19,6 @@ from stablehlo_mem.targets.chips import Chip
 Waves = tuple[tuple[int, ...], ...]
 
 
-def materialised(graph: Graph, chip: Chip) -> tuple[bool, ...]:
-    """For each value of a block, whether it has a buffer of its own on a chip."""
-    return plan_buffers(graph, chip).materialised
-
-
 @cached_analysis
 def find_peak(graph: Graph, chip: Chip) -> Peak:
     """The peak of a function's block on a chip. Calls are expected to be inlined; one that is left is opaque."""
@@ -69,10 +64,10 @@ class _Walk:
         reductions: the reductions that read each value.
         hoisted: values of a loop's body that are computed before the loop and stay.
         in_outer_buffer: values that live in the buffer of an output or of a carry, charged outside this block.
-        began: the tick of the first kernel.
+        first_tick: the tick of the first kernel.
         slot: the slot of each value that has one.
-        written: the tick at which each value was computed, or began to be.
-        done: the tick at which the results of each op exist.
+        written: the tick at which each value was computed; of a loop's results, at which it starts.
+        available: the tick at which the results of each op exist.
     """
 
     def __init__(
@@ -91,10 +86,10 @@ class _Walk:
         self.hoisted = self.model.hoisted_values(graph)
         self.last = self._find_last()
         self.in_outer_buffer = self._find_in_outer_buffer()
-        self.began = timeline.now + 1
+        self.first_tick = timeline.now + 1
         self.slot: dict[int, Slot] = {}
         self.written: dict[int, int] = {}
-        self.done: dict[int, int] = {}
+        self.available: dict[int, int] = {}
         self.ending = self._find_ending()
 
     def run(self) -> None:
@@ -131,7 +126,7 @@ class _Walk:
         slots = [self.timeline.add(n, self.path, op.index, since, is_scratch=True) for n, since in scratch]
         started = self.timeline.now
         self._run_blocks(op)
-        self.done[op.index] = self.timeline.now + (self.timeline.now > started)
+        self.available[op.index] = self.timeline.now + (self.timeline.now > started)
         for slot in slots:
             slot.last = self.timeline.now
 
@@ -143,7 +138,7 @@ class _Walk:
             yield from ((nbytes, self.timeline.now) for nbytes in copies.values())
         if classify(self.graph, op) is Class.DOT:
             for value in self.model.early_dot_copies(self.graph, op):
-                since = self.done.get(self.graph.values[buffer_root(self.graph, value)].producer, self.began)
+                since = self.available.get(self.graph.values[buffer_root(self.graph, value)].producer, self.first_tick)
                 yield self.graph.values[value].nbytes, since
 
     def _run_blocks(self, op: Op) -> None:
@@ -158,7 +153,7 @@ class _Walk:
         donor = None if is_hoisted else self._donor(op, value)
         if donor is None:
             nbytes = self.model.buffer_bytes(self.graph.values[value])
-            since = self.began if is_hoisted or self._starts_early(value) else self.timeline.now
+            since = self.first_tick if is_hoisted or self._starts_early(value) else self.timeline.now
             self.slot[value] = self.timeline.add(nbytes, self.path, value, since)
         else:
             self.slot[value] = self.slot.pop(donor)

@@ -47,9 +47,8 @@ class XlaCpu(CompilerModel):
     runs_breadth_first = True
     """So that kernels can run at the same time: `BFScheduler` in `hlo_memory_scheduler.h`."""
 
-    def keeps_fusible(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
+    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
         """An expensive one, unless it is computed once."""
-        del graph, value
         return kind is Class.EXPENSIVE and (reused or len(kernels) > 1)
 
     def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:

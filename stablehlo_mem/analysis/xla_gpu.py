@@ -56,7 +56,7 @@ class XlaGpu(CompilerModel):
     fuses_sibling_reductions = True
     """`multi_output_fusion.cc` of the GPU's compiler."""
 
-    def keeps_fusible(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
+    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
         """An expensive one, unless all kernels are reductions, which wait for memory anyway; and what is reused.
 
         Even a cheap one, if several kernels use its elements many times each. For a loop's slice of an array either

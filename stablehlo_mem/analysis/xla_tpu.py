@@ -19,30 +19,26 @@ _SUBLANES, _LANES = 8, 128
 class XlaTpu(CompilerModel):
     """XLA:TPU."""
 
-    materialises = frozenset({"stablehlo.concatenate", "stablehlo.gather", "stablehlo.reduce_window"})
-    reads_from_memory = materialises | {"stablehlo.scatter", "stablehlo.sort"}
+    always_materialised = frozenset({"stablehlo.concatenate", "stablehlo.gather", "stablehlo.reduce_window"})
+    reads_from_memory = always_materialised | {"stablehlo.scatter", "stablehlo.sort"}
     writes_over_operands = False
     reuses_output_buffers = False
     hoists_operand_converts = True
 
-    def keeps_fusible(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
+    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
         """Never: arithmetic is computed again in each kernel."""
-        del graph, value, kind, kernels, reused
         return False
 
     def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
         """Never."""
-        del graph, op, kernels
         return False
 
     def dot_operands_in_memory(self, graph: Graph, dot: Op) -> Collection[int]:
         """None: the producers are fused."""
-        del graph, dot
         return ()
 
     def fuses_epilogue(self, unary_chain: bool) -> bool:
         """Whatever other operands it has."""
-        del unary_chain
         return True
 
     def copied_before_loop(self, graph: Graph, loop: Op) -> Mapping[int, int]:
@@ -68,14 +64,13 @@ class XlaTpu(CompilerModel):
         if op.name == "stablehlo.broadcast_in_dim":
             return _broadcast_copy_bytes(graph, op)
         value = graph.values[op.results[0]]
-        if op.name not in self.materialises or not value.shape or not value.nbytes:
+        if op.name not in self.always_materialised or not value.shape or not value.nbytes:
             return 0
         width = value.shape[-1]
         return max(0, value.nbytes * _pad(width, _LANES) // width - self.buffer_bytes(value))
 
     def window_scratch_bytes(self, graph: Graph, op: Op) -> int:
         """None."""
-        del graph, op
         return 0
 
     def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:

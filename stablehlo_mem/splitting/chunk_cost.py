@@ -15,11 +15,11 @@ from typing import TypeVarTuple
 
 from stablehlo_mem.analysis.cost_model import (
     Matmul,
-    dealing_factor,
+    flop_seconds,
+    imbalance_factor,
     matmul_of,
     op_seconds,
     overhead_seconds,
-    unpacked_seconds,
 )
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
 from stablehlo_mem.ir.graph import Graph, Op
@@ -95,7 +95,7 @@ class LoopCost:
 
     def dealing_seconds(self, chunk: int) -> float:
         """What is lost where a few rows do not divide among the cores."""
-        return sum(seconds * (dealing_factor(chunk * rows, self.chip) - 1) for seconds, rows in self.dealt)
+        return sum(seconds * (imbalance_factor(chunk * rows, self.chip) - 1) for seconds, rows in self.dealt)
 
     def lane_seconds(self, chunk: int) -> float:
         """What is lost where the innermost dimension has fewer elements than a vector register has lanes."""
@@ -219,7 +219,7 @@ def _matmuls(graph: Graph, runs: Mapping[SplitOp, int], chip: Chip) -> Iterator[
         op = graph.ops[split_op.op]
         along = [dimension is not None for dimension in split_op.operand_dims[:2]]
         if CLASSES.get(op.name) is Class.DOT and along[0] != along[1]:
-            yield count * unpacked_seconds(graph, op, chip), matmul_of(graph, op), along[1]
+            yield count * flop_seconds(graph, op, chip), matmul_of(graph, op), along[1]
 
 
 def _dealt(graph: Graph, runs: Mapping[SplitOp, int], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:

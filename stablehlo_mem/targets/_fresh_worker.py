@@ -1,6 +1,6 @@
-"""Runs one serialised Exported and writes down what it took: the program `stablehlo_mem.targets.fresh_process` starts.
+"""Runs one serialised Exported and writes down its time and memory: the script that `fresh_process` starts.
 
-A script, not a module of the package: it imports jax and numpy alone, so that nothing of ours is in its memory.
+It imports jax and numpy only, so that nothing of this package is in its memory.
 Usage: python -P _fresh_worker.py DIRECTORY, which holds program.bin and spec.json and gets result.json.
 """
 
@@ -29,8 +29,8 @@ _SAMPLE_SECONDS = 0.001
 class PeakMemory:
     """The highest resident size between `start` and `stop`, and the resident size at `start`.
 
-    The kernel's high-water mark is that of the process's life: it is reset first, which also works where a process
-    may not (some containers): then a thread samples, and `exact` is False.
+    The kernel's high-water mark counts from the start of the process, so it is reset first. Where that is not allowed
+    (some containers) a thread samples the resident size, and `exact` is False.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class PeakMemory:
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def start(self) -> None:
-        """Hands freed memory back, so that its reuse is not hidden, and begins."""
+        """Returns freed memory to the system, so that allocating it again counts, and starts measuring."""
         gc.collect()
         trim_malloc()
         self.before_bytes = read_status("VmRSS")
@@ -117,7 +117,7 @@ def load_arguments(exported: jax.export.Exported, directory: pathlib.Path, seed:
 
 
 def device_peak() -> int | None:
-    """The allocator's high-water mark on an accelerator, None where it keeps none (the CPU)."""
+    """The allocator's high-water mark on an accelerator, None on CPU."""
     statistics = jax.local_devices()[0].memory_stats()
     return statistics.get("peak_bytes_in_use") if statistics else None
 
@@ -148,7 +148,7 @@ def execute(compiled: Any, args: Any, kwargs: Any, repeats: int) -> tuple[dict[s
     memory = PeakMemory()
     memory.start()
     outputs, first = timed(compiled, args, kwargs)
-    # Of the first execution: after it malloc keeps freed blocks for the next, which is no need of the program.
+    # The memory of the first execution: later ones find blocks that malloc kept, which the program does not need.
     result: dict[str, Any] = {
         "peak_rss_bytes": memory.stop(),
         "resident_before_bytes": memory.before_bytes,
@@ -178,7 +178,7 @@ def timed(compiled: Any, args: Any, kwargs: Any) -> tuple[Any, float]:
 
 
 def wait(tree: Any) -> Any:
-    """The tree, once all its arrays are there."""
+    """The tree, once all its arrays are computed."""
     for leaf in jax.tree.leaves(tree):
         leaf.block_until_ready()
     return tree

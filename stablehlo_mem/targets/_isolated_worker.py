@@ -1,4 +1,7 @@
-"""The process in which `isolated_compile` has programs compiled: `python -m stablehlo_mem.targets._isolated_worker`."""
+"""Compiles what `isolated_compile` asks for, in a process of its own.
+
+Started as `python -m stablehlo_mem.targets._isolated_worker`; nothing imports it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What this machine's chip does, measured once and kept: the figures by which plans are compared.
+"""Measures the figures of this machine's chip once and stores them in a file: plans are compared by them.
 
-The built-in ones (`chips`) are those of a typical chip. `calibrate` measures the rate of matmuls, the bandwidth, what a
-step of a loop and a result of a reduction cost beside their work, and reads the size of the cache. From then on targets
-that mean this machine's devices have these figures; named chips, which need not be here, keep theirs.
+The built-in figures (`chips`) are those of a typical chip. `calibrate` measures the rate of matmuls, the bandwidth, the
+overhead of a loop's iteration and of a reduction's result, and reads the size of the cache. `target` then gives these
+figures to targets that mean this machine's devices; named chips, which need not be attached, keep the built-in ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 _VARIABLE = "STABLEHLO_MEM_CALIBRATION"
 _CACHES = "/sys/devices/system/cpu/cpu0/cache"
 _LONG_SECONDS = 0.02
-"""Work is made ever larger until it takes so long: what comes with every call is little of it then."""
+"""Seconds that a measured call takes at least, so that the overhead of a call matters little."""
 _LEAST: dict[str, float] = {
     "flops_per_second": 1.0,
     "bytes_per_second": 1.0,
@@ -39,24 +39,28 @@ _LEAST: dict[str, float] = {
     "cache_bytes": 0,
     "cores": 1,
 }
-"""The fields that are measured, and the least that each can be; whole numbers where this is one."""
+"""The fields of `Chip` that are measured, and the least value of each; an integer's field has integers."""
 _MOST = 1e18
+"""The largest value of any field; anything larger is no measurement."""
 _ROUNDS = 5
+"""Executions of which the fastest counts."""
 _STEPS = 2000
-_SHORT = 4
+"""Iterations of the loop that measures the overhead of an iteration."""
+_SUMMED = 4
+"""Elements of each sum that measures the overhead of a reduction's result."""
 
 
 def calibration_path() -> pathlib.Path | None:
     """The file of the figures: $STABLEHLO_MEM_CALIBRATION ("": none), else one among the user's settings."""
-    given = os.environ.get(_VARIABLE)
-    if given is not None:
-        return pathlib.Path(os.path.expanduser(given)) if given else None
+    path = os.environ.get(_VARIABLE)
+    if path is not None:
+        return pathlib.Path(os.path.expanduser(path)) if path else None
     settings = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return pathlib.Path(os.path.expanduser(settings)) / "stablehlo_mem" / "chips.json"
 
 
 def calibrated(chip: Chip, device_kind: str) -> Chip:
-    """A chip with the figures that were measured of this machine's; as it is if none were."""
+    """A chip with the figures measured on this machine, unchanged if there are none."""
     path = calibration_path()
     figures = _read(path).get(_key(chip, device_kind)) if path is not None else None
     if figures is None:
@@ -74,16 +78,16 @@ def measured(chip: Chip, device: Any) -> dict[str, float]:
         figures = {"flops_per_second": flops, "bytes_per_second": bandwidth, "step_seconds": _step_seconds()}
         if chip.kind == "cpu":
             figures["reduced_seconds"] = _reduced_seconds(bandwidth)
-    # Two digits: the same machine has the same figures, as a rule, and makes the same plans.
+    # Two digits: calibrating the same machine again gives, as a rule, the same figures and so the same plans.
     rounded: dict[str, float] = {name: float(f"{value:.1e}") for name, value in figures.items()}
     return {**rounded, **(_cpu_facts() if chip.kind == "cpu" else {})}
 
 
 def keep(figures: dict[str, float], chip: Chip, device_kind: str) -> None:
-    """Writes figures down, beside those of other machines with the same file, if they are to be kept.
+    """Stores figures, beside those of other machines with the same file, unless the user wants no file.
 
     Raises:
-        OSError: the file cannot be written; it is as it was.
+        OSError: the file cannot be written; it is unchanged.
     """
     path = calibration_path()
     if path is None:
@@ -93,7 +97,7 @@ def keep(figures: dict[str, float], chip: Chip, device_kind: str) -> None:
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
-    """What the file says of each machine; nothing if it cannot be read."""
+    """The figures of each machine in the file; none if it cannot be read."""
     try:
         data = json.loads(path.read_text())
     except FileNotFoundError:
@@ -105,23 +109,21 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _are_figures(figures: Any) -> bool:
-    """Whether figures are as `keep` wrote them: rates and numbers of cores above zero, no field of another kind."""
+    """Whether figures are as `keep` wrote them: measured fields only, rates and numbers of cores above zero."""
     if not isinstance(figures, dict):
         return False
-    numbers = cast("dict[str, Any]", figures)
-    return all(_is_figure(name, value) for name, value in numbers.items())
+    return all(_is_figure(name, value) for name, value in cast("dict[str, Any]", figures).items())
 
 
 def _is_figure(name: str, value: Any) -> bool:
     least = _LEAST.get(name)
     if least is None or isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    whole = isinstance(least, int)
-    return least <= value <= _MOST and (not whole or isinstance(value, int))
+    return least <= value <= _MOST and (isinstance(least, float) or isinstance(value, int))
 
 
 def _key(chip: Chip, device_kind: str) -> str:
-    """The machine, as far as it matters: a home directory may be that of many."""
+    """The name of the machine in the file, which machines that share a home directory share."""
     if chip.kind != "cpu":
         return device_kind
     return f"{processor()}, {_cores()} cores"
@@ -142,7 +144,7 @@ def _cores() -> int:
 
 
 def _cpu_facts() -> dict[str, float]:
-    """Cores, and three eighths of the largest cache if the system tells."""
+    """The number of cores, and three eighths of the largest cache if the system knows its size."""
     sizes = [int(text[:-1]) << 10 for text in _cache_sizes() if text.endswith("K") and text[:-1].isdecimal()]
     return {"cores": _cores(), **({"cache_bytes": max(sizes) * 3 // 8} if sizes else {})}
 
@@ -153,7 +155,7 @@ def _cache_sizes() -> Iterator[str]:
 
 
 def _seconds(fun: Callable[..., Any], *arguments: Any) -> float:
-    """The least seconds of an execution: what else the machine does only adds to it."""
+    """The seconds of the fastest execution: other work on the machine only adds to the time."""
     run = jax.jit(fun)
     wait(run(*arguments))
     seconds: list[float] = []
@@ -165,7 +167,7 @@ def _seconds(fun: Callable[..., Any], *arguments: Any) -> float:
 
 
 def _rate(sizes: Iterator[int], work: Callable[[int], tuple[float, float]]) -> float:
-    """Work by seconds, of the first size that takes long enough."""
+    """Work per second, at the first size that takes long enough."""
     done, seconds = 0.0, math.inf
     for size in sizes:
         done, seconds = work(size)
@@ -190,7 +192,7 @@ def _bandwidth() -> float:
 
 
 def _step_seconds() -> float:
-    """A step of a loop that reads a slice, multiplies it and writes it back, of so few rows that these cost nothing."""
+    """An iteration of a loop that reads a slice, multiplies it and writes it back; a slice so small costs nothing."""
     rows, width = 8, 32
 
     def body(i: Any, x: Any) -> Any:
@@ -203,7 +205,7 @@ def _step_seconds() -> float:
 
 
 def _reduced_seconds(bytes_per_second: float) -> float:
-    """What a sum of few elements takes beyond reading them."""
+    """What a sum of few elements takes beyond reading them and writing the result."""
     count = 1 << 20
-    seconds = _seconds(lambda x: (x * x).sum(-1), jnp.ones((count, _SHORT), jnp.float32))
-    return max(0.0, seconds / count - 4 * (_SHORT + 1) / bytes_per_second)
+    seconds = _seconds(lambda x: (x * x).sum(-1), jnp.ones((count, _SUMMED), jnp.float32))
+    return max(0.0, seconds / count - 4 * (_SUMMED + 1) / bytes_per_second)

@@ -1,4 +1,7 @@
-"""What the analyses know about each chip: plain data."""
+"""The chips and their figures: plain data, which the analyses, the passes and the planner read.
+
+A chip names its compiler by `kind`; what that compiler does is in `analysis.compilers`.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +10,32 @@ from typing import Literal
 
 Kind = Literal["cpu", "cuda", "tpu"]
 
+_GB = 10**9
+_GIB = 2**30
+_MIB = 2**20
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chip:
-    """A chip, for the static analyses.
+    """A chip, for the static analyses. What is 0 or 1 by default costs nothing, or does not matter.
 
     Attributes:
         name: e.g. "tpu:v5e".
-        kind: the compiler that serves it; decides what is fused.
+        kind: the compiler that serves it, by the name that an Exported has for the platform.
         memory_bytes: device memory, 0 for "whatever the host has".
         flops_per_second: dense float32 matmul rate.
         bytes_per_second: memory bandwidth.
         step_seconds: overhead of one loop iteration.
-        cache_bytes: intermediates of one step up to which a loop is as fast as it gets, 0 where size does not matter.
-            On CPU three eighths of the shared cache: what else a step reads and writes needs the rest.
-        cores: that rows of a kernel are dealt out to, as far as it matters.
-        lanes: elements of the innermost dimension that a kernel works on at a time; with fewer it takes as long.
-        packed_rows: a matmul of so many rows takes twice the time for each FLOP: an operand is packed for all of its
-            rows and columns, however few. 0 where only memory tells.
-        turned_rows: so many more if the left operand lies transposed, [contracted, rows], or the right one does too.
-        reduced_seconds: overhead of each result of a reduction, whatever its length. XLA:CPU starts a kernel for each.
-        unit_sum_seconds: overhead of each element of a sum of products with a dimension of one element. XLA:CPU makes a
-            dot of each row of it.
+        cache_bytes: bytes of the intermediates of one iteration up to which a loop is as fast as it gets. On CPU three
+            eighths of the shared cache: what else an iteration reads and writes needs the rest.
+        cores: that share out the rows of a kernel.
+        lanes: elements of the innermost dimension that a kernel computes at a time; fewer take as long.
+        packed_rows: rows of a matmul that takes twice the time for each FLOP, as packing an operand takes as long as
+            its FLOPs: all of its rows and columns are packed, however few the other operand has.
+        transposed_rows: rows to add to that if the left operand lies transposed, or the right one does too.
+        reduced_seconds: overhead of each result of a reduction, whatever its length: XLA:CPU starts a kernel for each.
+        unit_sum_seconds: overhead of each element of a sum of products over a dimension of one element: XLA:CPU
+            compiles a dot for each row.
         unseen_bytes: scratch that is in no report, for which a first goal leaves room: XLA:CPU's matmuls pack tiles.
     """
 
@@ -38,11 +45,11 @@ class Chip:
     flops_per_second: float
     bytes_per_second: float
     step_seconds: float
-    cache_bytes: int
+    cache_bytes: int = 0
     cores: int = 1
     lanes: int = 1
     packed_rows: int = 0
-    turned_rows: int = 0
+    transposed_rows: int = 0
     reduced_seconds: float = 0.0
     unit_sum_seconds: float = 0.0
     unseen_bytes: int = 0
@@ -51,81 +58,47 @@ class Chip:
         return hash((self.name, self.memory_bytes))
 
 
-_GIB = 2**30
-_MIB = 2**20
+_CPU = Chip(
+    name="cpu",
+    kind="cpu",
+    memory_bytes=0,
+    flops_per_second=1e11,
+    bytes_per_second=2e10,
+    step_seconds=2e-5,
+    cache_bytes=12 * _MIB,
+    packed_rows=24,
+    transposed_rows=75,
+    cores=2,
+    lanes=32,
+    reduced_seconds=4e-9,
+    unit_sum_seconds=1.5e-8,
+    unseen_bytes=_MIB,
+)
+"""A typical server with two cores. `calibrate` measures most of these figures on the user's machine."""
+
+
+def _accelerator(kind: Kind, name: str, memory_bytes: int, flops: float, bandwidth: float) -> Chip:
+    """A chip with its published memory and bandwidth, and a rough rate of float32 matmuls."""
+    return Chip(
+        name=f"{kind}:{name}",
+        kind=kind,
+        memory_bytes=memory_bytes,
+        flops_per_second=flops,
+        bytes_per_second=bandwidth,
+        step_seconds=1e-5 if kind == "tpu" else 2e-5,
+    )
+
 
 CHIPS: dict[str, Chip] = {
     chip.name: chip
     for chip in (
-        Chip(
-            name="cpu",
-            kind="cpu",
-            memory_bytes=0,
-            flops_per_second=1e11,
-            bytes_per_second=2e10,
-            step_seconds=2e-5,
-            cache_bytes=12 * _MIB,
-            packed_rows=24,
-            turned_rows=75,
-            cores=2,
-            lanes=32,
-            reduced_seconds=4e-9,
-            unit_sum_seconds=1.5e-8,
-            unseen_bytes=_MIB,
-        ),
-        Chip(
-            name="cuda:h200",
-            kind="cuda",
-            memory_bytes=141 * 10**9,
-            flops_per_second=6e13,
-            bytes_per_second=4.8e12,
-            step_seconds=2e-5,
-            cache_bytes=0,
-        ),
-        Chip(
-            name="cuda:h100",
-            kind="cuda",
-            memory_bytes=80 * 10**9,
-            flops_per_second=6e13,
-            bytes_per_second=3.35e12,
-            step_seconds=2e-5,
-            cache_bytes=0,
-        ),
-        Chip(
-            name="cuda:a100",
-            kind="cuda",
-            memory_bytes=80 * 10**9,
-            flops_per_second=1.9e13,
-            bytes_per_second=2.0e12,
-            step_seconds=2e-5,
-            cache_bytes=0,
-        ),
-        Chip(
-            name="tpu:v5e",
-            kind="tpu",
-            memory_bytes=16 * _GIB,
-            flops_per_second=5e13,
-            bytes_per_second=8.2e11,
-            step_seconds=1e-5,
-            cache_bytes=0,
-        ),
-        Chip(
-            name="tpu:v6e",
-            kind="tpu",
-            memory_bytes=32 * _GIB,
-            flops_per_second=2e14,
-            bytes_per_second=1.6e12,
-            step_seconds=1e-5,
-            cache_bytes=0,
-        ),
-        Chip(
-            name="tpu:v5p",
-            kind="tpu",
-            memory_bytes=95 * _GIB,
-            flops_per_second=1e14,
-            bytes_per_second=2.8e12,
-            step_seconds=1e-5,
-            cache_bytes=0,
-        ),
+        _CPU,
+        _accelerator("cuda", "h200", 141 * _GB, flops=6e13, bandwidth=4.8e12),
+        _accelerator("cuda", "h100", 80 * _GB, flops=6e13, bandwidth=3.35e12),
+        _accelerator("cuda", "a100", 80 * _GB, flops=1.9e13, bandwidth=2.0e12),
+        _accelerator("tpu", "v5e", 16 * _GIB, flops=5e13, bandwidth=8.2e11),
+        _accelerator("tpu", "v6e", 32 * _GIB, flops=2e14, bandwidth=1.6e12),
+        _accelerator("tpu", "v5p", 95 * _GIB, flops=1e14, bandwidth=2.8e12),
     )
 }
+"""All chips by name; the first of a kind stands for the kind where no device is attached."""

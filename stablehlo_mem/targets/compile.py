@@ -1,4 +1,8 @@
-"""Compiling a module for a device and reading the memory figures out of the result."""
+"""Compiles a module for devices and reads the compiler's memory report.
+
+`Target.measure` calls it for this machine's devices and topologies; `execution` and `device_timing` run what it
+compiles.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +30,13 @@ from stablehlo_mem.targets.measurement import Measured, Refused
 _log = logging.getLogger(__name__)
 
 _NO_YNN_FUSIONS: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": "", "xla_backend_optimization_level": 0}
-"""The scratch of XLA:CPU's YNNPACK fusions, gigabytes for attention, is in no report. But other programs need more
-with their fusions on (a squared distance over 16 dimensions: 2.3 GiB for 41 MiB), so both are asked. What LLVM does
-comes after buffers are assigned, and nothing of this one is run."""
+"""XLA:CPU's options without YNNPACK fusions. The scratch of these fusions, gigabytes for attention, is in no report.
+But other programs need more memory with them (a squared distance over 16 dimensions: 2.3 GiB for 41 MiB), so the
+larger of two reports counts. Optimisation is off: LLVM runs after buffers are assigned, and this program never runs."""
 _YNN_FUSION = "__ynn_fusion"
-"""How a compiled module names them: without one, the option changes nothing."""
+"""What the text of a compiled module calls them. In a module without them the option changes nothing."""
 _PLAIN_GEMMS: dict[str, Any] = {"xla_gpu_enable_triton_gemm": False}
-"""XLA:GPU finds no tiling for some odd sizes without a device to try them on: cuBLAS takes those."""
+"""For programs with odd sizes for which XLA:GPU finds no Triton tiling without a device: cuBLAS compiles them."""
 
 _CONSTANT = re.compile(r"= ([a-z]\w*)\[([\d,]+)\]\S* constant\(")
 _OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory")
@@ -42,7 +46,7 @@ _NEEDED = (
     (re.compile(r"Used ([\d.]+)([KMGT]?)i?B? of [\d.]+[KMGT]?i?B? hbm"), False),
     (re.compile(r"allocat\w* ([\d.]+)([KMGT]?)i?B"), False),
 )
-"""What the compilers write when memory runs out, and whether the figure is the temporaries alone."""
+"""The compilers' messages when memory runs out, and whether the figure counts temporaries only."""
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -73,14 +77,14 @@ def measure_exported(
 
 
 def flattened(exported: Exported) -> Exported:
-    """An Exported that takes and returns its arrays in tuples: its trees need not be known where it is compiled."""
+    """An Exported that takes and returns flat tuples of arrays, so that another process needs none of its trees."""
     arguments, results = (tuple(range(len(avals))) for avals in (exported.in_avals, exported.out_avals))
     in_tree = jax.tree.structure((arguments, {}))
     return dataclasses.replace(exported, in_tree=in_tree, out_tree=jax.tree.structure(results))
 
 
 def refusal(message: str, floor_bytes: int) -> Refused:
-    """A compiler's error: with the bytes it says are needed where it ran out of memory, None for other errors."""
+    """The refusal of a compiler's error message, with the bytes the message names if memory ran out."""
     if _OUT_OF_MEMORY.search(message):
         for pattern, temporaries in _NEEDED:
             match = pattern.search(message)
@@ -91,7 +95,7 @@ def refusal(message: str, floor_bytes: int) -> Refused:
 
 
 def constant_bytes(hlo: str) -> int:
-    """Bytes of the array constants in the text of a compiled module: they stay on the device, in no other figure."""
+    """Bytes of the array constants in the text of a compiled module: they are on the device, and in no other figure."""
     total = 0.0
     for dtype, shape in _CONSTANT.findall(hlo):
         total += np.prod([int(n) for n in shape.split(",")], dtype=np.float64) * _hlo_dtype_bytes(dtype)
@@ -103,30 +107,27 @@ def executable(
 ) -> tuple[Any, list[int]]:
     """An Exported with flat trees, compiled, and which of its arguments the executable takes."""
     lowered = _lower(exported, donated, _argument_shardings(exported, devices), devices)
-    return _compile(lowered, platform), _passed(exported)
+    return _compile(lowered, platform), _used_arguments(exported)
 
 
-def _passed(flat: Exported) -> list[int]:
-    """The arguments that are used."""
+def _used_arguments(flat: Exported) -> list[int]:
     return [i for i, aval in enumerate(flat.in_avals) if i in flat.module_kept_var_idx or not _is_plain(aval)]
 
 
 def _lower(flat: Exported, donated: tuple[int, ...], shardings: Sequence[Any], devices: Sequence[Any]) -> Any:
-    passed = _passed(flat)
+    used = _used_arguments(flat)
 
     def call(*arguments: jax.Array) -> Any:
-        given = dict(zip(passed, arguments, strict=True))
-        # The module does not take the others; made here, they are dead code and no arguments of the executable.
-        return flat.call(
-            *(given[i] if i in given else jnp.zeros(a.shape, a.dtype) for i, a in enumerate(flat.in_avals))
-        )
+        by_index = dict(zip(used, arguments, strict=True))
+        # The module does not use the others: as zeros they are dead code, and no arguments of the executable.
+        indexed = enumerate(flat.in_avals)
+        return flat.call(*(by_index[i] if i in by_index else jnp.zeros(a.shape, a.dtype) for i, a in indexed))
 
-    specs = [
-        jax.ShapeDtypeStruct(flat.in_avals[i].shape, flat.in_avals[i].dtype, sharding=shardings[i]) for i in passed
-    ]
-    # Where no argument says for which device it is, the results do.
-    where: dict[str, Any] = {} if passed else {"out_shardings": _whole(flat, devices)}
-    return jax.jit(call, donate_argnums=tuple(passed.index(i) for i in donated), **where).lower(*specs)
+    sharded = ((flat.in_avals[i], shardings[i]) for i in used)
+    specs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval, sharding in sharded]
+    # Without arguments, only the results can say for which device it is.
+    placement: dict[str, Any] = {} if used else {"out_shardings": _replicated(flat, devices)}
+    return jax.jit(call, donate_argnums=tuple(used.index(i) for i in donated), **placement).lower(*specs)
 
 
 def _is_plain(aval: Any) -> bool:
@@ -134,7 +135,7 @@ def _is_plain(aval: Any) -> bool:
 
 
 def _compiled_figures(lowered: Any, platform: str) -> Measured:
-    """The figures of what runs; on CPU those without the fusions that hide their scratch, where they are larger."""
+    """The figures of the program that runs; on CPU those without YNN fusions if they are larger."""
     compiled = _compile(lowered, platform)
     text = compiled.as_text()
     figures = _figures(compiled, text)
@@ -154,7 +155,7 @@ def _compile(lowered: Any, platform: str) -> Any:
 
 
 def _compile_without_fusions(lowered: Any) -> Any:
-    """For its report alone: out of memory is one, None where the compiler cannot do without."""
+    """Compiles for the report alone. None if the compiler fails, unless memory ran out: that is a report."""
     try:
         return lowered.compile(compiler_options=_NO_YNN_FUSIONS)
     except jax.errors.JaxRuntimeError as error:
@@ -184,14 +185,14 @@ def _hlo_dtype_bytes(dtype: str) -> float:
 
 
 def _argument_shardings(exported: Exported, devices: Sequence[Any]) -> list[Any]:
-    whole = _whole(exported, devices)
+    replicated = _replicated(exported, devices)
     if exported.nr_devices == 1:
-        return [whole] * len(exported.in_avals)
-    return [sharding or whole for sharding in exported.in_shardings_jax(whole.mesh)]
+        return [replicated] * len(exported.in_avals)
+    return [sharding or replicated for sharding in exported.in_shardings_jax(replicated.mesh)]
 
 
-def _whole(exported: Exported, devices: Sequence[Any]) -> Any:
-    """The sharding of what every device of an Exported has as a whole."""
+def _replicated(exported: Exported, devices: Sequence[Any]) -> Any:
+    """The sharding of an array that every device of an Exported has as a whole."""
     count = exported.nr_devices
     if count == 1:
         return SingleDeviceSharding(devices[0])

@@ -1,4 +1,4 @@
-"""Running modules on a device of this machine, in turns, and how long each takes."""
+"""Times modules on a device of this machine, in turns: `Options(tune=True)` chooses among plans by it."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from stablehlo_mem.targets.compile import executable, flattened
 _log = logging.getLogger(__name__)
 
 _ROUNDS = 3
-"""Executions of each beside a first one that counts for nothing."""
+"""Executions of each module that count; one more comes first and does not."""
 
 
 def times(program: Program, modules: Sequence[ir.Module], platform: str, device: Any) -> list[float | None]:
-    """The median seconds of one execution of each module, on drawn arguments, in turns; None of one that fails.
+    """The median seconds of an execution of each module on random arguments; None for a module that fails.
 
     All have the program's signature and donation.
     """
     exported = [flattened(as_exported(program, module, platform)) for module in modules]
     donated = kept_donated(program)
     with jax.enable_x64(True):
-        compiled, passed = zip(*(executable(one, donated, platform, [device]) for one in exported), strict=True)
+        compiled, passed = zip(*(executable(flat, donated, platform, [device]) for flat in exported), strict=True)
         rng = np.random.default_rng(0)
-        # Drawn once: the arguments of every module, and as large as they are.
+        # Drawn once for all modules: arguments may fill the memory.
         drawn = jax.device_put([random_array(rng, exported[0].in_avals[i]) for i in passed[0]], device)
-        runs = [_Run(one, drawn, {passed[0].index(i) for i in donated}, []) for one in compiled]
+        runs = [_Run(module, drawn, {passed[0].index(i) for i in donated}, []) for module in compiled]
         for _ in range(_ROUNDS + 1):
             for run in runs:
                 run.execute()
@@ -45,7 +45,7 @@ def times(program: Program, modules: Sequence[ir.Module], platform: str, device:
 
 @dataclasses.dataclass
 class _Run:
-    """A compiled module, None once an execution failed, and its arguments, some of which it takes over."""
+    """A compiled module, None once an execution failed, and its arguments, some of which are donated."""
 
     compiled: Any
     arguments: Sequence[jax.Array]
@@ -53,13 +53,13 @@ class _Run:
     seconds: list[float]
 
     def execute(self) -> None:
-        """One execution more; what is donated is copied first."""
+        """One more execution, with copies of donated arguments."""
         if self.compiled is None:
             return
         try:
-            given = wait([jnp.copy(a) if i in self.donated else a for i, a in enumerate(self.arguments)])
+            arguments = wait([jnp.copy(a) if i in self.donated else a for i, a in enumerate(self.arguments)])
             started = time.perf_counter()
-            wait(self.compiled(*given))
+            wait(self.compiled(*arguments))
             self.seconds.append(time.perf_counter() - started)
         except jax.errors.JaxRuntimeError as error:
             _log.warning("a plan that compiles does not run: %s", error)

@@ -1,4 +1,7 @@
-"""The devices a target compiles for: those of this machine, or a topology described to a compiler plugin."""
+"""The devices a target compiles for: those of this machine, or a topology that a compiler plugin describes.
+
+`Target.devices` is the main caller.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import math
 import os
 from collections.abc import Generator
 from typing import Any, Literal
@@ -17,19 +21,20 @@ from stablehlo_mem.errors import TargetError
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.gpu_configs import target_config
 
-_GRIDS = {
+_GRIDS: dict[str, tuple[str, ...]] = {
     "tpu:v5e": ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"),
     "tpu:v6e": ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"),
     "tpu:v5p": ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4"),
 }
+"""Topologies of each TPU by the names libtpu knows, the smaller ones first."""
 _TPU_ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
 }
-"""A topology holds no device: do not look for one over the network, do not mind another process with libtpu, and do
-not complain that the machine is no TPU host. The accelerator type, whichever, has no part in the topology."""
+"""For libtpu where no TPU is attached: it does not look for one over the network, allows other processes with libtpu,
+and does not complain that the machine is no TPU host. The accelerator type does not change the topology."""
 CUDA_PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
 
 
@@ -37,7 +42,7 @@ def local_devices(platform: str) -> list[Any]:
     """This process's devices of a platform, [] if there are none."""
     try:
         return list(jax.local_devices(backend=platform))
-    except RuntimeError:  # what JAX raises for a backend that is unknown or failed to start
+    except RuntimeError:  # JAX's error for a backend that is unknown or failed to start
         return []
 
 
@@ -62,7 +67,7 @@ def _tpu_topology(chip: Chip, count: int) -> tuple[Any, ...]:
     grid = next((g for g in _GRIDS[chip.name] if _size(g) >= count), None)
     if grid is None:
         raise TargetError(f"{chip.name} is known in grids of up to {_size(_GRIDS[chip.name][-1])} chips, not {count}")
-    local_devices("tpu")  # those that are attached start before, in the user's own environment
+    local_devices("tpu")  # attached ones start first, in the user's own environment
     with _environment(_TPU_ENVIRONMENT):
         name = f"{chip.name.removeprefix('tpu:')}:{grid}"
         return tuple(topologies.get_topology_desc(platform="tpu", topology_name=name).devices)
@@ -87,7 +92,7 @@ def _cuda_topology(chip: Chip, count: int) -> tuple[Any, ...]:
 
 
 def _register_cuda_plugin() -> None:
-    """Registers the plugin as a compiler only; the backends are started first, so that JAX never tries it as one."""
+    """Registers the plugin as a compiler only: JAX starts its backends first and never tries the plugin as one."""
     jax.local_devices()
     plugin = next(p for p in CUDA_PLUGINS if is_installed(p))
     with _environment({"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}):
@@ -95,7 +100,7 @@ def _register_cuda_plugin() -> None:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module, in a package or not, could be imported."""
+    """Whether a module, possibly in a package, can be imported."""
     parent = module.partition(".")[0]
     return importlib.util.find_spec(parent) is not None and importlib.util.find_spec(module) is not None
 
@@ -108,15 +113,12 @@ def _missing_plugin(chip: Chip, extra: Literal["cuda", "tpu"]) -> TargetError:
 
 
 def _size(grid: str) -> int:
-    size = 1
-    for side in grid.split("x"):
-        size *= int(side)
-    return size
+    return math.prod(map(int, grid.split("x")))
 
 
 @contextlib.contextmanager
 def _environment(wanted: dict[str, str]) -> Generator[None]:
-    """Sets those of the variables that the user has not set, for the time of the block."""
+    """Sets the variables that the user has not set, until the block ends."""
     added = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(added)
     try:

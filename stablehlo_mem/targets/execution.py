@@ -1,4 +1,4 @@
-"""Running modules once, on a device of this machine or on its host, where there is room for them."""
+"""Runs modules once, on a device of this machine or on its host, if memory is free: `checking` compares results."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Array = np.ndarray[Any, Any]
 _MEMINFO = pathlib.Path("/proc/meminfo")
 _GROUP = pathlib.Path("/sys/fs/cgroup")
 _SHARE = 0.9
-"""Of the free memory that may be asked for."""
+"""Share of the free memory that a run may need: the rest is for what the report leaves out."""
 
 
 class CannotRunError(Exception):
-    """Why a module cannot be run at a place."""
+    """A module cannot be run at a place; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,15 +40,15 @@ class Place:
 
     @property
     def name(self) -> str:
-        """How people call it."""
+        """Its name in messages."""
         return "the CPU" if self.platform == "cpu" else self.device.device_kind
 
     def wrapped(self, module: ir.Module) -> Exported:
-        """A module of one device as something to run here: flat arguments and results of main's own types."""
+        """A module for one device as an Exported for this platform, with flat arguments and results."""
         return wrap_module(module, main_function(module), self.platform)
 
     def needed_bytes(self, wrapped: Exported) -> int:
-        """What one execution needs by the compiler's report, nothing donated.
+        """Bytes that one execution needs by the compiler's report, nothing donated.
 
         Raises:
             CannotRunError: the compiler refuses it.
@@ -76,27 +76,27 @@ class Place:
         """
         try:
             with jax.enable_x64(True):
-                compiled, passed = executable(wrapped, (), self.platform, [self.device])
-                given = jax.device_put([arguments[i] for i in passed], self.device)
-                return [np.asarray(result) for result in compiled(*given)]
+                compiled, used = executable(wrapped, (), self.platform, [self.device])
+                on_device = jax.device_put([arguments[i] for i in used], self.device)
+                return [np.asarray(result) for result in compiled(*on_device)]
         except jax.errors.JaxRuntimeError as error:
             raise CannotRunError(f"{self.name} does not run the program: {_first_line(str(error))}") from error
 
 
 def host_free_bytes() -> int | None:
-    """Memory that can be had on this machine without swapping, None where the system does not say."""
-    known: list[int] = []
+    """Bytes that this process can allocate without swapping, None if the system does not say."""
+    limits: list[int] = []
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = [line for line in _MEMINFO.read_text().splitlines() if line.startswith("MemAvailable:")]
-        known.append(int(lines[0].split()[1]) * 1024)
+        limits.append(int(lines[0].split()[1]) * 1024)
     with contextlib.suppress(OSError, ValueError):  # "max", or no group of its own
         limit, used = (int((_GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
-        known.append(limit - used + _reclaimable_bytes())
-    return min(known, default=None)
+        limits.append(limit - used + _reclaimable_bytes())
+    return min(limits, default=None)
 
 
 def _reclaimable_bytes() -> int:
-    """What the group's files take in memory, and give back where it is needed."""
+    """Bytes of the group's cached files, which the kernel frees when memory is needed."""
     lines = (_GROUP / "memory.stat").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
 

@@ -1,7 +1,8 @@
-"""Time and memory of a program in a process of its own: what a user sees, not what a compiler reports.
+"""Measures time and memory of a program in a process of its own: what a user sees, not what a compiler reports.
 
 XLA:CPU's report leaves out the scratch of its fused kernels, so on CPU only the resident size of a process that
-does nothing else is evidence. On accelerators the allocator's high-water mark is read beside it.
+does nothing else is evidence; on accelerators the allocator's high-water mark is read too. The demo, benchmarks and
+tests call it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _WORKER = pathlib.Path(__file__).with_name("_fresh_worker.py")
 
 
 class FreshRunError(StableHLOMemError, RuntimeError):
-    """The process did not finish. `memory` tells whether that was for want of memory."""
+    """The process did not finish. `memory` says whether it ran out of memory."""
 
     def __init__(self, message: str, memory: bool):
         self.memory = memory
@@ -35,7 +36,7 @@ class FreshRunError(StableHLOMemError, RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FreshRun:
-    """What one program took in a process of its own.
+    """Time and memory of one program in a process of its own.
 
     Attributes:
         peak_rss_bytes: the highest resident size during the first execution.
@@ -64,7 +65,7 @@ class FreshRun:
 
     @property
     def grown_bytes(self) -> int:
-        """What executing added to the process: outputs, temporaries and scratch."""
+        """Bytes that executing added to the process: outputs, temporaries and scratch."""
         return self.peak_rss_bytes - self.resident_before_bytes
 
     @property
@@ -129,7 +130,7 @@ def _environment(platform: str, extra: Mapping[str, str] | None) -> dict[str, st
 
 
 def _run_worker(directory: pathlib.Path, variables: dict[str, str], timeout: float) -> None:
-    # -P: the script's own folder, where our modules lie, stays off sys.path.
+    # -P keeps the script's own folder, with our modules in it, off sys.path.
     command = [sys.executable, "-P", str(_WORKER), str(directory)]
     try:
         done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout, check=False)
@@ -152,9 +153,9 @@ def _failure(returncode: int, stderr: str) -> FreshRunError:
 def _read_result(directory: pathlib.Path) -> FreshRun:
     data: dict[str, Any] = json.loads((directory / "result.json").read_text())
     data["seconds"] = tuple(data["seconds"])
-    kinds: list[tuple[str, list[int]]] = data.pop("outputs", [])
+    types: list[tuple[str, list[int]]] = data.pop("outputs", [])
     outputs: list[np.ndarray[Any, Any]] = []
-    if kinds:
+    if types:
         with np.load(directory / "outputs.npz") as file:
-            outputs = [file[f"o{i}"].view(jnp.dtype(kind)).reshape(shape) for i, (kind, shape) in enumerate(kinds)]
+            outputs = [file[f"o{i}"].view(jnp.dtype(dtype)).reshape(shape) for i, (dtype, shape) in enumerate(types)]
     return FreshRun(**data, outputs=tuple(outputs))

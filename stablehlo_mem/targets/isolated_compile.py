@@ -1,6 +1,7 @@
-"""Compiling in a process of its own: libtpu ends the process it is in where it overflows its stack.
+"""Compiles in a process of its own, as libtpu ends the process it is in when it overflows its stack.
 
-The process runs `_isolated_worker`: it reads requests from standard input and writes replies until there are none.
+`Target.measure` asks for it. The process runs `_isolated_worker`: it reads requests from standard input and writes
+replies until there are no more requests.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from stablehlo_mem.targets.measurement import Measured, Refused
 _ROOT = pathlib.Path(__file__).parents[2]
 _COMMAND = (sys.executable, "-m", "stablehlo_mem.targets._isolated_worker")
 _SHOWN_BYTES = 500
-"""Of what a compiler wrote before it died."""
+"""Bytes of what the compiler wrote before it died that the refusal quotes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What is to be compiled.
+    """A program to compile.
 
     Attributes:
         target: the name of a chip.
         exported: a serialised Exported with flat trees.
         donated: indices of donated arguments.
-        floor_bytes: of arguments and outputs.
+        floor_bytes: bytes of arguments and outputs.
     """
 
     target: str
@@ -44,8 +45,8 @@ class Request:
     floor_bytes: int
 
 
-def measure_apart(request: Request) -> Measured | Refused:
-    """The figures of `compile.measure` from the process that compiles apart; a refusal if it died of it.
+def measure_isolated(request: Request) -> Measured | Refused:
+    """What `compile.measure` gives, from the isolated process; a refusal if the process died.
 
     Raises:
         StableHLOMemError: as `compile.measure` does.
@@ -55,14 +56,14 @@ def measure_apart(request: Request) -> Measured | Refused:
 
 @functools.cache
 def _worker(pid: int) -> _Worker:
-    """The worker of a process: one that was forked has its own."""
+    """The worker of a process: a forked process has one of its own."""
     worker = _Worker()
     atexit.register(worker.close)
     return worker
 
 
 class _Worker:
-    """A process that compiles, started when it is first asked, and again after it died."""
+    """A process that compiles, started on the first request and again after it died."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -85,7 +86,7 @@ class _Worker:
         return reply
 
     def running(self) -> subprocess.Popen[bytes]:
-        """The process, a new one if there is none that lives."""
+        """The process, a new one if none is alive."""
         if self.process is None or self.process.poll() is not None:
             self.close()
             self.stderr = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
@@ -100,7 +101,7 @@ class _Worker:
         return self.process
 
     def close(self) -> None:
-        """Ends the process and forgets it."""
+        """Ends the process."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()

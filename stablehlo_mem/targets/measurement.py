@@ -1,4 +1,4 @@
-"""What a target's compiler says of a program: the bytes it needs, or that it was refused."""
+"""What a target's compiler reports for a program: the bytes it needs, or a refusal. Data that the planner reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True)
 class Refused:
-    """The compiler did not compile: its message, and the bytes it says the program needs (None: another error)."""
+    """The compiler's error, and the bytes it says the program needs if memory ran out (None: another error)."""
 
     message: str
     needed_bytes: int | None

@@ -1,4 +1,4 @@
-"""The targets there are by name, and which of them can be compiled for here."""
+"""All targets by name, and which of them this machine can compile for: what `stablehlo-mem targets` lists."""
 
 from __future__ import annotations
 
@@ -28,18 +28,14 @@ class KnownTarget:
 
 
 def known_targets() -> tuple[KnownTarget, ...]:
-    """All of them, in the order of `CHIPS`; starts the devices that this machine has."""
+    """All targets, in the order of `CHIPS`. Starts the devices of this machine."""
     compilers = {
         "cpu": True,
         "cuda": any(is_installed(plugin) for plugin in CUDA_PLUGINS),
         "tpu": importlib.util.find_spec("libtpu") is not None,
     }
-    attached: dict[str, int] = {}
-    for kind in compilers:
-        count = len(local_devices(kind))
-        if count:
-            chip = named_targets(kind)[0].chip
-            attached[chip.name] = count
+    counts = {kind: len(local_devices(kind)) for kind in compilers}
+    attached = {named_targets(kind)[0].chip.name: count for kind, count in counts.items() if count}
     return tuple(
         KnownTarget(
             chip=chip,

@@ -1,4 +1,7 @@
-"""Targets: a compiler and a chip, named, and able to say what a program needs."""
+"""Targets: a compiler and a chip, named, that can say what a program needs.
+
+The api resolves the names that users give; the planner measures programs with `Target.measure`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from stablehlo_mem.targets import compile as compiling
 from stablehlo_mem.targets.calibration import calibrated
 from stablehlo_mem.targets.chips import CHIPS, Chip
 from stablehlo_mem.targets.devices import local_devices, require_libtpu, topology_devices
-from stablehlo_mem.targets.isolated_compile import Request, measure_apart
+from stablehlo_mem.targets.isolated_compile import Request, measure_isolated
 from stablehlo_mem.targets.measurement import Measured, Refused
 
 _KINDS = {
@@ -26,8 +29,9 @@ _KINDS = {
     "TPU v6": "tpu:v6e",
     "TPU v5": "tpu:v5p",
 }
-"""The beginning of a device's kind, the longer ones first, and the chip it is."""
+"""The chip of a device by the beginning of the device's kind; longer beginnings come before their own beginnings."""
 _PLATFORMS = {"gpu": "cuda"}
+"""The platform's name in an Exported where JAX's backend has another."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Target:
         return tuple(devices)
 
     def measure(self, program: Program, module: ir.Module) -> Measured | Refused:
-        """Compiles a module with the program's signature for this target and reads the memory figures, in bytes.
+        """Compiles a module with the program's signature for this target and reads the compiler's memory report.
 
         Returns:
             The figures per device; `Refused` if the compiler does not compile it.
@@ -71,20 +75,16 @@ class Target:
             raise mismatch(self.name, self.platform, program)
         count = program.exported.nr_devices if program.exported is not None else 1
         if ":" in self.name and self.platform == "tpu":
-            return self._measure_apart(program, module, count)
+            require_libtpu(self.chip)
+            exported = compiling.flattened(as_exported(program, module, self.platform)).serialize()
+            return measure_isolated(Request(self.name, bytes(exported), kept_donated(program), program.floor_bytes))
         return compiling.measure(program, module, self.platform, self.devices(count))
-
-    def _measure_apart(self, program: Program, module: ir.Module, count: int) -> Measured | Refused:
-        """The same where the compiler may end the process, which needs no device."""
-        require_libtpu(self.chip)
-        exported = compiling.flattened(as_exported(program, module, self.platform)).serialize()
-        return measure_apart(Request(self.name, bytes(exported), kept_donated(program), program.floor_bytes))
 
 
 TargetLike = str | Target | tuple[str | Target, ...] | None
 
 
-def resolve_targets(target: str | Target | tuple[str | Target, ...] | None, program: Program) -> tuple[Target, ...]:
+def resolve_targets(target: TargetLike, program: Program) -> tuple[Target, ...]:
     """The targets a user means, for a program.
 
     Args:
@@ -97,9 +97,9 @@ def resolve_targets(target: str | Target | tuple[str | Target, ...] | None, prog
     if target is None:
         return (_default_target(program),)
     targets = named_targets(target)
-    for one in targets:
-        if program.platforms and one.platform not in program.platforms:
-            raise mismatch(one.name, one.platform, program)
+    for named in targets:
+        if program.platforms and named.platform not in program.platforms:
+            raise mismatch(named.name, named.platform, program)
     missing = sorted(set(program.platforms) - {t.platform for t in targets})
     if missing:
         raise TargetError(
@@ -109,7 +109,7 @@ def resolve_targets(target: str | Target | tuple[str | Target, ...] | None, prog
     return targets
 
 
-def named_targets(target: str | Target | tuple[str | Target, ...] | None) -> tuple[Target, ...]:
+def named_targets(target: TargetLike) -> tuple[Target, ...]:
     """The targets a user means, before there is a program.
 
     Raises:
