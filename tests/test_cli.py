@@ -266,7 +266,7 @@ def test_targets_lists_what_is_known_and_what_is_here(capsys: pytest.CaptureFixt
     listed = {one["chip"]["name"]: one for one in json.loads(capsys.readouterr().out)}
     assert listed["cpu"]["attached"] >= 1
     assert listed["cpu"]["compiles"]
-    assert listed["tpu:v5e"]["chip"]["tile"] == [8, 128]
+    assert listed["tpu:v5e"]["chip"]["memory_bytes"] == 16 * 2**30
 
 
 def test_a_target_whose_compiler_is_missing_says_what_to_install(
