@@ -16,11 +16,11 @@ from stablehlo_mem.frontend.program import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options, Step
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
-from stablehlo_mem.passes.rematerialise import Rematerialise
+from stablehlo_mem.passes.rematerialise import Drop, Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
-from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass, block_paths
+from stablehlo_mem.rewriting.rewriting_pass import Match, Rewriting, RewritingPass, block_paths
 from stablehlo_mem.rewriting.scan_segments import Backward, find_backward
 from stablehlo_mem.rewriting.scan_stacks import Scan, find_readers, find_scan, stored
 from stablehlo_mem.splitting.axis import Axis, RuleBook, grow_axis
@@ -76,7 +76,7 @@ def rewrite(module: ir.Module, one: RewritingPass, *, prefer_memory: bool = Fals
                     sites.append((path, op.index))
                     removed.update(match.removed)
     if sites:
-        one.apply(module, Step(one.name, "", {"sites": sorted(sites), "prefer_memory": prefer_memory}))
+        one.apply(module, Rewriting(sites=tuple(sorted(sites)), prefer_memory=prefer_memory))
         assert module.operation.verify()
     return len(sites)
 
@@ -322,8 +322,8 @@ def without_stacks(module: ir.Module, choose: Callable[[list[int]], list[int]] =
 
 
 def _drop(module: ir.Module, loop: int, stacks: list[int], segment: int = 1, path: Path = ()) -> None:
-    params = {"path": path, "loop": loop, "dropped": stacks, "segment": segment}
-    Rematerialise().apply(module, Step(Rematerialise.name, "", params))
+    params = Drop(path=path, loop=loop, dropped=tuple(stacks), stacks=0, steps=0, segment=segment)
+    Rematerialise().apply(module, params)
 
 
 def in_segments(module: ir.Module, size: int) -> int:

@@ -10,11 +10,11 @@ import pytest
 
 import stablehlo_mem as shm
 from stablehlo_mem.ir.bindings import clone_module
-from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.splitting.saved_values import worth_saving
-from stablehlo_mem.splitting.split_step import decode
+from stablehlo_mem.splitting.split_step import Split
 from stablehlo_mem.targets.chips import CHIPS
+from stablehlo_mem.utils.plain_data import plain_data, restored
 from tests.support import (
     HONEST,
     apply_split,
@@ -80,7 +80,7 @@ def test_plans_keep_where_there_is_room(fun):
     budget = fixed + temporaries // 3
     plan = shm.plan(program, budget, target="cpu")
     steps = [step for step in plan.steps if step.pass_name == "split-into-loops"]
-    assert any(decode(step).kept for step in steps)
+    assert any(step.params.kept for step in steps)
     assert "kept between them" in str(plan)
     assert plan.fits
     assert plan.before.peak_bytes > budget >= plan.after.peak_bytes
@@ -94,10 +94,9 @@ def test_steps_are_json_and_keep_the_results():
     module, possible = along_rows(normalised)
     values = worth_saving(possible.graph, possible.schedule, CHIPS["cpu"], 1 << 40)
     decision = dataclasses.replace(possible.decision(100), kept=values)
-    step = Step(SplitIntoLoops.name, "", dataclasses.asdict(decision))
-    assert decode(dataclasses.replace(step, params=json.loads(json.dumps(step.params)))) == decision
+    assert restored(Split, json.loads(json.dumps(plain_data(decision)))) == decision
     program, after = program_of(normalised, *ARGS), clone_module(module)
-    SplitIntoLoops().apply(after, step)
+    SplitIntoLoops().apply(after, decision)
     assert str(after).count("stablehlo.while") == 2
     assert str(after).count("stablehlo.tanh") == 1
     (new,), (old,), (true,) = run(program, after, *ARGS), run(program, module, *ARGS), in_f64(normalised, *ARGS)
@@ -151,7 +150,7 @@ def test_gradients_of_maxima_of_cumulative_sums(rows):
     program = exported(fun, *args)
     fixed, temporaries = memory_of(jax.jit(fun).lower(*args).compile(compiler_options=HONEST))
     plan = shm.plan(program, fixed + temporaries * 3 // 10, target="cpu")
-    assert any(decode(step).kept for step in plan.steps if step.pass_name == "split-into-loops")
+    assert any(step.params.kept for step in plan.steps if step.pass_name == "split-into-loops")
     new, old = (np.asarray(one.call(*args)) for one in (plan.result, program))
     np.testing.assert_allclose(new, old, atol=1e-4 * np.abs(old).max())
 
@@ -162,7 +161,7 @@ def test_a_value_that_the_loops_do_not_make_cannot_be_kept():
         with pytest.raises(ValueError, match="cannot keep"):
             SplitIntoLoops().apply(
                 clone_module(module),
-                Step("", "", dataclasses.asdict(dataclasses.replace(possible.decision(64), kept=values))),
+                dataclasses.replace(possible.decision(64), kept=values),
             )
 
 

@@ -1,5 +1,6 @@
 """reblock-scans: associative scans in loops over blocks."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -129,14 +130,14 @@ def candidates(module: Any) -> list[Candidate]:
 
 def reblocked(module: Any, candidate: Candidate, chunk: int) -> Any:
     new = clone_module(module)
-    ReblockScans().apply(new, candidate.resized(candidate_size(candidate, chunk)).step)
+    ReblockScans().apply(new, candidate.resized(candidate_size(candidate, chunk)).step.params)
     assert new.operation.verify()
     return new
 
 
 def candidate_size(candidate: Candidate, chunk: int) -> Any:
     size = candidate.sizes[0]
-    return type(size)({**size.params, "chunk": chunk}, size.saved_bytes, size.added_seconds, size.moved_seconds)
+    return dataclasses.replace(size, params=dataclasses.replace(size.params, chunk=chunk))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -106,7 +106,7 @@ def test_gives_the_same_bits(name: str):
     program = program_of(PROGRAMS[name], X, Y)
     before = normal(program)
     after = clone_module(before)
-    RecomputeInLoops().apply(after, repeated(entry_graph(before))[-1].step)
+    RecomputeInLoops().apply(after, repeated(entry_graph(before))[-1].step.params)
     assert after.operation.verify()
     assert all(one.saved_bytes < 4 * N * N for one in repeated(entry_graph(after)))
     results = zip(run(program, after, X, Y), run(program, before, X, Y), strict=True)

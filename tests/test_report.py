@@ -18,6 +18,7 @@ from stablehlo_mem.results.memory_history import LiveValue
 from stablehlo_mem.results.memory_profile import MemoryProfile
 from stablehlo_mem.results.memory_time_curve import CurvePoint
 from stablehlo_mem.results.plan import Cost, Figures, Plan
+from stablehlo_mem.splitting.split_step import Split
 from stablehlo_mem.targets.measurement import Measured, Refused
 from stablehlo_mem.utils.units import format_bytes, format_flops, format_seconds
 
@@ -34,6 +35,8 @@ DECISION = Decision(
     added_seconds=0.25,
     added_flops=-1e9,
 )
+SPLIT = Split(path=((3, 1),), value=2, dimension=0, big_bytes=1024, chunk=64, kept=(4, 5))
+
 REFUSAL = Refusal(
     OpId("main", 7), "sort f32[8192,8192]", 256 * MIB, 1, "needs-whole-dimension", "sort needs all of it", "knn.py:3"
 )
@@ -64,7 +67,7 @@ def plan(**changes: object) -> Plan:
         target=("cpu",),
         before=profile(4096 * MIB, (SCORES, SCORES), measured(4100 * MIB)),
         after=profile(32 * MIB, (CHUNK, CHUNK), measured(33 * MIB)),
-        steps=(Step("split-into-loops", "0123456789abcdef", {"chunk": 64, "sizes": (1, 2)}),),
+        steps=(Step("split-into-loops", "0123456789abcdef", SPLIT),),
         summaries=(DECISION.summary,),
         decisions=(DECISION,),
         cost_before=Cost(1.0, 2e12),
@@ -225,7 +228,7 @@ def test_budget_error_text_names_figures_values_and_obstacles() -> None:
 def test_to_json_is_plain_data_without_the_programs() -> None:
     data = json.loads(plan().to_json())
     assert data["after"]["peak_bytes"] == 93 * MIB
-    assert data["steps"][0]["params"] == {"chunk": 64, "sizes": [1, 2]}
+    assert data["steps"][0]["params"] == {**dataclasses.asdict(SPLIT), "path": [[3, 1]], "kept": [4, 5]}
     assert data["refusals"][0]["op"] == {"function": "main", "index": 7}
     assert not {"result", "exported", "bytecode"} & data.keys()
     assert data["decisions"][0]["added_seconds"] == 0.25

@@ -13,12 +13,15 @@ from stablehlo_mem.errors import PassError
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import clone_module, fingerprint
 from stablehlo_mem.ir.graph import entry_graph
-from stablehlo_mem.pass_api.candidate import Goal, Numerics, Options, Refusal, Step
+from stablehlo_mem.pass_api.candidate import Goal, Numerics, Options, Refusal
+from stablehlo_mem.passes import step_from_plain
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.planner.branch_and_bound import BranchAndBound, search
 from stablehlo_mem.planner.greedy_search import cheapen, greedy_descent, propose
 from stablehlo_mem.planner.search_state import apply, start, start_of, take
+from stablehlo_mem.splitting.split_step import Split
 from stablehlo_mem.targets.chips import CHIPS
+from stablehlo_mem.utils.plain_data import plain_data
 from tests.programs.general import DEVELOPMENT as GENERAL
 from tests.support import normal, program_of, text
 
@@ -78,7 +81,7 @@ def test_steps_replay(module):
     found = search(state, goal)[0]
     for step in found.steps:
         assert step.input_fingerprint == fingerprint(state.module)
-        again = Step(step.pass_name, step.input_fingerprint, json.loads(json.dumps(step.params)))
+        again = step_from_plain(json.loads(json.dumps(plain_data(step))))
         state = apply(state, dataclasses.replace(propose(state, goal)[0][0], step=again), goal)
     assert text(state.module) == text(found.module)
     assert state.peak == found.peak
@@ -165,7 +168,7 @@ def test_a_candidate_remembers_what_its_step_finds_again(fun):
     """In the body of a loop too, whose graph has captures."""
     module, goal = normal(program_of(fun, *ARGS)), goal_of(20_000)
     candidates = [c for c in propose(start(module, goal), goal)[0] if c.apply_to_copy is not None]
-    assert any(c.step.params["path"] for c in candidates) == (fun is repeated)
+    assert any(c.step.params.path for c in candidates) == (fun is repeated)
     for candidate in candidates:
         edited, stepped = clone_module(module), clone_module(module)
         take(edited, candidate.step, (), candidate.apply_to_copy)
@@ -233,7 +236,7 @@ def test_where_big_values_alone_do_not_do_smaller_ones_are_taken_along():
     tight = goal_of(batch.nbytes * 3 // 2)
     near = propose(start(module, tight), tight)[0]
     far = propose(start(module, tight), dataclasses.replace(tight, include_small_values=True))[0]
-    assert max(c.step.params["big_bytes"] for c in far) < min(c.step.params["big_bytes"] for c in near)
+    assert max(c.step.params.big_bytes for c in far) < min(c.step.params.big_bytes for c in near)
     state, _ = search(start(module, tight), tight)
     assert state.peak.temp_bytes <= tight.temp_bytes
     assert len(state.steps) == 1
@@ -243,10 +246,10 @@ def test_what_reaches_far_is_grown_once_from_all_that_it_reaches():
     batch = np.ones((64, 128, 16), np.float32)
     module = normal(program_of(layers, batch, *[np.ones((16, 16), np.float32)] * 4))
     tight = dataclasses.replace(goal_of(batch.nbytes * 3 // 2), include_small_values=True)
-    far = [c.step.params for c in propose(start(module, tight), tight)[0] if "elements" in c.step.params]
+    far = [c.step.params for c in propose(start(module, tight), tight)[0] if isinstance(c.step.params, Split)]
     # Along the batch, the queries and the keys of the largest value, and the features of another, which none reaches.
-    assert [params["elements"] for params in far if params["value"] == far[0]["value"]].count(128) == 2
-    assert sorted(params["elements"] for params in far) == [16, 64, 128, 128]
+    assert [params.elements for params in far if params.value == far[0].value].count(128) == 2
+    assert sorted(params.elements for params in far) == [16, 64, 128, 128]
 
 
 @pytest.mark.parametrize(("depth", "several"), [(2, True), (48, False)])
@@ -274,7 +277,7 @@ def test_where_no_chunk_reaches_the_goal_the_fastest_leaves_the_rest_to_the_next
     arguments = [np.broadcast_to(np.float32(1), shape) for shape in ((1_000_000, 200), (10, 200))]
     goal = goal_of(40_000_000)
     found, refusals = search(start(normal(program_of(nearest_in_taxis, *arguments)), goal), goal)
-    chunks = [step.params["chunk"] for step in found.steps if step.params.get("elements") == 10]
+    chunks = [step.params.chunk for step in found.steps if step.params.elements == 10]
     assert not refusals
     assert chunks
     assert min(chunks) > 1
@@ -307,7 +310,7 @@ def test_of_layers_alike_the_first_is_planned():
     module, goal = normal(program_of(jax.grad(loss), *(np.ones((512, 512), np.float32),) * 2)), goal_of(20_000)
     state = start(module, goal)
     large = [live.value for live in state.peak.live if live.nbytes >= 2**20]
-    seeds = {c.step.params["value"] for c in propose(state, goal)[0] if c.step.pass_name == SplitIntoLoops.name}
+    seeds = {c.step.params.value for c in propose(state, goal)[0] if c.step.pass_name == SplitIntoLoops.name}
     lines = [str(state.graph.handles[state.graph.values[v].producer].location) for v in large]
     made_by = [lines[large.index(seed)] for seed in seeds]
     assert len(set(lines)) < len(lines)
@@ -324,9 +327,7 @@ def test_of_values_alike_one_that_cannot_be_split_leaves_the_others():
     module = normal(program_of(part_is_needed_whole, square, [square, square]))
     state = start(module, goal_of(20_000))
     first, second = [op.results[0] for op in state.graph.ops if op.name == "stablehlo.dot_general"]
-    seeds = {
-        c.step.params["value"] for c in propose(state, goal_of(20_000))[0] if c.step.pass_name == SplitIntoLoops.name
-    }
+    seeds = {c.step.params.value for c in propose(state, goal_of(20_000))[0] if c.step.pass_name == SplitIntoLoops.name}
     assert {live.value for live in state.peak.live} >= {first, second}
     assert seeds == {second}
 

@@ -49,7 +49,7 @@ def test_gives_the_same_bits_and_no_copies(f: Callable[..., Any]):
     candidate = offered(entry_graph(before))[0]
     assert candidate.saved_bytes == WEIGHTS // 2
     after = clone_module(before)
-    SinkConverts().apply(after, candidate.step)
+    SinkConverts().apply(after, candidate.step.params)
     assert after.operation.verify()
     assert offered(entry_graph(after)) == []
     assert all(
@@ -59,11 +59,11 @@ def test_gives_the_same_bits_and_no_copies(f: Callable[..., Any]):
 
 def test_the_slices_of_inner_loops_are_found_where_they_are():
     graph = graph_of(program_of(in_microbatches, *ARGUMENTS))
-    sites = offered(graph)[0].step.params["sites"]
+    sites = offered(graph)[0].step.params.sites
     assert len(sites) == 2
     for path, op in sites:
         assert len(path) == 2
-        assert nested_graph(graph, tuple(path)).ops[op].name == "stablehlo.dynamic_slice"
+        assert nested_graph(graph, path).ops[op].name == "stablehlo.dynamic_slice"
 
 
 def always_the_first_layer(x: Any, up: Any, down: Any) -> Any:

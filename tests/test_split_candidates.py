@@ -12,7 +12,7 @@ from stablehlo_mem.ir.bindings import clone_module, fingerprint
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options
 from stablehlo_mem.splitting.candidates import proposals
-from stablehlo_mem.splitting.split_step import decode, split
+from stablehlo_mem.splitting.split_step import split
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import normal, program_of
 
@@ -56,7 +56,7 @@ def test_a_goal_is_answered_alike_whatever_was_asked_before(case):
     for goal in goals:
         found = candidates(asked, goal)
         assert found == candidates(entry_graph(module), goal) != []
-        sizes |= {c.step.params["chunk"] for c in found}
+        sizes |= {c.step.params.chunk for c in found}
     assert len(sizes) > 1
 
 
@@ -67,15 +67,15 @@ def test_candidates_of_one_effect_lead_to_one_module(case):
     found = [c for far in (False, True) for c in candidates(graph, dataclasses.replace(GOAL, include_small_values=far))]
     by_effect: dict[object, list[Candidate]] = {}
     for one in found:
-        size = min(one.sizes, key=lambda size: (size.params["chunk"], size.params["kept"]))
+        size = min(one.sizes, key=lambda size: (size.params.chunk, size.params.kept))
         by_effect.setdefault(one.dedup_key, []).append(one.resized(size))
     modules: dict[object, set[str]] = {}
     for effect, ones in by_effect.items():
         for one in ones:
             copy = clone_module(module)
-            split(copy, decode(one.step))
+            split(copy, one.step.params)
             modules.setdefault(effect, set()).add(fingerprint(copy))
     assert all(len(prints) == 1 for prints in modules.values())
-    assert any(len({c.step.params["big_bytes"] for c in ones}) > 1 for ones in by_effect.values())
+    assert any(len({c.step.params.big_bytes for c in ones}) > 1 for ones in by_effect.values())
     if len(by_effect) > 1:
         assert len(set.union(*modules.values())) == len(by_effect)

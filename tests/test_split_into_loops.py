@@ -1,6 +1,5 @@
 """split-into-loops: what comes out, to the letter, in tests/ir/*.mlir; here what is proposed and what is refused."""
 
-import dataclasses
 import json
 
 import jax
@@ -13,8 +12,9 @@ from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options, Refusal
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
-from stablehlo_mem.splitting.split_step import Split, decode, split
+from stablehlo_mem.splitting.split_step import Split, split
 from stablehlo_mem.targets.chips import CHIPS
+from stablehlo_mem.utils.plain_data import plain_data, restored
 from tests.support import apply_split, normal, possible_splits, program_of, spec, text
 
 PASS = SplitIntoLoops()
@@ -38,7 +38,7 @@ ARGS = (np.ones((64, 8), np.float32), np.ones((128, 8), np.float32), np.ones(128
 
 def test_proposals_say_what_they_do():
     module, candidates, refusals = proposals(scores, *ARGS)
-    assert {(decode(c.step).dimension, c.numerics) for c in candidates} == {(0, "exact"), (1, "reassociate")}
+    assert {(c.step.params.dimension, c.numerics) for c in candidates} == {(0, "exact"), (1, "reassociate")}
     assert not refusals
     for candidate in candidates:
         assert candidate.saved_bytes > 0
@@ -50,11 +50,11 @@ def test_proposals_say_what_they_do():
 def test_steps_are_json_and_apply():
     module, candidates, _ = proposals(scores, *ARGS)
     for candidate in candidates:
-        step = candidate.step
-        back = dataclasses.replace(step, params=json.loads(json.dumps(step.params)))
-        assert decode(back) == decode(step)
+        params = candidate.step.params
+        back = restored(Split, json.loads(json.dumps(plain_data(params))))
+        assert back == params
         one, other = clone_module(module), clone_module(module)
-        PASS.apply(one, step)
+        PASS.apply(one, params)
         PASS.apply(other, back)
         assert text(one) == text(other)
         assert "stablehlo.while" in text(one)
@@ -67,7 +67,7 @@ def test_sizes_are_all_chunks_the_fastest_first():
         own = [s for s in sizes if candidate.resized(s) == candidate]
         assert len(own) == 1
         assert [s.added_seconds for s in sizes] == sorted(s.added_seconds for s in sizes)
-        smaller = sorted(sizes, key=lambda s: -s.params["chunk"])
+        smaller = sorted(sizes, key=lambda s: -s.params.chunk)
         assert smaller[-1].params["chunk"] == 1
         assert [s.saved_bytes for s in smaller] == sorted(s.saved_bytes for s in sizes)
 
@@ -77,7 +77,7 @@ def test_a_smaller_goal_gets_smaller_chunks():
     sizes = []
     for goal in (whole // 2, whole // 8, whole // 32):
         _, candidates, _ = proposals(scores, *ARGS, goal_bytes=goal)
-        sizes.append(max(decode(c.step).chunk for c in candidates if decode(c.step).dimension == 0))
+        sizes.append(max(c.step.params.chunk for c in candidates if c.step.params.dimension == 0))
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > sizes[-1]
 
@@ -88,7 +88,7 @@ def sorted_scores(x, y):
 
 def test_what_needs_a_whole_dimension_is_refused_with_its_line():
     _, candidates, refusals = proposals(sorted_scores, *ARGS[:2])
-    assert all(decode(c.step).dimension == 1 for c in candidates)
+    assert all(c.step.params.dimension == 1 for c in candidates)
     refusal = next(r for r in refusals if r.dimension == 0)
     assert refusal.code == "needs-whole-dimension"
     assert "stablehlo.sort" in refusal.message
@@ -106,7 +106,7 @@ def test_an_argument_or_a_result_is_no_candidate():
     assert not refusals
     module, candidates, refusals = proposals(lambda x: jnp.sin(product(x)), ARGS[0])
     graph = entry_graph(module)
-    (seed,) = {decode(c.step).value for c in candidates}
+    (seed,) = {c.step.params.value for c in candidates}
     assert seed not in (*graph.arguments, *graph.returned)
     assert not refusals
 

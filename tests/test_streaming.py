@@ -14,7 +14,7 @@ from stablehlo_mem.frontend.canonicalize import attach_rules
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
-from stablehlo_mem.splitting.split_step import decode, split
+from stablehlo_mem.splitting.split_step import split
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import (
     HONEST,
@@ -272,7 +272,7 @@ def proposed(fun, *args, options=None):
     goal = Goal(CHIPS["cpu"], options or Options(), 0)
     graph = entry_graph(module)
     found = SplitIntoLoops().propose(graph, find_peak(graph, goal.chip), goal)
-    return [decode(item.step) for item in found if isinstance(item, Candidate)]
+    return [item.step.params for item in found if isinstance(item, Candidate)]
 
 
 def test_the_faster_of_both_is_proposed():

@@ -153,7 +153,7 @@ def test_unrolled_layers_are_split_along_their_batch():
     sizes = {"batch": 8, "tokens": 64, "layers": 3, "width": 48, "heads": 6, "vocabulary": 512}
     plan = at_share(programs.program("gpt2", sizes), 0.15)
     first = next(step for step in plan.steps if step.pass_name == "split-into-loops")
-    assert (first.params["elements"], first.params["loops"]) == (sizes["batch"], 1)
+    assert (first.params.elements, first.params.loops) == (sizes["batch"], 1)
 
 
 MODERATE = {

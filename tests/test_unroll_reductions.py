@@ -159,7 +159,7 @@ def test_reads_operands_as_they_lie_where_there_is_no_room_for_their_transposes(
     plan = shm.plan(exported(l1_neighbours, *specs), budget, target="cpu", options=options)
     assert plan.before.peak_bytes > budget >= plan.after.peak_bytes
     (unrolled,) = (step for step in plan.steps if step.pass_name == "unroll-reductions")
-    assert unrolled.params["prefer_memory"]
+    assert unrolled.params.prefer_memory
 
 
 def test_is_not_for_numerics_exact():
@@ -177,7 +177,7 @@ def test_chunks_are_not_made_for_what_ynnpack_reduces_as_it_makes_it(depth):
     budget = before.peak_bytes - before.measured.temp_bytes * 3 // 4
     plan = shm.plan(program, budget, target="cpu", options=shm.Options(passes=("split-into-loops",)))
     assert before.peak_bytes > budget >= plan.after.peak_bytes
-    chunk_bytes = plan.steps[0].params["chunk"] * 1000 * depth * 4
+    chunk_bytes = plan.steps[0].params.chunk * 1000 * depth * 4
     assert (chunk_bytes > CHIPS["cpu"].cache_bytes) is (depth == 64)
 
 

@@ -225,7 +225,7 @@ def test_the_gradient_of_a_cumulative_sum_fits():
     assert original.measured.peak_bytes > budget
     plan = shm.plan(jax.export.export(jax.jit(step), platforms=["cpu"])(*args), budget, target="cpu")
     assert plan.fits
-    assert [step.params["elements"] for step in plan.steps if step.pass_name == "split-into-loops"] == [4096]
+    assert [step.params.elements for step in plan.steps if step.pass_name == "split-into-loops"] == [4096]
     rng = np.random.default_rng(0)
     drawn = [rng.standard_normal(a.shape, np.float32) for a in args]
     new, old = (jax.tree.leaves(jax.jit(call)(*drawn)) for call in (plan.exported.call, step))

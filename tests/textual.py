@@ -16,7 +16,6 @@ import re
 from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.graph import Path, entry_graph, nested_graph
-from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
@@ -67,9 +66,9 @@ def rewritten(source: str) -> str:
     elif source.startswith("// rematerialise\n"):
         assert without_stacks(module)
     elif source.startswith("// recompute-in-loops\n"):
-        RecomputeInLoops().apply(module, repeated(entry_graph(module))[-1].step)
+        RecomputeInLoops().apply(module, repeated(entry_graph(module))[-1].step.params)
     elif source.startswith("// sink-converts\n"):
-        SinkConverts().apply(module, offered(entry_graph(module))[0].step)
+        SinkConverts().apply(module, offered(entry_graph(module))[0].step.params)
     elif match := _REBLOCK.match(source):
         ReblockScans().apply(module, _first_scan(module, int(match[1])))
     else:
@@ -78,13 +77,12 @@ def rewritten(source: str) -> str:
     return text(module)
 
 
-def _first_scan(module: ir.Module, chunk: int) -> Step:
-    """The step that takes the first scan in chunks: it names values as they are once scans are ops."""
+def _first_scan(module: ir.Module, chunk: int) -> Split:
+    """The split that takes the first scan in chunks: it names values as they are once scans are ops."""
     copy = clone_module(module)
     outline(copy)
     scan = next(op for op in entry_graph(copy).ops if op.name == "stablehlo.composite")
-    seed = Split(path=(), value=scan.operands[0], dimension=0, big_bytes=1, chunk=chunk)
-    return Step("reblock-scans", "", dataclasses.asdict(seed))
+    return Split(path=(), value=scan.operands[0], dimension=0, big_bytes=1, chunk=chunk)
 
 
 def _find(module: ir.Module, name: str) -> tuple[Path, int]:

@@ -1,9 +1,13 @@
-"""What passes and planner exchange: frozen data, so that it can be cached, replayed and printed."""
+"""What passes and planner exchange: frozen data, so that it can be cached, replayed and printed.
+
+Every pass makes these and the planner reads them; of a step's parameters only the pass that made them knows more than
+that they are plain data.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Literal, get_args
 
 from stablehlo_mem.ir.bindings import ir
@@ -70,22 +74,44 @@ class Goal:
 
 
 @dataclasses.dataclass(frozen=True)
+class SizeParams:
+    """Base of the parameters in which the sizes of a step differ: each field has the name of one of the step's."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StepParams:
+    """Base of what a pass decides: each pass has a frozen dataclass of plain values and tuples.
+
+    `utils.plain_data` writes it as JSON and reads it back by the types of its fields.
+    """
+
+    @property
+    def size(self) -> SizeParams | None:
+        """The parameters in which the sizes of the step differ; None if it has one size only."""
+        return None
+
+
+Identity = tuple[Hashable, ...]
+"""See `Candidate.identity`."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Step:
-    """One decision: a pass, the fingerprint of the module it applies to and JSON parameters."""
+    """One decision: a pass, the fingerprint of the module it applies to and the parameters of the pass."""
 
     pass_name: str
     input_fingerprint: str
-    params: Mapping[str, Any]
+    params: StepParams
 
 
 @dataclasses.dataclass(frozen=True)
 class Size:
     """A step in another size: the parameters that differ, and what it is then thought to be worth.
 
-    `moved_seconds` is the part of the time that `cost.graph_seconds` does not see, as it knows no caches.
+    `moved_seconds` is the part of the time that `cost_model.graph_seconds` does not see, as it knows no caches.
     """
 
-    params: Mapping[str, Any]
+    params: SizeParams
     saved_bytes: int
     added_seconds: float
     moved_seconds: float
@@ -100,6 +126,8 @@ class Candidate:
         added_seconds: static estimate of the time added (negative: saved).
         numerics: the weakest `Options.numerics` that allows it.
         summary: what it does, in a few words for people: "split exponential f32[64,128] along dimension 0".
+        identity: the name of the pass and what the step is done to. Candidates for one module with the same identity
+            differ in how it is done: a search that is not to begin with one of them begins with none of them.
         refusal_if_useless: the refusal to report if the step turns out not to lower the peak; its location is the
             step's.
         sizes: all the sizes the step could have, its own among them, fastest first; () if it has one only.
@@ -108,6 +136,8 @@ class Candidate:
             pass applies it. It stays in this process.
         dedup_key: hashable; candidates for one module with the same key and the same size lead to the same module.
             None: unknown.
+        family: hashable; candidates of one pass with the same family are expected to do much the same, so that one of
+            each family is tried before a second of any.
         needs_lookahead: the step lowers nothing by itself, but steps after it may: it is judged by the best of them.
     """
 
@@ -116,18 +146,20 @@ class Candidate:
     added_seconds: float
     numerics: Numerics
     summary: str
+    identity: Identity
     refusal_if_useless: Refusal
     sizes: tuple[Size, ...] = ()
     moved_seconds: float = 0.0
-    apply_to_copy: Callable[[ir.Module, Step], None] | None = dataclasses.field(default=None, repr=False, compare=False)
-    dedup_key: Any = dataclasses.field(default=None, repr=False, compare=False)
+    apply_to_copy: Callable[[ir.Module, Any], None] | None = dataclasses.field(default=None, repr=False, compare=False)
+    dedup_key: Hashable = dataclasses.field(default=None, repr=False, compare=False)
+    family: Hashable = None
     needs_lookahead: bool = False
 
     def resized(self, size: Size) -> Candidate:
         """The candidate in another size."""
         return dataclasses.replace(
             self,
-            step=dataclasses.replace(self.step, params={**self.step.params, **size.params}),
+            step=dataclasses.replace(self.step, params=dataclasses.replace(self.step.params, **vars(size.params))),
             saved_bytes=size.saved_bytes,
             added_seconds=size.added_seconds,
             moved_seconds=size.moved_seconds,

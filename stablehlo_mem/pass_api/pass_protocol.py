@@ -1,33 +1,49 @@
-"""What the planner asks of every pass."""
+"""What the planner asks of every pass: each file of `passes/` has one subclass of `Pass`."""
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Generic, TypeVar
 
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, StepParams
+
+Params = TypeVar("Params", bound=StepParams)
 
 
-class Pass(Protocol):
-    """A pass proposes without editing and applies without deciding."""
+class Pass(abc.ABC, Generic[Params]):
+    """A pass proposes without editing and applies without deciding.
+
+    Attributes:
+        name: of the pass, in kebab case.
+        params_type: the type of its steps' parameters.
+    """
 
     name: str
+    params_type: type[Params]
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterable[Candidate | Refusal]:
         """Steps that would lower the peak, and why values at the peak are left alone."""
-        ...
+        del graph, peak, goal
+        return ()
 
     def cheapen(self, graph: Graph, goal: Goal) -> Iterable[Candidate]:
         """Steps that save time wherever they are taken, whatever the peak."""
-        ...
+        del graph, goal
+        return ()
 
-    def describe(self, step: Step) -> str:
+    def describe(self, params: Params) -> str:
         """How a step is done, in words."""
-        ...
+        del params
+        return self.name
 
-    def apply(self, module: ir.Module, step: Step) -> None:
-        """Edits the module it is given as the step says."""
-        ...
+    @abc.abstractmethod
+    def apply(self, module: ir.Module, params: Params) -> None:
+        """Edits the module it is given as a step says."""
+
+
+AnyPass = Pass[Any]
+"""A pass as the planner knows it: which parameters it takes is its own business."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from stablehlo_mem.pass_api.pass_protocol import Pass
+from typing import Any
+
+from stablehlo_mem.pass_api.candidate import Step
+from stablehlo_mem.pass_api.pass_protocol import AnyPass
 from stablehlo_mem.passes.blocked_top_k import BlockedTopK
 from stablehlo_mem.passes.contractions import Contractions
 from stablehlo_mem.passes.fold_converts import FoldConverts
@@ -20,8 +23,9 @@ from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.passes.squeeze_sums import SqueezeSums
 from stablehlo_mem.passes.swap_dot_operands import SwapDotOperands
 from stablehlo_mem.passes.unroll_reductions import UnrollReductions
+from stablehlo_mem.utils.plain_data import restored
 
-PASSES: tuple[Pass, ...] = (
+PASSES: tuple[AnyPass, ...] = (
     PairwiseDistance(),
     Contractions(),
     MatmulChain(),
@@ -40,3 +44,21 @@ PASSES: tuple[Pass, ...] = (
     ReblockScans(),
     SplitIntoLoops(),
 )
+
+
+def pass_named(name: str) -> AnyPass:
+    """The pass of a name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    for candidate in PASSES:
+        if candidate.name == name:
+            return candidate
+    raise ValueError(f"there is no pass {name!r}")
+
+
+def step_from_plain(data: Any) -> Step:
+    """The step that `plain_data` made this of."""
+    params = restored(pass_named(data["pass_name"]).params_type, data["params"])
+    return Step(data["pass_name"], data["input_fingerprint"], params)

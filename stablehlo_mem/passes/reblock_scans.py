@@ -31,20 +31,22 @@ from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import clone_module, func, ir, is_constant, module_of, run_passes
 from stablehlo_mem.ir.builders import building, rebind
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
+from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
 from stablehlo_mem.sharding_rules import OP_RULES, RuleBook, rule_book
 from stablehlo_mem.sharding_rules.associative_scan import attributes_of, combination, dependents
 from stablehlo_mem.sharding_rules.associative_scan_matcher import Scan, find_scans, turned_from
 from stablehlo_mem.splitting.axis import grow_axis
 from stablehlo_mem.splitting.candidates import proposals_around
-from stablehlo_mem.splitting.split_step import decode, split
+from stablehlo_mem.splitting.split_step import Split, split
 
 
-class ReblockScans:
+class ReblockScans(Pass[Split]):
     """The pass: proposes the splits there would be if scans were ops."""
 
     name = "reblock-scans"
+    params_type = Split
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates along the scans of the blocks around the peak."""
@@ -53,22 +55,18 @@ class ReblockScans:
             return
         _, main = _with_outlined(graph)
         for candidate in proposals_around(main, _with_scans(main, find_peak(main, goal.chip)), goal):
-            if isinstance(candidate, Candidate) and _runs_scan(main, candidate.step):
+            if isinstance(candidate, Candidate) and _runs_scan(main, candidate.step.params):
                 step = Step(self.name, "", candidate.step.params)
                 yield dataclasses.replace(candidate, step=step, apply_to_copy=None)
 
-    def cheapen(self, graph: Graph, goal: Goal) -> tuple[Candidate, ...]:
-        """None: loops are for memory."""
-        return ()
-
-    def describe(self, step: Step) -> str:
+    def describe(self, params: Split) -> str:
         """What the loops look like."""
-        return decode(step).how
+        return params.how
 
-    def apply(self, module: ir.Module, step: Step) -> None:
+    def apply(self, module: ir.Module, params: Split) -> None:
         """Splits with scans as ops, in place; those that no loop has taken are as before."""
         outline(module)
-        split(module, decode(step))
+        split(module, params)
         open_functions(module)
         drop_identities(module)
         # A reshape that takes over another's operand would keep a rule for the old one.
@@ -205,9 +203,9 @@ def _function(name: str, inputs: Sequence[Any], results: Sequence[Any]) -> Any:
     return function.add_entry_block()
 
 
-def _runs_scan(main: Graph, step: Step) -> bool:
+def _runs_scan(main: Graph, params: StepParams) -> bool:
     """Whether a split runs a scan in its loops."""
-    one = decode(step)
-    graph = nested_graph(main, one.path)
-    axis = grow_axis(graph, rule_book(graph), (one.value, one.dimension), one.big_bytes)
+    assert isinstance(params, Split)
+    graph = nested_graph(main, params.path)
+    axis = grow_axis(graph, rule_book(graph), (params.value, params.dimension), params.big_bytes)
     return any(graph.ops[node.op].name == "stablehlo.composite" and node.cumulative for node in axis.split_ops)

@@ -34,7 +34,8 @@ from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects, entry_graph, nested_graph, op_id
 from stablehlo_mem.ir.loop_carries import drop_dead_carries, invariant_carries
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
+from stablehlo_mem.pass_api.pass_protocol import Pass
 
 _SHARE = 8
 """Values are large if they have at least one part in so many of the goal, or of the value they are made for."""
@@ -61,14 +62,26 @@ class _Repeated:
     seconds: float = 0.0
 
 
-class RecomputeInLoops:
-    """The pass."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Repetition(StepParams):
+    """Which values of a block are computed again in the loops and branches that read them.
+
+    Attributes:
+        path: the block, from the entry function's.
+        values: in the graph of the block.
+        sites: in how many loops and branches, for people.
+    """
+
+    path: Path
+    values: tuple[int, ...]
+    sites: int
+
+
+class RecomputeInLoops(Pass[Repetition]):
+    """The pass: finds values that the loops around the peak read whole and do not change."""
 
     name = "recompute-in-loops"
-
-    def cheapen(self, graph: Graph, goal: Goal) -> Iterator[Candidate]:
-        """Nothing: computing it once takes less time."""
-        yield from ()
+    params_type = Repetition
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """For each block around the peak: of what is cheapest for its bytes as much as is missing, and all there is."""
@@ -87,19 +100,17 @@ class RecomputeInLoops:
             for count in sorted({enough, len(able)} if able else ()):
                 yield _candidate(graph, path, able[:count])
 
-    def describe(self, step: Step) -> str:
+    def describe(self, params: Repetition) -> str:
         """How much is computed how often."""
-        values, sites = step.params["values"], step.params["sites"]
-        count = "1 value" if len(values) == 1 else f"{len(values)} values"
-        return f"{count} in {'1 place' if sites == 1 else f'{sites} places'}"
+        count = "1 value" if len(params.values) == 1 else f"{len(params.values)} values"
+        return f"{count} in {'1 place' if params.sites == 1 else f'{params.sites} places'}"
 
-    def apply(self, module: ir.Module, step: Step) -> None:
+    def apply(self, module: ir.Module, params: Repetition) -> None:
         """Makes the values of a step in the loops that read them, in place."""
-        path = tuple((op, block) for op, block in step.params["path"])
-        graph = nested_graph(entry_graph(module), path)
+        graph = nested_graph(entry_graph(module), params.path)
         found = {one.value: one for one in _find(graph, 0)}
         with module.context:
-            for value in step.params["values"]:
+            for value in params.values:
                 for site in found[value].sites:
                     _repeat(graph, found[value], site)
             _free_results(graph)
@@ -195,13 +206,14 @@ def _candidate(main: Graph, path: Path, found: Sequence[_Repeated]) -> Candidate
     refusal = _refusal(main, path, largest)
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     sites = len({site.path for one in found for site in one.sites})
-    params = {"path": path, "values": sorted(one.value for one in found), "sites": sites}
+    params = Repetition(path=path, values=tuple(sorted(one.value for one in found)), sites=sites)
     return Candidate(
         step=Step(RecomputeInLoops.name, "", params),
         saved_bytes=sum(one.nbytes for one in found),
         added_seconds=sum(one.seconds for one in found),
         numerics="exact",
         summary=f"compute {refusal.value}{more} again where loops read it",
+        identity=(RecomputeInLoops.name, path, largest.value),
         refusal_if_useless=dataclasses.replace(
             refusal, code="no-gain", message="computing it again where loops read it frees nothing"
         ),

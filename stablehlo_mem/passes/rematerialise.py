@@ -33,7 +33,8 @@ from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, OpId, Path, entry_graph, nested_graph, op_id
 from stablehlo_mem.ir.loop_carries import drop_dead_carries, with_carries
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
+from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
 from stablehlo_mem.rewriting.scan_segments import find_backward, segment_length, take_in_segments
 from stablehlo_mem.rewriting.scan_stacks import Reader, Recomputation, Scan, find_readers, find_scan, recompute, stored
@@ -65,14 +66,31 @@ class _Found:
         return self.graph.ops[self.scan.op].blocks[1]
 
 
-class Rematerialise:
-    """The pass."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drop(StepParams):
+    """Which stacks of a scan are dropped.
+
+    Attributes:
+        path, loop: the scan's block, from the entry function's, and its loop in it.
+        dropped: the carries of the loop that are the stacks.
+        stacks: all stacks of the loop, for people.
+        steps: of the loop.
+        segment: steps of a segment, where what each segment begins with is stored instead of each step; else 1.
+    """
+
+    path: Path
+    loop: int
+    dropped: tuple[int, ...]
+    stacks: int
+    steps: int
+    segment: int = 1
+
+
+class Rematerialise(Pass[Drop]):
+    """The pass: finds the stacks of scans at the peak whose rows can be computed again where they are read."""
 
     name = "rematerialise"
-
-    def cheapen(self, graph: Graph, goal: Goal) -> Iterator[Candidate]:
-        """Nothing: computing twice saves no time."""
-        yield from ()
+    params_type = Drop
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates that drop ever more of each scan's stacks that are alive at the peak."""
@@ -87,27 +105,26 @@ class Rematerialise:
                     yield from found.refusals
                     yield from _candidates(found, goal)
 
-    def describe(self, step: Step) -> str:
+    def describe(self, params: Drop) -> str:
         """How many stacks are dropped."""
-        dropped, steps, segment = (step.params[name] for name in ("dropped", "steps", "segment"))
-        stacks = f"{len(dropped)} of {step.params['stacks']} stacks of a loop of {steps} steps"
+        steps, segment = params.steps, params.segment
+        stacks = f"{len(params.dropped)} of {params.stacks} stacks of a loop of {steps} steps"
         return stacks if segment == 1 else f"{stacks}, taken in {steps // segment} segments of {segment}"
 
-    def apply(self, module: ir.Module, step: Step) -> None:
+    def apply(self, module: ir.Module, params: Drop) -> None:
         """Drops the stacks of a step and computes their rows again where they are read, in place."""
-        path = tuple((op, block) for op, block in step.params["path"])
-        graph = nested_graph(entry_graph(module), path)
-        scan = _scan(graph, step.params["loop"])
-        dropped = step.params["dropped"]
+        graph = nested_graph(entry_graph(module), params.path)
+        scan = _scan(graph, params.loop)
+        dropped = params.dropped
         with module.context:
-            if step.params["segment"] > 1:
-                places = _places(entry_graph(module), (*path, (scan.op, 0)))
-                _in_segments(graph, scan, dropped, step.params["segment"])
+            if params.segment > 1:
+                places = _places(entry_graph(module), (*params.path, (scan.op, 0)))
+                _in_segments(graph, scan, dropped, params.segment)
                 drop_dead_carries(module)
                 *path, (loop, _) = _path_at(entry_graph(module), places)
                 graph = nested_graph(entry_graph(module), tuple(path))
                 scan = _scan(graph, loop)
-                dropped = list(scan.rows)
+                dropped = tuple(scan.rows)
             _Emission(graph, scan, dropped).run()
             drop_dead_carries(module)
         run_passes(module, "cse")
@@ -222,13 +239,21 @@ def _proposed(
     source = found.graph.source(scan.op)
     what = f"{found.graph.values[loop.results[largest]]}"
     more = f" and {len(dropped) - 1} more" if len(dropped) > 1 else ""
-    params = {"path": found.path, "loop": scan.op, "dropped": sorted(dropped), "stacks": len(scan.rows)}
+    params = Drop(
+        path=found.path,
+        loop=scan.op,
+        dropped=tuple(sorted(dropped)),
+        stacks=len(scan.rows),
+        steps=scan.steps,
+        segment=segment,
+    )
     return Candidate(
-        step=Step(Rematerialise.name, "", {**params, "steps": scan.steps, "segment": segment}),
+        step=Step(Rematerialise.name, "", params),
         saved_bytes=saved,
         added_seconds=found.runs * seconds,
         numerics="exact",
         summary=f"compute stack {what}{more} again where rows are read",
+        identity=(Rematerialise.name, found.path, scan.op, what),
         refusal_if_useless=Refusal(
             found.name, f"stack {what}", sizes[largest], -1, "no-gain", "computing it again frees nothing", source
         ),

@@ -18,6 +18,7 @@ Refuses nothing; leaves alone what a loop reads as a whole: it would be converte
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,16 +31,25 @@ from stablehlo_mem.ir.bindings import ir, is_constant, stablehlo
 from stablehlo_mem.ir.builders import building, tensor
 from stablehlo_mem.ir.graph import Graph, Op, Path, entry_graph, nested_graph, op_id
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
+from stablehlo_mem.pass_api.pass_protocol import Pass
 
-Site = tuple[Path, int]
-"""A slice: the path of its block and its op."""
+_OpPlace = tuple[Path, int]
+"""The path of an op's block, and the op in it."""
 
 
-class SinkConverts:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeldSlices(StepParams):
+    """The slices that are put behind barriers: of each the path of its block, and the op in it."""
+
+    sites: tuple[tuple[Path, int], ...]
+
+
+class SinkConverts(Pass[HeldSlices]):
     """The pass: finds slices of what loops do not change and a TPU converts before them."""
 
     name = "sink-converts"
+    params_type = HeldSlices
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """A candidate for each loop around the peak, or at it, before which something is converted."""
@@ -53,29 +63,24 @@ class SinkConverts:
             if sites:
                 yield _candidate(graph, (path, index), sites, goal)
 
-    def cheapen(self, graph: Graph, goal: Goal) -> tuple[Candidate, ...]:
-        """None: converting once takes less time."""
-        return ()
-
-    def describe(self, step: Step) -> str:
+    def describe(self, params: HeldSlices) -> str:
         """The pass, and of how many slices."""
-        return f"{self.name} of {len(step.params['sites'])} slices"
+        return f"{self.name} of {len(params.sites)} slices"
 
-    def apply(self, module: ir.Module, step: Step) -> None:
+    def apply(self, module: ir.Module, params: HeldSlices) -> None:
         """Puts a barrier of bits after each slice, in place."""
         main = entry_graph(module)
-        sites = [(nested_graph(main, tuple((o, b) for o, b in path)), op) for path, op in step.params["sites"]]
-        for graph, op in sites:
-            _hold(graph.handles[op])
+        for slice_ in [nested_graph(main, path).handles[op] for path, op in params.sites]:
+            _hold(slice_)
 
 
-def _loops_around(graph: Graph, peak: Peak) -> Iterator[Site]:
+def _loops_around(graph: Graph, peak: Peak) -> Iterator[_OpPlace]:
     for depth, (op, _) in enumerate(peak.path):
         yield peak.path[:depth], op
     yield peak.path, peak.op
 
 
-def _slices(block: Graph, path: Path, loop: Op, whole: set[int]) -> Iterator[tuple[Site, int]]:
+def _slices(block: Graph, path: Path, loop: Op, whole: set[int]) -> Iterator[tuple[_OpPlace, int]]:
     """The slices, in a loop and the loops in it, of values around it, each with its value."""
     if loop.name != "stablehlo.while" or not whole:
         return
@@ -97,7 +102,7 @@ def _moves(body: Graph, loop: Op, slice_: Op) -> bool:
     return not set(starts) <= unchanged(loop).keys()
 
 
-def _candidate(graph: Graph, loop: Site, sites: dict[Site, int], goal: Goal) -> Candidate:
+def _candidate(graph: Graph, loop: _OpPlace, sites: dict[_OpPlace, int], goal: Goal) -> Candidate:
     path, index = loop
     block = nested_graph(graph, path)
     sliced = [block.values[v] for v in sorted(set(sites.values()))]
@@ -109,11 +114,12 @@ def _candidate(graph: Graph, loop: Site, sites: dict[Site, int], goal: Goal) -> 
         nbytes = body.values[body.ops[op].results[0]].nbytes
         seconds += block_runs(graph, inner) * vector_seconds(0, nbytes, goal.chip)
     return Candidate(
-        step=Step(SinkConverts.name, "", {"sites": [[list(inner), op] for inner, op in sites]}),
+        step=Step(SinkConverts.name, "", HeldSlices(sites=tuple(sites))),
         saved_bytes=sum(v.nbytes for v in sliced) // 2,
         added_seconds=seconds,
         numerics="exact",
         summary=f"convert slices of {largest}{more} in the loop",
+        identity=(SinkConverts.name, path, index),
         refusal_if_useless=Refusal(
             op=op_id(graph, path, index),
             value=f"bfloat16 copy of {largest}",

@@ -16,28 +16,26 @@ from collections.abc import Iterator
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal
+from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.splitting.candidates import proposals_around
-from stablehlo_mem.splitting.split_step import PASS_NAME, decode, split
+from stablehlo_mem.splitting.split_step import PASS_NAME, Split, split
 
 
-class SplitIntoLoops:
+class SplitIntoLoops(Pass[Split]):
     """The pass: proposes a split along every dimension of the largest values at the peak."""
 
     name = PASS_NAME
+    params_type = Split
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates at the peak, in the block of the peak and in those around it, and why others are none."""
         yield from proposals_around(graph, peak, goal)
 
-    def cheapen(self, graph: Graph, goal: Goal) -> tuple[Candidate, ...]:
-        """None: loops are for memory."""
-        return ()
-
-    def apply(self, module: ir.Module, step: Step) -> None:
+    def apply(self, module: ir.Module, params: Split) -> None:
         """Splits as a step says, in place."""
-        split(module, decode(step))
+        split(module, params)
 
-    def describe(self, step: Step) -> str:
+    def describe(self, params: Split) -> str:
         """What a step's loops look like."""
-        return decode(step).how
+        return params.how

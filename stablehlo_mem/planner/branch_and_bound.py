@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 
 from stablehlo_mem.ir.graph import len_ops
-from stablehlo_mem.pass_api.candidate import Goal, Refusal
+from stablehlo_mem.pass_api.candidate import Goal, Identity, Refusal
 from stablehlo_mem.planner.greedy_search import faster_step, greedy_descent, propose
 from stablehlo_mem.planner.search_state import SearchState, with_decision
 
@@ -39,7 +39,7 @@ _EXPAND_MARGIN = 0.25
 
 
 def search(
-    state: SearchState, goal: Goal, not_first: frozenset[Refusal] = frozenset()
+    state: SearchState, goal: Goal, not_first: frozenset[Identity] = frozenset()
 ) -> tuple[SearchState, tuple[Refusal, ...]]:
     """Takes steps until the static temporaries are within the goal or no candidate lowers the peak.
 
@@ -90,7 +90,7 @@ class BranchAndBound:
             over the batch or the heads of attention, have the same variants.
     """
 
-    def __init__(self, root: SearchState, goal: Goal, not_first: frozenset[Refusal]):
+    def __init__(self, root: SearchState, goal: Goal, not_first: frozenset[Identity]):
         self.root, self.goal, self.not_first = root, goal, not_first
         self.incumbent = self.most_steps = math.inf
         self.expanded: set[tuple[Goal, int, str]] = set()

@@ -16,7 +16,7 @@ from jax.export import Exported
 from stablehlo_mem.analysis.cost_model import graph_seconds
 from stablehlo_mem.frontend.program import Program, emit, ingest
 from stablehlo_mem.ir.bindings import ir, module_bytes
-from stablehlo_mem.pass_api.candidate import Goal, Options, Refusal, Step
+from stablehlo_mem.pass_api.candidate import Goal, Identity, Options, Refusal, Step
 from stablehlo_mem.planner import autotune, plan_cache
 from stablehlo_mem.planner.branch_and_bound import CACHE_MULTIPLE
 from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form
@@ -185,7 +185,7 @@ class _Planning:
         room = self.room(original)
         goals = Goals(self.first_goal(original, room), room)
         latest = original
-        tried: set[Refusal] = set()
+        tried: set[Identity] = set()
         best, stalled = original.peak_bytes, 0
         seen: list[tuple[Step, ...]] = []
         while self.evaluator.may_compile and stalled < _MAX_STALLED:

@@ -12,7 +12,7 @@ from stablehlo_mem.analysis.cost_model import graph_seconds
 from stablehlo_mem.frontend.canonicalize import canonicalize, remove_rules
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, ir
-from stablehlo_mem.pass_api.candidate import Goal, Options, Refusal
+from stablehlo_mem.pass_api.candidate import Goal, Identity, Options, Refusal
 from stablehlo_mem.planner.branch_and_bound import search
 from stablehlo_mem.planner.greedy_search import cheapen
 from stablehlo_mem.planner.search_state import SearchState, start
@@ -77,7 +77,7 @@ class Evaluator:
         self.canonical = clone_module(program.module)
         self.originals: dict[str, SearchState] = {}
         self.forms: dict[tuple[str, Form], SearchState] = {}
-        self.searched: dict[tuple[Form, Goal, frozenset[Refusal]], tuple[SearchState, tuple[Refusal, ...]]] = {}
+        self.searched: dict[tuple[Form, Goal, frozenset[Identity]], tuple[SearchState, tuple[Refusal, ...]]] = {}
 
     def original(self) -> Evaluation:
         """The program as it is."""
@@ -114,7 +114,7 @@ class Evaluator:
         return self.originals[chip.name]
 
     def search(
-        self, form: Form, goal: Goal, not_first: frozenset[Refusal] = frozenset()
+        self, form: Form, goal: Goal, not_first: frozenset[Identity] = frozenset()
     ) -> tuple[SearchState, tuple[Refusal, ...]]:
         """The state that a search from a form ends with, and its refusals; it begins with none of `not_first`."""
         root = self.form_state(goal.chip, form)

@@ -14,8 +14,9 @@ from typing import Any
 
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.graph import nested_graph, op_id
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, allows
-from stablehlo_mem.passes import PASSES, Pass
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Refusal, allows
+from stablehlo_mem.pass_api.pass_protocol import AnyPass
+from stablehlo_mem.passes import PASSES
 from stablehlo_mem.planner.search_state import SearchState, apply, with_decision
 from stablehlo_mem.utils import gc_pause
 
@@ -62,7 +63,7 @@ def cheapen(state: SearchState, goal: Goal, *, any_peak: bool) -> SearchState:
 
 
 @gc_pause.kept()
-def _first_time_saving(state: SearchState, one: Pass, goal: Goal, limit: float) -> SearchState:
+def _first_time_saving(state: SearchState, one: AnyPass, goal: Goal, limit: float) -> SearchState:
     """The state after the first time-saving step of a pass with a peak within the limit; the same state if none is."""
     for candidate in one.cheapen(state.graph, goal):
         new = _try_apply(state, candidate, goal)
@@ -83,7 +84,7 @@ def _try_apply(state: SearchState, candidate: Candidate, goal: Goal) -> SearchSt
 def greedy_descent(
     state: SearchState,
     goal: Goal,
-    not_first: frozenset[Refusal],
+    not_first: frozenset[Identity],
     is_pruned: Callable[[SearchState], bool] = lambda _: False,
 ) -> tuple[SearchState, tuple[Refusal, ...]]:
     """Takes the best step at each peak.
@@ -113,7 +114,7 @@ def greedy_descent(
 
 
 def best_step(
-    state: SearchState, goal: Goal, excluded: frozenset[Refusal]
+    state: SearchState, goal: Goal, excluded: frozenset[Identity]
 ) -> tuple[SearchState | None, tuple[Refusal, ...]]:
     """The state after the best step, None if no step helps; and why the others were not taken."""
     following, enabling, refusals = _lower_step(state, goal, excluded)
@@ -161,12 +162,12 @@ def _look_ahead(state: SearchState, goal: Goal) -> SearchState:
     return state
 
 
-def _lower_step(state: SearchState, goal: Goal, excluded: frozenset[Refusal]) -> _LowerStep:
+def _lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identity]) -> _LowerStep:
     """`_find_lower_step`, cached: descents share their first steps, and a descent repeats those of its look-ahead."""
     return state.graph.cache.get("lower step", (goal, excluded), lambda: _find_lower_step(state, goal, excluded))
 
 
-def _find_lower_step(state: SearchState, goal: Goal, excluded: frozenset[Refusal]) -> _LowerStep:
+def _find_lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identity]) -> _LowerStep:
     """The best step that lowers the peak, and what else was proposed."""
     proposed, refusals = _proposed(state, goal, excluded)
     candidates = [c for c in proposed if not c.needs_lookahead]
@@ -233,7 +234,7 @@ def _largest_first(refusals: Iterable[Refusal]) -> tuple[Refusal, ...]:
     return tuple(sorted(dict.fromkeys(refusals), key=lambda r: -r.nbytes))
 
 
-def _enabled(goal: Goal) -> list[Pass]:
+def _enabled(goal: Goal) -> list[AnyPass]:
     names = goal.options.passes
     return [p for p in PASSES if names is None or p.name in names]
 
@@ -245,22 +246,21 @@ def _rank(candidate: Candidate, over: int) -> tuple[bool, float, float]:
 
 
 def _proposed(
-    state: SearchState, goal: Goal, excluded: frozenset[Refusal]
+    state: SearchState, goal: Goal, excluded: frozenset[Identity]
 ) -> tuple[list[Candidate], tuple[Refusal, ...]]:
     candidates, refusals = propose(state, goal)
-    return [c for c in candidates if c.refusal_if_useless not in excluded], refusals
+    return [c for c in candidates if c.identity not in excluded], refusals
 
 
 def _families_first(candidates: list[Candidate]) -> list[Candidate]:
-    """The candidates, in front the first along each length of axis: what reaches far is alike from all its values."""
+    """The candidates, in front the first of each family: what reaches far is alike from all its values."""
     seen: set[Any] = set()
     firsts: list[Candidate] = []
     others: list[Candidate] = []
     for candidate in candidates:
-        params = candidate.step.params
-        axis = candidate.step.pass_name, params.get("path"), params.get("elements")
-        (others if axis in seen else firsts).append(candidate)
-        seen.add(axis)
+        family = candidate.step.pass_name, candidate.family
+        (others if family in seen else firsts).append(candidate)
+        seen.add(family)
     return firsts + others
 
 

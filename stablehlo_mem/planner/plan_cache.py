@@ -15,8 +15,7 @@ import logging
 import os
 import pathlib
 from importlib import metadata
-from types import NoneType, UnionType
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any
 
 import jax
 
@@ -25,10 +24,12 @@ from stablehlo_mem.frontend.canonicalize import canonicalize, remove_rules
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.pass_api.candidate import Options
+from stablehlo_mem.passes import step_from_plain
 from stablehlo_mem.planner.search_state import take
 from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils.atomic_write import write_whole
+from stablehlo_mem.utils.plain_data import restored
 
 _log = logging.getLogger(__name__)
 
@@ -116,8 +117,9 @@ def read(path: pathlib.Path) -> CachedPlan | None:
         if digest != _digest(text):
             raise ValueError("the file is damaged")
         data = json.loads(text)
-        plan = {**data["plan"], "result": None, "exported": None, "bytecode": b""}
-        return CachedPlan(_restored(Plan, plan), data["fingerprint"])
+        steps = tuple(map(step_from_plain, data["plan"]["steps"]))
+        plan = {**data["plan"], "steps": steps, "result": None, "exported": None, "bytecode": b""}
+        return CachedPlan(restored(Plan, plan), data["fingerprint"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
@@ -156,25 +158,3 @@ def replay(module: ir.Module, cached: CachedPlan) -> ir.Module | None:
     if steps:
         remove_rules(clone)
     return clone if fingerprint(clone) == cached.fingerprint else None
-
-
-def _restored(kind: Any, data: Any) -> Any:
-    """What `plan.plain_data` made of a value of a type: dataclasses, tuples, unions and mappings of plain values."""
-    if dataclasses.is_dataclass(kind):
-        hints = get_type_hints(kind)
-        shown = (field.name for field in dataclasses.fields(kind) if field.name in data)
-        return cast("Any", kind)(**{name: _restored(hints[name], data[name]) for name in shown})
-    arguments = get_args(kind)
-    if get_origin(kind) is tuple:
-        kinds = [arguments[0]] * len(data) if arguments[-1] is Ellipsis else arguments
-        return tuple(_restored(one, item) for one, item in zip(kinds, data, strict=True))
-    if get_origin(kind) in (Union, UnionType) and data is not None:
-        return _restored(next(one for one in arguments if _may_be(one, data)), data)
-    return data
-
-
-def _may_be(kind: Any, data: Any) -> bool:
-    """Whether data may be of a member of a union: dataclasses are told apart by their fields."""
-    if dataclasses.is_dataclass(kind):
-        return isinstance(data, dict) and {field.name for field in dataclasses.fields(kind) if field.repr} == set(data)
-    return kind is not NoneType and isinstance(data, list if get_origin(kind) is tuple else get_origin(kind) or kind)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from stablehlo_mem.analysis.cost_model import graph_flops, graph_seconds
@@ -18,8 +17,8 @@ from stablehlo_mem.frontend.canonicalize import attach_rules, canonicalize
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.ir.graph import Graph, InternTable, entry_graph, len_ops
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step
-from stablehlo_mem.passes import PASSES, Pass
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Step
+from stablehlo_mem.passes import pass_named
 from stablehlo_mem.results.decision import Decision
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.utils import gc_pause
@@ -34,7 +33,7 @@ class SearchState:
 
     Attributes:
         tried: the candidate of the last step, of which `with_decision` makes a decision.
-        first: the first candidate that was taken, by its refusal.
+        first: the identity of the first candidate that was taken.
         added_seconds, moved_seconds: the sums of the candidates' estimates.
     """
 
@@ -45,7 +44,7 @@ class SearchState:
     steps: tuple[Step, ...] = ()
     tried: Candidate | None = None
     decisions: tuple[Decision, ...] = ()
-    first: Refusal | None = None
+    first: Identity | None = None
     added_seconds: float = 0.0
     moved_seconds: float = 0.0
 
@@ -90,15 +89,13 @@ def apply(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState:
     Raises:
         PassError: the pass left an invalid module: a bug.
     """
-    # As in a plan that was read from a file: lists in place of tuples.
-    params = json.loads(json.dumps(candidate.step.params))
-    step = dataclasses.replace(candidate.step, input_fingerprint=state.fingerprint, params=params)
+    step = dataclasses.replace(candidate.step, input_fingerprint=state.fingerprint)
     return dataclasses.replace(
         _after_step(state, dataclasses.replace(candidate, step=step), goal),
         steps=(*state.steps, step),
         tried=dataclasses.replace(candidate, step=step, apply_to_copy=None),
         decisions=state.decisions,
-        first=state.first or candidate.refusal_if_useless,
+        first=state.first or candidate.identity,
         added_seconds=state.added_seconds + candidate.added_seconds,
         moved_seconds=state.moved_seconds + candidate.moved_seconds,
     )
@@ -119,16 +116,14 @@ def _after_step(state: SearchState, candidate: Candidate, goal: Goal) -> SearchS
     return new
 
 
-def _effect(candidate: Candidate) -> tuple[Any, str]:
-    """The identity of a candidate's effect: its `dedup_key` and size, or all its parameters without a key."""
+def _effect(candidate: Candidate) -> tuple[Hashable, Hashable]:
+    """The identity of a candidate's effect: its `dedup_key` and size, or its whole decision without a key."""
     params = candidate.step.params
-    if candidate.dedup_key is not None:
-        params = {name: params[name] for name in candidate.sizes[0].params}
-    return candidate.dedup_key, json.dumps(params)
+    return candidate.dedup_key, params if candidate.dedup_key is None else params.size
 
 
 def take(
-    module: ir.Module, step: Step, before: Iterable[Step], edit: Callable[[ir.Module, Step], None] | None = None
+    module: ir.Module, step: Step, before: Iterable[Step], edit: Callable[[ir.Module, Any], None] | None = None
 ) -> None:
     """Applies a step to a module in place.
 
@@ -140,7 +135,7 @@ def take(
         PassError: the step is for another module, or the pass left an invalid one: a bug.
     """
     try:
-        (edit or _pass_of(step).apply)(module, step)
+        (edit or pass_named(step.pass_name).apply)(module, step.params)
         module.operation.verify()
     except Exception as error:
         raise PassError(step.pass_name, str(error), tuple(s.pass_name for s in before)) from error
@@ -150,10 +145,11 @@ def take(
 def with_decision(before: SearchState, after: SearchState) -> SearchState:
     """The state after a step that is taken and not only tried: with its decision and what that changed."""
     assert after.tried is not None
+    step = after.tried.step
     decision = Decision(
-        pass_name=after.tried.step.pass_name,
+        pass_name=step.pass_name,
         what=after.tried.summary,
-        how=_pass_of(after.tried.step).describe(after.tried.step),
+        how=pass_named(step.pass_name).describe(step.params),
         location=after.tried.refusal_if_useless.location,
         numerics=after.tried.numerics,
         saved_bytes=before.peak.temp_bytes - after.peak.temp_bytes,
@@ -161,7 +157,3 @@ def with_decision(before: SearchState, after: SearchState) -> SearchState:
         added_flops=after.flops - before.flops,
     )
     return dataclasses.replace(after, decisions=(*before.decisions, decision))
-
-
-def _pass_of(step: Step) -> Pass:
-    return next(p for p in PASSES if p.name == step.pass_name)

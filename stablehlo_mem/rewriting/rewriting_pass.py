@@ -24,7 +24,8 @@ from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.float_comparisons import COMPARED, decides
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, graph_of_copy, nested_graph, op_id
 from stablehlo_mem.ir.trip_count import block_runs, likely_trips
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Refusal, Step, allows, weakest
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Refusal, Step, StepParams, allows, weakest
+from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.targets.chips import Chip
 
 _WORTH = 0.95
@@ -63,10 +64,23 @@ class Match:
     always: bool = False
 
 
-class RewritingPass(abc.ABC):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rewriting(StepParams):
+    """Where the cheaper form is put in.
+
+    Attributes:
+        sites: of each root the path of its block, from the entry function's, and the op in it.
+        prefer_memory: which form is put in: see `RewritingPass.match`.
+    """
+
+    sites: tuple[tuple[Path, int], ...]
+    prefer_memory: bool
+
+
+class RewritingPass(Pass[Rewriting]):
     """A pass that replaces ops by a cheaper form. Subclasses have a `name` and `roots`, and match and emit."""
 
-    name: str
+    params_type = Rewriting
     roots: frozenset[str]
     """Names of the ops that may be the root of a match."""
 
@@ -128,23 +142,24 @@ class RewritingPass(abc.ABC):
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
         numerics = weakest(place.match.numerics for place in places)
         blocks = dict.fromkeys(place.block for place in places)
-        sites = [[place.block.path, place.match.root] for place in places]
+        sites = tuple((place.block.path, place.match.root) for place in places)
         return Candidate(
-            step=Step(self.name, "", {"sites": sites, "prefer_memory": prefer_memory}),
+            step=Step(self.name, "", Rewriting(sites=sites, prefer_memory=prefer_memory)),
             saved_bytes=saved_bytes,
             added_seconds=sum(b.added_seconds([p.match for p in places if p.block is b]) for b in blocks),
             numerics=numerics,
             summary=f"{first.what}{more}",
+            identity=(self.name, block.path, first.root, first.what),
             refusal_if_useless=block.refusal(first.root, "no-gain", f"to {first.what} does not lower the peak"),
             apply_to_copy=functools.partial(self._edit_copy, tuple(places)),
         )
 
-    def describe(self, step: Step) -> str:
+    def describe(self, params: Rewriting) -> str:
         """The pass, and in how many places."""
-        count = len(step.params["sites"])
+        count = len(params.sites)
         return self.name if count == 1 else f"{self.name} in {count} places"
 
-    def apply(self, module: ir.Module, step: Step) -> None:
+    def apply(self, module: ir.Module, params: Rewriting) -> None:
         """Puts the new form in each place and removes what nobody needs any longer, in place.
 
         Raises:
@@ -152,17 +167,17 @@ class RewritingPass(abc.ABC):
         """
         main = entry_graph(module)
         found: list[tuple[Graph, Match]] = []
-        for path, root in step.params["sites"]:
-            graph = nested_graph(main, tuple((op, block) for op, block in path))
-            match = self.match(graph, root, prefer_memory=step.params["prefer_memory"])
+        for path, root in params.sites:
+            graph = nested_graph(main, path)
+            match = self.match(graph, root, prefer_memory=params.prefer_memory)
             if not isinstance(match, Match):
                 raise ValueError(f"{self.name}: nothing to rewrite at op {root}")
             found.append((graph, match))
         self._replace(module, found)
 
-    def _edit_copy(self, places: Sequence[_Place], copy: ir.Module, step: Step) -> None:
+    def _edit_copy(self, places: Sequence[_Place], copy: ir.Module, params: Rewriting) -> None:
         """Does the same to a copy of the module, where the matches are known."""
-        del step
+        del params
         main = graph_of_copy(places[0].block.main, copy)
         self._replace(copy, [(nested_graph(main, place.block.path), place.match) for place in places])
 

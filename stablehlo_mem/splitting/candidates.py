@@ -18,7 +18,7 @@ from stablehlo_mem.ir.float_comparisons import COMPARED, decides
 from stablehlo_mem.ir.graph import Graph, dtype_bytes, nested_graph, op_id
 from stablehlo_mem.ir.op_attributes import dot_numbers
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Refusal, Size, Step, allows
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Numerics, Refusal, Size, Step, allows
 from stablehlo_mem.sharding_rules import OP_RULES, rule_book
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.splitting.axis import Axis, Obstacle, grow_axis
@@ -26,7 +26,7 @@ from stablehlo_mem.splitting.chunk_cost import loop_cost
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 from stablehlo_mem.splitting.saved_values import worth_saving
-from stablehlo_mem.splitting.split_step import PASS_NAME, Split, split_copy
+from stablehlo_mem.splitting.split_step import PASS_NAME, LoopSize, Split, split_copy
 from stablehlo_mem.targets.chips import Chip
 
 _P = ParamSpec("_P")
@@ -258,22 +258,24 @@ class _Proposals:
             value=axis.seed[0],
             dimension=axis.seed[1],
             big_bytes=axis.big_bytes,
-            **size.params,
+            **vars(size.params),
             elements=axis.n,
             loops=schedule.loop_count,
             streaming=schedule.is_online,
         )
         candidate = Candidate(
-            step=Step(PASS_NAME, "", dataclasses.asdict(params)),
+            step=Step(PASS_NAME, "", params),
             saved_bytes=size.saved_bytes,
             added_seconds=size.added_seconds,
             moved_seconds=size.moved_seconds,
             numerics=numerics,
             summary=self.summary(axis),
+            identity=self.identity(axis),
             refusal_if_useless=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),
             sizes=sizes,
             apply_to_copy=functools.partial(split_copy, self.main, schedules),
             dedup_key=(self.path, schedule),
+            family=(self.path, axis.n),
         )
         return _Sized(candidate, spared - self.output_bytes(schedule))
 
@@ -287,6 +289,11 @@ class _Proposals:
         results = set(self.graph.returned)
         values = {o.value for o in schedule.outputs if o.value not in results and o.value not in self.live}
         return sum(self.graph.values[v].nbytes for v in values)
+
+    def identity(self, axis: Axis) -> Identity:
+        """Alike for the results of one op that are of one type."""
+        value, dimension = axis.seed
+        return PASS_NAME, self.path, self.graph.values[value].producer, str(self.graph.values[value]), dimension
 
     def summary(self, axis: Axis) -> str:
         value, dimension = axis.seed
@@ -339,7 +346,7 @@ def _sizes(
     n, checkpoints = schedule.axis.n, checkpoint_bytes(schedule)
     return tuple(
         Size(
-            {"chunk": chunk, "kept": saved},
+            LoopSize(chunk=chunk, kept=saved),
             int(spared * (1 - chunk / n)) - left - checkpoints * -(-n // chunk),
             runs * seconds,
             runs * moved,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from stablehlo_mem.analysis.peak_memory import Path
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, entry_graph, graph_of_copy, nested_graph
-from stablehlo_mem.pass_api.candidate import Step
+from stablehlo_mem.pass_api.candidate import SizeParams, StepParams
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting.axis import grow_axis
 from stablehlo_mem.splitting.emit_loops import emit_loops
@@ -20,7 +20,15 @@ PASS_NAME = "split-into-loops"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Split:
+class LoopSize(SizeParams):
+    """What the sizes of one split differ in: see `Split`."""
+
+    chunk: int
+    kept: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Split(StepParams):
     """One split, as data.
 
     Attributes:
@@ -43,6 +51,11 @@ class Split:
     loops: int = 0
     streaming: bool = False
     kept: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> LoopSize:
+        """What a split in another size differs in."""
+        return LoopSize(chunk=self.chunk, kept=self.kept)
 
     @property
     def how(self) -> str:
@@ -68,17 +81,8 @@ def split(module: ir.Module, decision: Split) -> None:
         emit_loops(graph, schedule.with_saved(decision.kept), decision.chunk)
 
 
-def split_copy(main: Graph, forms: Mapping[tuple[int, ...], LoopSchedule], copy: ir.Module, step: Step) -> None:
+def split_copy(main: Graph, forms: Mapping[tuple[int, ...], LoopSchedule], copy: ir.Module, decision: Split) -> None:
     """Splits a copy of the module of a graph as a step says, whose region in it is known by what it keeps."""
-    decision = decode(step)
     graph = nested_graph(graph_of_copy(main, copy), decision.path)
     with copy.context:
         emit_loops(graph, forms[decision.kept], decision.chunk)
-
-
-def decode(step: Step) -> Split:
-    """The split of a step, also of one that came back from JSON."""
-    params = dict(step.params)
-    params["path"] = tuple((op, block) for op, block in params["path"])
-    params["kept"] = tuple(params.get("kept", ()))
-    return Split(**params)

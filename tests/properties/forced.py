@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import random
 import warnings
 from collections.abc import Callable, Generator
@@ -27,12 +28,12 @@ from stablehlo_mem.ir.graph import Graph, Path, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Options, Step, allows, weakest
 from stablehlo_mem.passes import PASSES, blocked_top_k, sort_to_top_k
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
-from stablehlo_mem.passes.rematerialise import Rematerialise
+from stablehlo_mem.passes.rematerialise import Drop, Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.planner import search_state
 from stablehlo_mem.planner.search_state import SearchState
-from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass, unsettles
+from stablehlo_mem.rewriting.rewriting_pass import Match, Rewriting, RewritingPass, unsettles
 from stablehlo_mem.rewriting.scan_segments import find_backward, segment_length
 from stablehlo_mem.rewriting.scan_stacks import find_scan, stored
 from stablehlo_mem.sharding_rules import rule_book
@@ -185,7 +186,7 @@ def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
         kept=kept,
     )
     numerics: Numerics = "reassociate" if regroups(graph, region) else "exact"
-    return Forced(Step(name, "", dataclasses.asdict(split)), numerics)
+    return Forced(Step(name, "", split), numerics)
 
 
 def _through_scans(state: SearchState, draw: Draw) -> Forced | None:
@@ -236,7 +237,7 @@ def _rewriting(state: SearchState, draw: Draw) -> Forced | None:
 
 
 def _places(state: SearchState, one: RewritingPass, draw: Draw, *, prefer_memory: bool) -> Forced | None:
-    sites: list[list[Any]] = []
+    sites: list[tuple[Path, int]] = []
     numerics: list[Numerics] = ["exact"]
     for path in blocks(state.graph):
         graph = nested_graph(state.graph, path)
@@ -246,10 +247,10 @@ def _places(state: SearchState, one: RewritingPass, draw: Draw, *, prefer_memory
             if not isinstance(match, Match) or unsettles(state.graph, path, match):
                 continue
             if not removed.intersection(match.removed) and draw(0, 2):
-                sites.append([path, op.index])
+                sites.append((path, op.index))
                 numerics.append(match.numerics)
                 removed.update(match.removed)
-    step = Step(one.name, "", {"sites": sorted(sites), "prefer_memory": prefer_memory})
+    step = Step(one.name, "", Rewriting(sites=tuple(sorted(sites)), prefer_memory=prefer_memory))
     return Forced(step, weakest(numerics)) if sites else None
 
 
@@ -264,12 +265,12 @@ def _stacks(state: SearchState, draw: Draw) -> Forced | None:
         body = op.blocks[1]
         inputs = [c for c, row in scan.rows.items() if stored(body, row) in body.arguments]
         size = segment_length(scan.steps)
-        params: dict[str, Any] = {"path": path, "loop": op.index, "stacks": len(scan.rows), "steps": scan.steps}
+        drop = functools.partial(Drop, path=path, loop=op.index, stacks=len(scan.rows), steps=scan.steps)
         if inputs and size > 1 and draw(0, 1) and not hasattr(find_backward(graph, scan, inputs), "message"):
-            return Forced(Step(Rematerialise.name, "", {**params, "dropped": inputs, "segment": size}), "exact")
+            return Forced(Step(Rematerialise.name, "", drop(dropped=tuple(inputs), segment=size)), "exact")
         dropped = [c for c in droppable(graph, scan) if draw(0, 2)]
         if dropped:
-            return Forced(Step(Rematerialise.name, "", {**params, "dropped": dropped, "segment": 1}), "exact")
+            return Forced(Step(Rematerialise.name, "", drop(dropped=tuple(dropped))), "exact")
     return None
 
 
@@ -318,4 +319,4 @@ def text_of(seed: int) -> str:
     with jax.enable_x64(True), small_values_too():
         given = ingest(export(jax.jit(program), platforms=["cpu"])(*program.arguments))
         _, taken = chain(search_state.start_of(given, _goal(draw, _options(program))), draw, _options(program))
-    return "\n".join([str(program), *(f"{t.step.pass_name} ({t.numerics}): {dict(t.step.params)}" for t in taken)])
+    return "\n".join([str(program), *(f"{t.step.pass_name} ({t.numerics}): {t.step.params}" for t in taken)])

@@ -1,0 +1,46 @@
+"""Steps are typed by their pass, and come back from JSON as they were."""
+
+import json
+
+import pytest
+
+from stablehlo_mem.pass_api.candidate import Step
+from stablehlo_mem.passes import PASSES, pass_named, step_from_plain
+from stablehlo_mem.passes.recompute_in_loops import Repetition
+from stablehlo_mem.passes.rematerialise import Drop
+from stablehlo_mem.passes.sink_converts import HeldSlices
+from stablehlo_mem.rewriting.rewriting_pass import Rewriting
+from stablehlo_mem.splitting.split_step import Split
+from stablehlo_mem.utils.plain_data import plain_data
+
+PATH = ((3, 1), (0, 0))
+PARAMS = {
+    Split: Split(path=PATH, value=2, dimension=1, big_bytes=1024, chunk=64, elements=128, loops=2, kept=(4, 5)),
+    Rewriting: Rewriting(sites=(((), 1), (PATH, 7)), prefer_memory=True),
+    Drop: Drop(path=PATH, loop=3, dropped=(1, 2), stacks=4, steps=12, segment=3),
+    Repetition: Repetition(path=PATH, values=(5, 6), sites=2),
+    HeldSlices: HeldSlices(sites=((PATH, 7),)),
+}
+
+
+@pytest.mark.parametrize("one", PASSES, ids=lambda one: one.name)
+def test_a_step_comes_back_from_json(one):
+    step = Step(one.name, "0123456789abcdef", PARAMS[one.params_type])
+    data = plain_data(step)
+    assert set(data) == {"pass_name", "input_fingerprint", "params"}
+    back = step_from_plain(json.loads(json.dumps(data)))
+    assert back == step
+    assert hash(back) == hash(step)  # paths are tuples again
+    assert one.describe(back.params) == one.describe(step.params)
+
+
+@pytest.mark.parametrize("params", PARAMS.values(), ids=lambda params: type(params).__name__)
+def test_a_part_of_a_step_is_none(params):
+    name = next(one.name for one in PASSES if one.params_type is type(params))
+    with pytest.raises(TypeError):
+        step_from_plain({"pass_name": name, "input_fingerprint": "", "params": {}})
+
+
+def test_there_are_no_other_passes():
+    with pytest.raises(ValueError, match="there is no pass 'none'"):
+        pass_named("none")
