@@ -15,9 +15,9 @@ from stablehlo_mem.frontend.canonicalize import attach_rules
 from stablehlo_mem.ir.bindings import chlo, ir, parse_module, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, entry_graph
-from stablehlo_mem.sharding_rules import OP_RULES, RuleBook, rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Rule, SplitOp
-from stablehlo_mem.sharding_rules.region_edges import Side
+from stablehlo_mem.sharding_rules import OP_RULES, rule_book, rule_of
+from stablehlo_mem.sharding_rules.factor_rule import FactorRule, SplitOp
+from stablehlo_mem.sharding_rules.op_rule import Side
 
 _BLOCK = re.compile(r"(<!-- ops table -->\n).*?(<!-- end of ops table -->)", re.DOTALL)
 _EXAMPLES = pathlib.Path(__file__).with_name("ops.mlir")
@@ -131,7 +131,7 @@ class _Answers:
         attach_rules(self.module)
         self.graph: Graph = entry_graph(self.module)
         self.op = next(op for op in self.graph.ops if op.name == name)
-        self.book = RuleBook(self.graph)
+        self.book = rule_book(self.graph)
         self.rule = rule_of(self.graph, self.op.index)
         self.letters = self._letters()
 
@@ -156,7 +156,7 @@ class _Answers:
         if self.rule is not None:  # a merged dimension is split as its major part
             factors = [f for f in self._dims(self.rule, at) if self.rule.sizes[f] != 1]
             size = self.rule.sizes[factors[0]] if factors else size
-        return self.book.placed(self.op.index, at.side, at.position, at.dimension, size)
+        return self.book.split(self.op.index, at.side, at.position, at.dimension, size)
 
     def _why(self, blocked: Blocked) -> str:
         return "nobody has said how" if blocked.code == "no-rule" else _POSITION.sub("", blocked.message)
@@ -179,7 +179,7 @@ class _Answers:
                     if size > 1:
                         yield _Dimension(side, position, d)
 
-    def _dims(self, rule: Rule, at: _Dimension) -> tuple[int, ...]:
+    def _dims(self, rule: FactorRule, at: _Dimension) -> tuple[int, ...]:
         return (rule.operands if at.side == "operands" else rule.results)[at.position][at.dimension]
 
     def _letters(self) -> dict[_Dimension, str]:
