@@ -68,7 +68,7 @@ def test_sizes_are_all_chunks_the_fastest_first():
         assert len(own) == 1
         assert [s.added_seconds for s in sizes] == sorted(s.added_seconds for s in sizes)
         smaller = sorted(sizes, key=lambda s: -s.params.chunk)
-        assert smaller[-1].params["chunk"] == 1
+        assert smaller[-1].params.chunk == 1
         assert [s.saved_bytes for s in smaller] == sorted(s.saved_bytes for s in sizes)
 
 

@@ -109,7 +109,7 @@ def outcome(one: Distributed) -> dict[str, Any]:
         "static temporaries": before.temp_bytes,
         "after": sum(memory_of(compiled)),
         "fits": plan.fits,
-        "steps": [{"pass": step.pass_name, **step.params} for step in plan.steps],
+        "steps": [{"pass": step.pass_name, **dataclasses.asdict(step.params)} for step in plan.steps],
         "summaries": plan.summaries,
         "refusals": [dataclasses.asdict(r) for r in plan.refusals],
         "wrong": [
