@@ -23,7 +23,8 @@ from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.rewriting.rewriting_pass import Match, Rewriting, RewritingPass, block_paths
 from stablehlo_mem.rewriting.scan_segments import Backward, find_backward
 from stablehlo_mem.rewriting.scan_stacks import Scan, find_readers, find_scan, stored
-from stablehlo_mem.splitting.axis import Axis, RuleBook, grow_axis
+from stablehlo_mem.sharding_rules import rule_book
+from stablehlo_mem.splitting.axis import Axis, grow_axis
 from stablehlo_mem.splitting.candidates import regroups
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
@@ -197,7 +198,7 @@ def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,), *, all_f
     found: dict[Any, Possible] = {}
     for path in blocks(main):
         graph = nested_graph(main, path)
-        rules = RuleBook(graph)
+        rules = rule_book(graph)
         for value in graph.values:
             for dimension, size in enumerate(value.shape):
                 if size < 2 or not value.is_computed:

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from stablehlo_mem.ir.graph import entry_graph
-from stablehlo_mem.splitting.axis import RuleBook, grow_axis
+from stablehlo_mem.sharding_rules import rule_book
+from stablehlo_mem.splitting.axis import grow_axis
 from tests import support
 from tests.support import normal, program_of
 
@@ -27,7 +28,7 @@ def names(graph, axis):
 
 
 def grown(graph, value, dimension, big_bytes=1):
-    return grow_axis(graph, RuleBook(graph), (value, dimension), big_bytes)
+    return grow_axis(graph, rule_book(graph), (value, dimension), big_bytes)
 
 
 def scores(x, y, v):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stablehlo_mem.splitting.axis import RuleBook, grow_axis
+from stablehlo_mem.sharding_rules import rule_book
+from stablehlo_mem.splitting.axis import grow_axis
 from stablehlo_mem.splitting.chunk_cost import chunk_sizes, loop_cost, round_chunk
 from stablehlo_mem.splitting.loop_schedule import operand_uses
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
@@ -23,7 +24,7 @@ def region_of(fun, seed, dimension, *shapes, big_bytes=1):
 def region_along(fun, seed, dimension, arguments, big_bytes=1):
     graph = support.graph_of(program_of(fun, *arguments))
     value = next(v.index for v in graph.values if v.is_computed and graph.ops[v.producer].name == f"stablehlo.{seed}")
-    axis = grow_axis(graph, RuleBook(graph), (value, dimension), big_bytes)
+    axis = grow_axis(graph, rule_book(graph), (value, dimension), big_bytes)
     region = schedule_loops(graph, axis)
     assert region is not None
     return graph, region
@@ -55,7 +56,7 @@ def test_columns_are_accumulated():
 
 def test_what_is_returned_is_not_worth_a_loop():
     graph = support.graph_of(program_of(lambda x: jnp.exp(x), np.zeros((12, 5), np.float32)))
-    assert schedule_loops(graph, grow_axis(graph, RuleBook(graph), (graph.returned[0], 0), 1)) is None
+    assert schedule_loops(graph, grow_axis(graph, rule_book(graph), (graph.returned[0], 0), 1)) is None
 
 
 def test_a_value_that_is_needed_whole_too_leaves():

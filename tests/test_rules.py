@@ -8,73 +8,73 @@ import pytest
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.ir.structural_equality import equal_ops_cache
-from stablehlo_mem.sharding_rules import OP_RULES, RuleBook, rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Rule, SplitOp, elementwise_rule, place
+from stablehlo_mem.sharding_rules import OP_RULES, rule_book, rule_of
+from stablehlo_mem.sharding_rules.factor_rule import FactorRule, SplitOp, elementwise_rule, split_along
 from stablehlo_mem.sharding_rules.halo import Window
 from stablehlo_mem.sharding_rules.linear_ops import linear_groups
 from tests.support import graph_of, normal, program_of
 
-MATMUL = Rule((4, 6, 8), (((0,), (1,)), ((1,), (2,))), (((0,), (2,)),), frozenset({1}), ())
+MATMUL = FactorRule((4, 6, 8), (((0,), (1,)), ((1,), (2,))), (((0,), (2,)),), frozenset({1}), ())
 
 
 def test_a_shared_factor_passes_through():
-    assert place(MATMUL, 7, MATMUL.operands[0], 0, 4) == SplitOp(7, 0, 4, (0, None), (0,), False)
-    assert place(MATMUL, 7, MATMUL.results[0], 1, 8) == SplitOp(7, 2, 8, (None, 1), (1,), False)
+    assert split_along(MATMUL, 7, MATMUL.operands[0], 0, 4) == SplitOp(7, 0, 4, (0, None), (0,), False)
+    assert split_along(MATMUL, 7, MATMUL.results[0], 1, 8) == SplitOp(7, 2, 8, (None, 1), (1,), False)
 
 
 def test_ops_of_one_rule_are_split_alike():
-    assert [place(MATMUL, op, MATMUL.operands[0], 0, 4) for op in (7, 8)] == [
+    assert [split_along(MATMUL, op, MATMUL.operands[0], 0, 4) for op in (7, 8)] == [
         SplitOp(op, 0, 4, (0, None), (0,), False) for op in (7, 8)
     ]
 
 
 def test_a_reduction_factor_reduces():
-    assert place(MATMUL, 7, MATMUL.operands[0], 1, 6) == SplitOp(7, 1, 6, (1, 0), (None,), True)
+    assert split_along(MATMUL, 7, MATMUL.operands[0], 1, 6) == SplitOp(7, 1, 6, (1, 0), (None,), True)
 
 
 def test_fewer_elements_than_the_dimension_are_merged_ones():
-    split_op = place(MATMUL, 7, MATMUL.operands[0], 0, 2)
+    split_op = split_along(MATMUL, 7, MATMUL.operands[0], 0, 2)
     assert isinstance(split_op, SplitOp)
     assert split_op.n == 2
 
 
 def test_a_coarser_factor_says_how_many_elements_it_can_do():
-    rule = Rule((4, 3), (((0, 1),),), (((0,), (1,)),), frozenset(), ())
-    blocked = place(rule, 0, rule.operands[0], 0, 12)
+    rule = FactorRule((4, 3), (((0, 1),),), (((0,), (1,)),), frozenset(), ())
+    blocked = split_along(rule, 0, rule.operands[0], 0, 12)
     assert isinstance(blocked, Blocked)
     assert (blocked.code, blocked.coarser_n) == ("finer-than-factor", 4)
-    assert place(rule, 0, rule.operands[0], 0, 4) == SplitOp(0, 0, 4, (0,), (0,), False)
-    assert place(rule, 0, rule.operands[0], 0, 2) == SplitOp(0, 0, 2, (0,), (0,), False)
+    assert split_along(rule, 0, rule.operands[0], 0, 4) == SplitOp(0, 0, 4, (0,), (0,), False)
+    assert split_along(rule, 0, rule.operands[0], 0, 2) == SplitOp(0, 0, 2, (0,), (0,), False)
 
 
 def test_a_minor_factor_blocks():
-    rule = Rule((4, 3), (((0,), (1,)),), (((0, 1),),), frozenset(), ())
-    blocked = place(rule, 0, rule.operands[0], 1, 3)
+    rule = FactorRule((4, 3), (((0,), (1,)),), (((0, 1),),), frozenset(), ())
+    blocked = split_along(rule, 0, rule.operands[0], 1, 3)
     assert isinstance(blocked, Blocked)
     assert blocked.code == "minor-factor"
 
 
 def test_unit_factors_do_not_count():
-    rule = Rule((1, 4), (((0,), (1,)),), (((0, 1),),), frozenset(), ())
-    assert place(rule, 0, rule.results[0], 0, 4) == SplitOp(0, 1, 4, (1,), (0,), False)
-    assert isinstance(place(rule, 0, rule.operands[0], 0, 1), Blocked)
+    rule = FactorRule((1, 4), (((0,), (1,)),), (((0, 1),),), frozenset(), ())
+    assert split_along(rule, 0, rule.results[0], 0, 4) == SplitOp(0, 1, 4, (1,), (0,), False)
+    assert isinstance(split_along(rule, 0, rule.operands[0], 0, 1), Blocked)
 
 
 def test_a_blocked_factor_gives_its_reason():
     rule = elementwise_rule(2, (4, 6), (2,), 1).block({1}, "elements are ordered along it")
-    blocked = place(rule, 0, rule.operands[0], 1, 6)
+    blocked = split_along(rule, 0, rule.operands[0], 1, 6)
     assert blocked == Blocked("needs-whole-dimension", "elements are ordered along it")
-    assert isinstance(place(rule, 0, rule.operands[0], 0, 4), SplitOp)
+    assert isinstance(split_along(rule, 0, rule.operands[0], 0, 4), SplitOp)
 
 
 def test_a_factor_of_operands_only_needs_the_whole():
-    rule = Rule((4, 6), (((0,), (1,)),), (((0,),),), frozenset(), ())
-    assert isinstance(place(rule, 0, rule.operands[0], 1, 6), Blocked)
+    rule = FactorRule((4, 6), (((0,), (1,)),), (((0,),),), frozenset(), ())
+    assert isinstance(split_along(rule, 0, rule.operands[0], 1, 6), Blocked)
 
 
 def test_scalars_take_part_whole():
     rule = elementwise_rule(2, (4, 6), (0, 2, 2), 1)
-    assert place(rule, 0, rule.results[0], 0, 4) == SplitOp(0, 0, 4, (None, 0, 0), (0,), False)
+    assert split_along(rule, 0, rule.results[0], 0, 4) == SplitOp(0, 0, 4, (None, 0, 0), (0,), False)
 
 
 OPS = {
@@ -118,7 +118,7 @@ def test_ops(op):
     graph = graph_of(f"func.func public {main} {{\n%y = {op}\nreturn %y : tensor<{result}> }}")
     rule = rule_of(graph, 0)
     assert rule is not None
-    assert [describe(place(rule, 0, rule.operands[0], d, size)) for d, size in enumerate((4, 6))] == expected
+    assert [describe(split_along(rule, 0, rule.operands[0], d, size)) for d, size in enumerate((4, 6))] == expected
 
 
 def describe(placed):
@@ -145,7 +145,7 @@ def test_a_solve_treats_each_column_by_itself():
         )
         rule = rule_of(graph, 0)
         assert rule is not None
-        return [describe(place(rule, 0, rule.results[0], d, size)) for d, size in enumerate((3, 4, 4))]
+        return [describe(split_along(rule, 0, rule.results[0], d, size)) for d, size in enumerate((3, 4, 4))]
 
     assert solve("true") == ["through 0", "needs-whole-dimension", "through 2"]
     assert solve("false") == ["through 0", "through 1", "needs-whole-dimension"]
@@ -163,8 +163,8 @@ def test_a_cumulative_sum_goes_on_along_its_own_dimension_only():
     op = next(op.index for op in graph.ops if op.name == "stablehlo.reduce_window")
     rule = rule_of(graph, op)
     assert rule is not None
-    assert place(rule, op, rule.operands[0], 0, 12) == SplitOp(op, 0, 12, (0, None), (0,), False, direction=1)
-    assert place(rule, op, rule.operands[0], 1, 5) == SplitOp(op, 1, 5, (1, None), (1,), False)
+    assert split_along(rule, op, rule.operands[0], 0, 12) == SplitOp(op, 0, 12, (0, None), (0,), False, direction=1)
+    assert split_along(rule, op, rule.operands[0], 1, 5) == SplitOp(op, 1, 5, (1, None), (1,), False)
 
 
 def test_windows_slide_over_an_operand_by_chunks_of_the_result():
@@ -175,15 +175,15 @@ def test_windows_slide_over_an_operand_by_chunks_of_the_result():
     op = next(op.index for op in graph.ops if op.name == "stablehlo.reduce_window")
     rule = rule_of(graph, op)
     assert rule is not None
-    fine = place(rule, op, rule.results[0], 0, 6)
-    assert fine == place(rule, op, rule.operands[0], 0, 6)
+    fine = split_along(rule, op, rule.results[0], 0, 6)
+    assert fine == split_along(rule, op, rule.operands[0], 0, 6)
     assert isinstance(fine, SplitOp)
     assert (fine.operand_dims, fine.result_dims) == ((0, None), (0,))
     assert fine.windows == ((0, Window(12, 2, 0, 3)),)
-    coarse = place(rule, op, rule.results[0], 0, 3)
+    coarse = split_along(rule, op, rule.results[0], 0, 3)
     assert isinstance(coarse, SplitOp)
     assert coarse.windows == ((0, Window(12, 4, 0, 5)),)
-    assert place(rule, op, rule.operands[0], 0, 12) == Blocked(
+    assert split_along(rule, op, rule.operands[0], 0, 12) == Blocked(
         "finer-than-factor", "the op splits the dimension more coarsely", 6
     )
 
@@ -211,14 +211,14 @@ def test_a_loop_moves_the_rows_of_its_states_and_sums_over_them():
     """Operands in order: counter, states, sums; and what is captured: the bound, one and the weights."""
     graph = graph_of(LOOP)
     (op,) = (op for op in graph.ops if op.name == "stablehlo.while")
-    book = RuleBook(graph)
-    split_op = book.placed(op.index, "operands", 1, 0, 4)
+    book = rule_book(graph)
+    split_op = book.split(op.index, "operands", 1, 0, 4)
     assert isinstance(split_op, SplitOp)
     captured = (None,) * 3
     assert (split_op.operand_dims, split_op.result_dims) == ((None, 0, None, *captured), (None, 0, None))
-    assert (split_op.partial, split_op.apart, split_op.addends) == ((2,), (0,), (2,))
-    assert book.placed(op.index, "results", 1, 0, 4) == split_op
-    blocked = book.placed(op.index, "operands", 1, 1, 6)
+    assert (split_op.partial, split_op.invariant_results, split_op.init_operands) == ((2,), (0,), (2,))
+    assert book.split(op.index, "results", 1, 0, 4) == split_op
+    blocked = book.split(op.index, "operands", 1, 1, 6)
     assert isinstance(blocked, Blocked)
     assert "in it stablehlo.dot_general" in blocked.message
 

@@ -15,7 +15,8 @@ from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.pass_api.candidate import Goal, Options
 from stablehlo_mem.planner.greedy_search import propose
 from stablehlo_mem.planner.search_state import start
-from stablehlo_mem.splitting.axis import RuleBook, grow_axis
+from stablehlo_mem.sharding_rules import rule_book
+from stablehlo_mem.splitting.axis import grow_axis
 from stablehlo_mem.targets.chips import CHIPS
 from tests import support
 from tests.programs.over_time import PROGRAMS, adaptive_ode, hmm, rnn, rnn_loss, solve_each
@@ -295,7 +296,7 @@ def test_effects_in_a_body_are_not_repeated():
       }"""
     graph = support.graph_of(body)
     seed = next(v.index for v in graph.values if v.shape == (6, 3) and v.is_computed)
-    (obstacle,) = grow_axis(graph, RuleBook(graph), (seed, 0), 1).obstacles
+    (obstacle,) = grow_axis(graph, rule_book(graph), (seed, 0), 1).obstacles
     assert "@count" in obstacle.blocked.message or "stablehlo.custom_call" in obstacle.blocked.message
     assert "side effects" in obstacle.blocked.message
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem.sharding_rules import RuleBook
+from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.sharding_rules.halo import Use, Window
 from stablehlo_mem.splitting.axis import cheapest_cut, grow_axis
 from stablehlo_mem.targets.measurement import Measured
@@ -124,7 +124,7 @@ def test_a_window_is_cut_from_what_takes_the_fewest_bytes():
     graph = graph_of(program_of(fun, IMAGE, IMAGE, np.ones(2, np.float32), KERNEL))
     convolution = next(op for op in graph.ops if op.name == "stablehlo.convolution")
     use = Use(convolution.operands[0], 1, Window(12, 1, 1, 3))
-    cut = cheapest_cut(graph, RuleBook(graph), use)
+    cut = cheapest_cut(graph, rule_book(graph), use)
     names = {graph.ops[node.op].name.removeprefix("stablehlo.") for node in cut.values()}
     assert names == {"multiply", "tanh", "cosine", "broadcast_in_dim"}
     assert {node.window for node in cut.values()} == {use.window}
@@ -140,7 +140,7 @@ def test_what_an_op_slides_over_is_stored_and_not_computed_again():
 
     graph = graph_of(program_of(fun, IMAGE, KERNEL))
     seed = next(op for op in reversed(graph.ops) if op.name == "stablehlo.maximum").results[0]
-    axis = grow_axis(graph, RuleBook(graph), (seed, 1), graph.values[seed].nbytes)
+    axis = grow_axis(graph, rule_book(graph), (seed, 1), graph.values[seed].nbytes)
     (found,) = [p for p in spatial(normal(program_of(fun, IMAGE, KERNEL)), 3) if p.axis.n == axis.n == 12][:1]
     runs = [n.op for phase in range(found.schedule.loop_count) for n in found.schedule.split_ops_in(phase) if n.windows]
     assert len(runs) == len(set(runs)) == 3

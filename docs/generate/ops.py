@@ -1,6 +1,6 @@
 """The table of ops: how each is split, asked of the rules with one small example an op.
 
-An op without a row in the rules is never split. Why is said here, in words, for those the table of rules cannot ask.
+An op without an entry in `OP_RULES` is never split; the reasons are written here.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from stablehlo_mem.frontend.canonicalize import attach_rules
 from stablehlo_mem.ir.bindings import chlo, ir, parse_module, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, entry_graph
-from stablehlo_mem.sharding_rules import OP_RULES, RuleBook, rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Rule, SplitOp
-from stablehlo_mem.sharding_rules.region_edges import Side
+from stablehlo_mem.sharding_rules import OP_RULES, rule_book, rule_of
+from stablehlo_mem.sharding_rules.factor_rule import FactorRule, SplitOp
+from stablehlo_mem.sharding_rules.op_rule import Side
 
 _BLOCK = re.compile(r"(<!-- ops table -->\n).*?(<!-- end of ops table -->)", re.DOTALL)
 _EXAMPLES = pathlib.Path(__file__).with_name("ops.mlir")
@@ -25,7 +25,7 @@ _FUNCTION = re.compile(r"^func\.func @([\w.]+)\((.*?^)}", re.DOTALL | re.MULTILI
 _POSITION = re.compile(r" -:\d+")  # of an op in the example's text
 _TYPES = ("f32", "i32", "i1", "complex<f32>")
 
-_WITHOUT_ROW = {
+_WITHOUT_RULE = {
     "a side effect: the program is refused": "infeed outfeed recv send",
     "it talks to other devices": "all_gather all_reduce all_to_all async_done async_start collective_broadcast "
     "collective_permute cross-replica-sum partition_id reduce_scatter replica_id",
@@ -40,9 +40,9 @@ _WITHOUT_ROW = {
     "torch_index_select unary_einsum chlo.constant chlo.constant_like",
 }
 REASONS = {
-    name if "." in name else f"stablehlo.{name}": why for why, names in _WITHOUT_ROW.items() for name in names.split()
+    name if "." in name else f"stablehlo.{name}": why for why, names in _WITHOUT_RULE.items() for name in names.split()
 }
-"""Why an op has no row in the rules, or none for programs as they come."""
+"""Why an op has no rule, or none for programs as they come."""
 
 
 def fill(text: str) -> str:
@@ -52,17 +52,17 @@ def fill(text: str) -> str:
 
 def registered() -> list[str]:
     """Every op of StableHLO, and of CHLO but for the forms with implicit broadcasts, which JAX never uses."""
-    found = {
+    names = {
         value.OPERATION_NAME
         for dialect in (stablehlo, chlo)
         for value in vars(dialect).values()
         if isinstance(value, type) and hasattr(value, "OPERATION_NAME")
     }
-    return sorted((n for n in found if not n.startswith(("chlo.broadcast_", "chlo._"))), key=_order)
+    return sorted((n for n in names if not n.startswith(("chlo.broadcast_", "chlo._"))), key=_order)
 
 
 def table() -> str:
-    """One line an example, one for every op without a row."""
+    """One line an example, one for every op without a rule."""
     explicit = dict(_explicit())
     lines = [
         "| op | dimensions of the example | split along | summed or combined over | needed whole |\n",
@@ -124,14 +124,14 @@ class _Dimension:
 
 
 class _Answers:
-    """What the rule book says of every dimension of an example's operands and results."""
+    """The rule book's answer for every dimension of an example's operands and results."""
 
     def __init__(self, name: str, text: str):
-        self.module = parse_module(text)  # kept: its ops are asked for as long as this lives
+        self.module = parse_module(text)  # referenced as long as its ops are in use
         attach_rules(self.module)
         self.graph: Graph = entry_graph(self.module)
         self.op = next(op for op in self.graph.ops if op.name == name)
-        self.book = RuleBook(self.graph)
+        self.book = rule_book(self.graph)
         self.rule = rule_of(self.graph, self.op.index)
         self.letters = self._letters()
 
@@ -148,22 +148,24 @@ class _Answers:
                 (summed if answer.reducing or answer.cumulative else through)[letters[:1]] = None
         for letters in whole.values():
             letters[:] = [n for n in dict.fromkeys(letters) if n not in through and n not in summed]
-        kept = [f"{', '.join(names)}: {why}" for why, names in whole.items() if names]
-        return f"`{self._signature()}` | {', '.join(through)} | {', '.join(self._exactly(summed))} | {'; '.join(kept)}"
+        reasons = [f"{', '.join(names)}: {why}" for why, names in whole.items() if names]
+        return (
+            f"`{self._signature()}` | {', '.join(through)} | {', '.join(self._exactly(summed))} | {'; '.join(reasons)}"
+        )
 
     def _ask(self, at: _Dimension) -> SplitOp | Blocked:
         size = self._shape(at.side, at.position)[at.dimension]
         if self.rule is not None:  # a merged dimension is split as its major part
             factors = [f for f in self._dims(self.rule, at) if self.rule.sizes[f] != 1]
             size = self.rule.sizes[factors[0]] if factors else size
-        return self.book.placed(self.op.index, at.side, at.position, at.dimension, size)
+        return self.book.split(self.op.index, at.side, at.position, at.dimension, size)
 
     def _why(self, blocked: Blocked) -> str:
         return "nobody has said how" if blocked.code == "no-rule" else _POSITION.sub("", blocked.message)
 
     def _exactly(self, summed: dict[str, None]) -> Iterator[str]:
-        row = OP_RULES[self.op.name]
-        combining = row.reduction or row.cumulative
+        op_rule = OP_RULES[self.op.name]
+        combining = op_rule.reduction or op_rule.cumulative
         regroups = combining is not None and combining.regroups(self.graph.handles[self.op.index])
         yield from (f'{name} (not with numerics="exact")' if regroups else name for name in summed)
 
@@ -179,7 +181,7 @@ class _Answers:
                     if size > 1:
                         yield _Dimension(side, position, d)
 
-    def _dims(self, rule: Rule, at: _Dimension) -> tuple[int, ...]:
+    def _dims(self, rule: FactorRule, at: _Dimension) -> tuple[int, ...]:
         return (rule.operands if at.side == "operands" else rule.results)[at.position][at.dimension]
 
     def _letters(self) -> dict[_Dimension, str]:
@@ -189,11 +191,11 @@ class _Answers:
         def named(key: object) -> str:
             return names.setdefault(key, chr(ord("a") + len(names)))
 
-        found: dict[_Dimension, str] = {}
+        letters: dict[_Dimension, str] = {}
         for at in self._dimensions():
             factors = [f for f in self._dims(self.rule, at) if self.rule.sizes[f] != 1] if self.rule else []
-            found[at] = "".join(named(f) for f in factors) if factors else named(self._together(at))
-        return found
+            letters[at] = "".join(named(f) for f in factors) if factors else named(self._together(at))
+        return letters
 
     def _together(self, at: _Dimension) -> object:
         split_op = self._ask(at)

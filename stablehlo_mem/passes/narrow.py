@@ -33,7 +33,7 @@ from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 from stablehlo_mem.rewriting.slice_pushdown import GIVEN, Emission, Narrowed, Window, leaves, narrowed, window_bytes
 from stablehlo_mem.sharding_rules import rule_of
-from stablehlo_mem.sharding_rules.factor_rule import SplitOp, place
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp, split_along
 
 _SHARE = 0.75
 """A slice of more than this is not worth another form."""
@@ -108,7 +108,7 @@ def _refusal(graph: Graph, root: Op) -> Blocked | None:
     rule = rule_of(graph, op.index)
     if rule is None:
         return Blocked("no-rule", f"{op.name} is not known to work on parts")
-    split_op = place(rule, op.index, rule.results[0], window.dimension, window.n)
+    split_op = split_along(rule, op.index, rule.results[0], window.dimension, window.n)
     if isinstance(split_op, SplitOp) and not split_op.is_local:
         return Blocked("needs-whole-dimension", "parts of its result need more than those parts of its operands")
     return split_op if isinstance(split_op, Blocked) else None

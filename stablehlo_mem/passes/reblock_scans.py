@@ -34,9 +34,9 @@ from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
-from stablehlo_mem.sharding_rules import OP_RULES, RuleBook, rule_book
+from stablehlo_mem.sharding_rules import OP_RULES, rule_book
 from stablehlo_mem.sharding_rules.associative_scan import attributes_of, combination, dependents
-from stablehlo_mem.sharding_rules.associative_scan_matcher import Scan, find_scans, turned_from
+from stablehlo_mem.sharding_rules.associative_scan_matcher import AssociativeScan, find_scans, reversed_operand
 from stablehlo_mem.splitting.axis import grow_axis
 from stablehlo_mem.splitting.candidates import proposals_around
 from stablehlo_mem.splitting.split_step import Split, split
@@ -106,24 +106,23 @@ def outline(module: ir.Module) -> None:
 
 
 @cached_analysis
-def _scans(graph: Graph) -> list[Scan]:
+def _scans(graph: Graph) -> list[AssociativeScan]:
     """The scans of a block whose combinations run on any number of pairs, and that can be in one place."""
-    book = RuleBook(graph)
     return [
         scan
         for scan in find_scans(graph)
-        if combination(graph, scan, book) is not None
+        if combination(rule_book(graph), scan) is not None
         and all(graph.values[v].producer < _first_use(graph, scan) for v in _inputs(graph, scan))
     ]
 
 
-def _first_use(graph: Graph, scan: Scan) -> int:
+def _first_use(graph: Graph, scan: AssociativeScan) -> int:
     """The first op that uses a result."""
     return min(user for v in scan.results.values() for user in graph.users[v])
 
 
 @cached_analysis
-def _inside(graph: Graph, scan: Scan) -> list[int]:
+def _inside(graph: Graph, scan: AssociativeScan) -> list[int]:
     """The ops of a scan's tree, in program order: what depends on its elements, and what costs nothing."""
     found: set[int] = set()
     pending = list(scan.results.values())
@@ -136,36 +135,36 @@ def _inside(graph: Graph, scan: Scan) -> list[int]:
     return sorted(found)
 
 
-def _replaced(graph: Graph, scan: Scan) -> list[int]:
+def _replaced(graph: Graph, scan: AssociativeScan) -> list[int]:
     """The ops that nobody needs once the scan is an op, in program order, those aside that others need as well."""
-    turns = [graph.values[v].producer for v in scan.elements] if scan.back else []
+    turns = [graph.values[v].producer for v in scan.elements] if scan.reverse else []
     back = [op for v in scan.results.values() for op in _turning_back(graph, scan, v)]
     return sorted({*turns, *_inside(graph, scan), *back})
 
 
-def _turning_back(graph: Graph, scan: Scan, result: int) -> list[int]:
+def _turning_back(graph: Graph, scan: AssociativeScan, result: int) -> list[int]:
     """The ops that put a result of a scan that runs back in the order of its dimension."""
-    if not scan.back:
+    if not scan.reverse:
         return []
     made = [(op, v) for op in graph.users[result] for v in graph.ops[op].results]
-    return [op for op, v in made if turned_from(graph, v, scan.dimension) == result]
+    return [op for op, v in made if reversed_operand(graph, v, scan.dimension) == result]
 
 
-def _belongs(graph: Graph, scan: Scan, op: int) -> bool:
+def _belongs(graph: Graph, scan: AssociativeScan, op: int) -> bool:
     row = OP_RULES.get(graph.ops[op].name)
     return op in dependents(graph, scan.elements) or (row is not None and row.free)
 
 
-def _inputs(graph: Graph, scan: Scan) -> list[int]:
+def _inputs(graph: Graph, scan: AssociativeScan) -> list[int]:
     """The elements, and what else the ops of the tree read from outside; constants are made inside."""
     inside = _inside(graph, scan)
     made = {v for op in inside for v in graph.ops[op].results}
     read = dict.fromkeys(v for op in inside for v in graph.ops[op].inputs)
     others = [v for v in read if v not in made and v not in scan.elements and not is_constant(graph.mlir_values[v])]
-    return [*scan.given, *others]
+    return [*scan.inputs, *others]
 
 
-def _outline_one(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None:
+def _outline_one(module: ir.Module, graph: Graph, scan: AssociativeScan, name: str) -> None:
     inputs = [graph.mlir_values[v] for v in _inputs(graph, scan)]
     results = [graph.mlir_values[v] for v in scan.results.values()]
     place = graph.handles[_first_use(graph, scan)]
@@ -175,7 +174,9 @@ def _outline_one(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None
     inside = dict(zip(inputs, body.arguments, strict=True))
     with building(body, location):
         # The elements are the first of the inputs.
-        inside |= {graph.mlir_values[v]: scan.turned(a) for v, a in zip(scan.elements, body.arguments, strict=False)}
+        inside |= {
+            graph.mlir_values[v]: scan.in_scan_order(a) for v, a in zip(scan.elements, body.arguments, strict=False)
+        }
         for op in _inside(graph, scan):
             handle = graph.handles[op]
             for constant in (v for v in map(graph.mlir_values.__getitem__, graph.ops[op].inputs) if v not in inside):
@@ -183,7 +184,7 @@ def _outline_one(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None
             copy = handle.clone()
             rebind(copy, inside)
             inside.update(zip(handle.results, copy.results, strict=True))
-        func.return_([scan.turned(inside[v]) for v in results])
+        func.return_([scan.in_scan_order(inside[v]) for v in results])
     with building(place, location):
         # What is scanned has a name of its own, by chunk only: a loop spares the inside of a scan as well.
         count = len(scan.elements)
@@ -194,7 +195,7 @@ def _outline_one(module: ir.Module, graph: Graph, scan: Scan, name: str) -> None
             for op in _turning_back(graph, scan, old):
                 graph.handles[op].results[0].replace_all_uses_with(result)
             if list(graph.mlir_values[old].uses):
-                graph.mlir_values[old].replace_all_uses_with(scan.turned(result))
+                graph.mlir_values[old].replace_all_uses_with(scan.in_scan_order(result))
 
 
 def _function(name: str, inputs: Sequence[Any], results: Sequence[Any]) -> Any:

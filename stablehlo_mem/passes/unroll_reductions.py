@@ -38,7 +38,7 @@ from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 from stablehlo_mem.rewriting.slice_pushdown import GIVEN, Emission, Narrowed, Window, cut, leaves, narrowed
 from stablehlo_mem.sharding_rules import OP_RULES, rule_of
-from stablehlo_mem.sharding_rules.factor_rule import SplitOp, place
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp, split_along
 from stablehlo_mem.sharding_rules.op_rule import Reduction
 
 _LONGEST = 48
@@ -129,7 +129,7 @@ def _node(graph: Graph, op: Op) -> SplitOp | None:
     rule = rule_of(graph, op.index)
     if rule is None or len(reduced) != 1 or not math.prod(shape):
         return None
-    split_op = place(rule, op.index, rule.operands[0], reduced[0], shape[reduced[0]])
+    split_op = split_along(rule, op.index, rule.operands[0], reduced[0], shape[reduced[0]])
     return split_op if isinstance(split_op, SplitOp) and split_op.reducing else None
 
 

@@ -17,8 +17,8 @@ from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.op_attributes import integers
-from stablehlo_mem.sharding_rules import OP_RULES, rule_of
-from stablehlo_mem.sharding_rules.factor_rule import SplitOp, place
+from stablehlo_mem.sharding_rules import OP_RULES, rule_book, rule_of
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp, split_along
 from stablehlo_mem.sharding_rules.op_rule import Chunk, EmitContext
 
 GIVEN = -1
@@ -107,10 +107,12 @@ def _by_rule(graph: Graph, op: Op, window: Window) -> Narrowed | None:
     rule = rule_of(graph, op.index)
     if rule is None:
         return None
-    split_op = place(rule, op.index, rule.results[0], window.dimension, window.n)
+    split_op = split_along(rule, op.index, rule.results[0], window.dimension, window.n)
     if isinstance(split_op, Blocked) and split_op.coarser_n:
         coarser = _coarser(window, split_op.coarser_n)
-        split_op = place(rule, op.index, rule.results[0], window.dimension, split_op.coarser_n) if coarser else split_op
+        split_op = (
+            split_along(rule, op.index, rule.results[0], window.dimension, split_op.coarser_n) if coarser else split_op
+        )
         window = coarser or window
     if (
         isinstance(split_op, Blocked)
@@ -204,8 +206,10 @@ class Emission:
             shape[dimension] = shape[dimension] // one.window.n * one.window.size
         start = self.start_of(one.window)
         start = builders.i32(start) if isinstance(start, int) else start
-        site = EmitContext(self.graph, one.split_op, operands, captures, shapes, Chunk(start, one.window.size))
-        self.made.update(zip(op.results, OP_RULES[op.name].emit(site), strict=True))
+        context = EmitContext(
+            rule_book(self.graph), one.split_op, operands, captures, shapes, Chunk(start, one.window.size)
+        )
+        self.made.update(zip(op.results, OP_RULES[op.name].emit(context), strict=True))
 
     def start_of(self, window: Window) -> Any:
         """Where a window begins: a number or an i32."""

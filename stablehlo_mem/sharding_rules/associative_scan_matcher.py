@@ -1,15 +1,17 @@
-"""Associative scans, as JAX writes them: a tree that combines pairs, then pairs of those, and goes back down.
+"""Finds associative scans as JAX writes them: a tree that combines pairs, then pairs of those, and goes back down.
+
+`reblock-scans` outlines what is found, and `associative_scan` builds it again for a chunk.
 
 `jax.lax.associative_scan` of `n` elements combines each with its neighbour, scans those `n // 2` in the same way (they
-are every second result), and makes the results between by combining once more:
+are every second result), and computes the results between by combining once more:
 
     reduced = combine(elements[0:-1:2], elements[1::2])
     odd = scan(reduced)
     even = concatenate(elements[:1], combine(odd[:-1], elements[2::2]))
     return interleave(even, odd)
 
-Blelloch, "Prefix Sums and Their Applications", 1990. What is found here is such a tree, all of whose levels combine in
-the same way: any other order of combining gives the same, as the user promised by calling it associative.
+Blelloch, "Prefix Sums and Their Applications", 1990. All levels of the tree must combine in the
+same way. Then any other grouping gives the same, as the user promised by calling the function associative.
 """
 
 from __future__ import annotations
@@ -26,45 +28,45 @@ from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.structural_equality import is_same_block
 
 LEAST = 8
-"""Elements below which a tree has too few levels to compare."""
+"""Elements, at least: a smaller tree has too few levels to compare."""
 _JOINS = frozenset({"stablehlo.add", "stablehlo.or"})
 
-Side = Literal["left", "right"]
-Leaf = tuple[Side, int]
-"""What a combination reads: the left or the right ones of some elements, by their position in `Scan.elements`."""
+_Half = Literal["left", "right"]
+_Leaf = tuple[_Half, int]
+"""What a combination reads: the left or right half of elements, by their position in `AssociativeScan.elements`."""
 
 
 class _IsLeaf(Protocol):
-    """Whether a value is at some level what a leaf is at the first; `learns`: what is not known yet is so from now."""
+    """Whether a value is at some level what a leaf is at the first; `learns`: elements unknown so far are recorded."""
 
-    def __call__(self, leaf: Leaf, value: int, *, learns: bool) -> bool: ...
+    def __call__(self, leaf: _Leaf, value: int, *, learns: bool) -> bool: ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Scan:
+class AssociativeScan:
     """An associative scan along a dimension.
 
     Attributes:
         dimension: of all its elements and results.
-        elements: the values scanned, together.
-        given: what they are the reverse of where the scan runs back, else the elements themselves.
-        back: whether it runs back: `associative_scan(reverse=True)` turns the elements, and the results once more.
-        results: what is scanned, by position in `elements`.
-        combined: for each of the elements what the first level combines pairs to.
-        leaves: the slices that these are made of.
+        elements: the values scanned together, in the order of the scan.
+        inputs: the elements in the order of the dimension: not reversed yet.
+        reverse: `associative_scan(reverse=True)` reverses the elements, and the results once more.
+        results: in the order of the scan, by position in `elements`.
+        combined: for each of the elements the value that combines their pairs at the first level.
+        leaves: the slices that these read.
     """
 
     dimension: int
     elements: tuple[int, ...]
-    given: tuple[int, ...]
-    back: bool
+    inputs: tuple[int, ...]
+    reverse: bool
     results: Mapping[int, int]
     combined: tuple[int, ...]
-    leaves: Mapping[int, Leaf]
+    leaves: Mapping[int, _Leaf]
 
-    def turned(self, value: Any) -> Any:
-        """An MLIR value in the order of the scan if it is in that of the dimension, and the other way round."""
-        return builders.reversed_along(value, self.dimension) if self.back else value
+    def in_scan_order(self, value: Any) -> Any:
+        """An MLIR value from the order of the dimension to that of the scan, or back."""
+        return builders.reversed_along(value, self.dimension) if self.reverse else value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,22 +95,22 @@ class _Chain:
         return self.levels[level].elements if level < len(self.levels) else self.levels[-1].odd
 
 
-def find_scans(graph: Graph) -> list[Scan]:
+def find_scans(graph: Graph) -> list[AssociativeScan]:
     """The associative scans of a block, in program order."""
     chains = _find_chains(graph)
     trees = [tree for chain in chains if (tree := _Tree(graph, chain, chains)).is_scan()]
-    found: list[Scan] = []
+    scans: list[AssociativeScan] = []
     taken: set[int] = set()
-    for tree in sorted(trees, key=lambda tree: -len(tree.known)):
+    for tree in sorted(trees, key=lambda tree: -len(tree.positions)):
         roots = {chain.value for chain in tree.together.values()}
         if taken.isdisjoint(roots):
             taken |= roots
-            found.append(tree.scan())
-    return sorted(found, key=lambda scan: min(scan.results.values()))
+            scans.append(tree.scan())
+    return sorted(scans, key=lambda scan: min(scan.results.values()))
 
 
-def turned_from(graph: Graph, value: int, dimension: int) -> int | None:
-    """The value that a value is the reverse of along one dimension alone, None if it is of none."""
+def reversed_operand(graph: Graph, value: int, dimension: int) -> int | None:
+    """The value that a value is the reverse of, along this dimension alone; None if it is no such reverse."""
     op = graph.producer(value)
     if op is None or op.name != "stablehlo.reverse" or integers(graph, op, "dimensions") != (dimension,):
         return None
@@ -116,32 +118,32 @@ def turned_from(graph: Graph, value: int, dimension: int) -> int | None:
 
 
 def _find_chains(graph: Graph) -> list[_Chain]:
-    found: list[_Chain] = []
+    chains: list[_Chain] = []
     inner: set[int] = set()
     for op in reversed(graph.ops):
         if op.name in _JOINS and op.results[0] not in inner:
             chain = _chain(graph, op.results[0])
             if chain is not None and chain.levels[0].n >= LEAST:
                 inner.update(level.odd for level in chain.levels)
-                found.insert(0, chain)
-    return found
+                chains.insert(0, chain)
+    return chains
 
 
 def _chain(graph: Graph, value: int) -> _Chain | None:
     levels: list[_Level] = []
     part, dimension = value, -1
     while not levels or levels[-1].n > 3:
-        found = _level(graph, part)
-        if found is None or (levels and (found[0] != dimension or found[1].n != levels[-1].n // 2)):
+        match = _level(graph, part)
+        if match is None or (levels and (match[0] != dimension or match[1].n != levels[-1].n // 2)):
             return None
-        dimension, level = found
+        dimension, level = match
         levels.append(level)
         part = level.odd
     return _Chain(value, dimension, tuple(levels)) if graph.values[part].shape[dimension] == 1 else None
 
 
 def _level(graph: Graph, value: int) -> tuple[int, _Level] | None:
-    """A value as every second of other values, the sum of both with zeros between, and along which dimension."""
+    """The dimension and level if a value interleaves two others: the sum of both with zeros between."""
     op = graph.producer(value)
     pads = [_spread(graph, v) for v in op.operands] if op is not None and op.name in _JOINS else []
     pads = sorted((pad for pad in pads if pad is not None), key=lambda pad: pad[1])
@@ -156,7 +158,7 @@ def _level(graph: Graph, value: int) -> tuple[int, _Level] | None:
 
 
 def _spread(graph: Graph, value: int) -> tuple[int, int, int] | None:
-    """What a value has every second element of along a dimension, from which on, and zeros between."""
+    """A padding with a zero between all elements: the operand, the position of its first, the dimension."""
     op = graph.producer(value)
     if op is None or op.name != "stablehlo.pad" or not is_zero(graph.mlir_values[op.operands[1]]):
         return None
@@ -178,7 +180,7 @@ def _first_and_rest(graph: Graph, even: int, dimension: int) -> tuple[int, int |
 
 
 def _part(graph: Graph, value: int, dimension: int) -> tuple[int, int, int, int] | None:
-    """A slice along one dimension alone: of which value, from where, every how many, and how many."""
+    """A slice along one dimension alone: the operand, start, stride and number of elements."""
     op = graph.producer(value)
     if op is None or op.name != "stablehlo.slice":
         return None
@@ -191,57 +193,57 @@ def _part(graph: Graph, value: int, dimension: int) -> tuple[int, int, int, int]
 
 
 class _Tree:
-    """What a chain combines and how, found at its first level and compared at all others.
+    """How a chain combines elements, read from its first level and compared with all others.
 
     Attributes:
-        known: the positions of elements by value at the first level.
+        positions: of elements, by value at the first level.
         elements: at each level, by position, as far as they are known.
-        leaves: of the combinations at the first level.
-        lefts: the positions that the combination of each reads the left ones of.
-        together: the chains of elements that are scanned together.
+        leaves: the slices that the combinations at the first level read.
+        lefts: for each position, those of which its combination reads the left half.
+        together: the chains of elements that are scanned together, by position.
     """
 
     def __init__(self, graph: Graph, chain: _Chain, chains: Sequence[_Chain]):
         self.graph, self.chain, self.chains = graph, chain, chains
         self.depth = len(chain.levels)
-        self.known: dict[int, int] = {}
+        self.positions: dict[int, int] = {}
         self.elements: list[dict[int, int]] = [{} for _ in range(self.depth + 1)]
-        self.leaves: dict[int, Leaf] = {}
+        self.leaves: dict[int, _Leaf] = {}
         self.lefts: dict[int, set[int]] = {}
         self.together: dict[int, _Chain] = {}
 
     def is_scan(self) -> bool:
-        """Whether all levels combine in the same way, and what they read of one another is there."""
+        """Whether all levels combine in the same way, and elements that others read are scanned with them."""
         self.position(self.chain.elements(0))
         for level in range(self.depth + 1):
             self.elements[level][0] = self.chain.elements(level)
         position = 0
-        while position < len(self.known):
+        while position < len(self.positions):
             if position not in self.elements[1] or not self.up(position):
                 return False
             position += 1
         others = {c.elements(0): c for c in self.chains if c.dimension == self.chain.dimension}
-        same = {p: others[v] for v, p in self.known.items() if v in others and len(others[v].levels) == self.depth}
+        same = {p: others[v] for v, p in self.positions.items() if v in others and len(others[v].levels) == self.depth}
         self.together = {**same, 0: self.chain}
         needed = set[int]().union(*(self.lefts[p] for p in self.together))
         return needed <= self.together.keys() and all(self.down(p) for p in self.together)
 
-    def scan(self) -> Scan:
-        sources = [turned_from(self.graph, v, self.chain.dimension) for v in self.known]
-        back = None not in sources
-        return Scan(
+    def scan(self) -> AssociativeScan:
+        sources = [reversed_operand(self.graph, v, self.chain.dimension) for v in self.positions]
+        reverse = None not in sources
+        return AssociativeScan(
             dimension=self.chain.dimension,
-            elements=tuple(self.known),
-            given=tuple(v for v in sources if v is not None) if back else tuple(self.known),
-            back=back,
+            elements=tuple(self.positions),
+            inputs=tuple(v for v in sources if v is not None) if reverse else tuple(self.positions),
+            reverse=reverse,
             results={p: chain.value for p, chain in sorted(self.together.items())},
-            combined=tuple(self.elements[1][p] for p in self.known.values()),
+            combined=tuple(self.elements[1][p] for p in self.positions.values()),
             leaves=self.leaves,
         )
 
     def position(self, value: int) -> int:
         """The position of elements of the first level."""
-        position = self.known.setdefault(value, len(self.known))
+        position = self.positions.setdefault(value, len(self.positions))
         self.elements[0][position] = value
         return position
 
@@ -256,53 +258,53 @@ class _Tree:
             again = self.elements[level + 1].get(position)
             if again is None:
                 break
-            if not self.agrees(combined, again, functools.partial(self.is_up, level)):
+            if not self.is_combined_alike(combined, again, functools.partial(self.is_up, level)):
                 return False
         return True
 
-    def read(self, combined: int) -> set[Leaf] | None:
-        """What a combination at the first level reads; None if that is anything else than halves of elements."""
-        n, found = self.chain.levels[0].n, set[Leaf]()
+    def read(self, combined: int) -> set[_Leaf] | None:
+        """The halves that a combination at the first level reads; None if it reads anything else of the elements."""
+        n, leaves = self.chain.levels[0].n, set[_Leaf]()
         for value in self.reached(combined, lambda v: self.half(n, v) is not None):
             half = self.half(n, value)
             if half is not None:
                 self.leaves[value] = half[0], self.position(half[1])
-                found.add(self.leaves[value])
-        return found or None
+                leaves.add(self.leaves[value])
+        return leaves or None
 
-    def half(self, n: int, value: int) -> tuple[Side, int] | None:
-        """Every second one of `n` elements, from the first or the second on."""
+    def half(self, n: int, value: int) -> tuple[_Half, int] | None:
+        """The half and the elements if a value is every second one of `n`, from the first or the second on."""
         part = _part(self.graph, value, self.chain.dimension)
         if part is None or self.graph.values[part[0]].shape[self.chain.dimension] != n:
             return None
         source, start, stride, count = part
-        sides: dict[int, Side] = {0: "left", 1: "right"}
+        sides: dict[int, _Half] = {0: "left", 1: "right"}
         return (sides[start], source) if start in sides and stride == min(2, count) and count == n // 2 else None
 
-    def is_up(self, level: int, leaf: Leaf, value: int, *, learns: bool) -> bool:
+    def is_up(self, level: int, leaf: _Leaf, value: int, *, learns: bool) -> bool:
         """Whether a value is at a level on the way up what a leaf is at the first."""
         side, position = leaf
         half = self.half(self.chain.levels[level].n, value)
         return half is not None and half[0] == side and self.is_known(level, position, half[1], learns=learns)
 
     def is_known(self, level: int, position: int, value: int, *, learns: bool) -> bool:
-        """Whether elements of a level are what is known of them, if anything is."""
+        """Whether elements of a level are those recorded for a position, if any are."""
         if learns:
             self.elements[level].setdefault(position, value)
         return self.elements[level].get(position, value) == value
 
     def down(self, position: int) -> bool:
-        """Whether what lies between is combined in the same way at every level on the way down."""
+        """Whether the elements between are combined in the same way at every level on the way down."""
         combined, chain = self.elements[1][position], self.together[position]
         for number, level in enumerate(chain.levels):
             if not self.is_known(number, position, level.elements, learns=True):
                 return False
             between = functools.partial(self.is_between, number)
-            if level.down is not None and not self.agrees(combined, level.down, between):
+            if level.down is not None and not self.is_combined_alike(combined, level.down, between):
                 return False
         return True
 
-    def is_between(self, number: int, leaf: Leaf, value: int, *, learns: bool) -> bool:
+    def is_between(self, number: int, leaf: _Leaf, value: int, *, learns: bool) -> bool:
         """Whether a value is at a level on the way down what a leaf is at the first on the way up."""
         (side, position), n = leaf, self.chain.levels[number].n
         count = (n + 1) // 2 - 1
@@ -314,11 +316,10 @@ class _Tree:
         odd = self.together[position].levels[number].odd
         return value == odd if n % 2 else part == (odd, 0, 1, count)
 
-    def agrees(self, one: int, other: int, is_leaf: _IsLeaf) -> bool:
-        """Whether a value is made at another level as `one` is at the first.
+    def is_combined_alike(self, one: int, other: int, is_leaf: _IsLeaf) -> bool:
+        """Whether a value is computed at another level as `one` is at the first.
 
-        A combination of one pair may be written otherwise, as a matmul without a batch: of that only what it reads
-        is compared.
+        A combination of one pair may be written otherwise, as a matmul without a batch: only what it reads is compared.
         """
         if self.graph.values[other].shape[self.chain.dimension] == 1:
             return self.reads_alike(one, other, is_leaf)
@@ -346,7 +347,7 @@ class _Tree:
         return all(any(is_leaf(leaf, v, learns=False) for v in reached) for leaf in leaves)
 
     def same(self, a: Op, b: Op, values: tuple[int, int]) -> bool:
-        """Whether two ops are one but for the number of elements."""
+        """Whether two ops differ by the number of elements alone."""
         results = [self.graph.values[v] for v in values]
         if a.name != b.name or len(a.inputs) != len(b.inputs) or results[0].result != results[1].result:
             return False
@@ -362,12 +363,12 @@ class _Tree:
         return _same_but_for_sizes(one, other, *extents)
 
     def reached(self, value: int, stops: Callable[[int], bool]) -> Iterator[int]:
-        """All that a value is made of, as far back as `stops` says."""
+        """A value and all it depends on, back to the values for which `stops` holds."""
         pending, seen = [value], {value}
         while pending:
-            one = pending.pop()
-            yield one
-            producer = None if stops(one) else self.graph.producer(one)
+            reached = pending.pop()
+            yield reached
+            producer = None if stops(reached) else self.graph.producer(reached)
             new = [v for v in producer.inputs if v not in seen] if producer is not None else []
             seen.update(new)
             pending += new

@@ -1,15 +1,13 @@
-"""Loops that each element of a batch stops by itself: `vmap` of a `while_loop` whose condition depends on the element.
+"""Finds while loops whose batch elements each stop by themselves: `vmap` of a `while_loop` with a batched condition.
 
-JAX goes on as long as any element does, and keeps what an element that has stopped carries:
+JAX runs such a loop as long as any element continues, and an element that has stopped keeps its carries:
 
-    cond:  return reduce or(goes_on(carries))
-    body:  return select(goes_on(carries), step(carries), carries)
+    cond:  return reduce or(continues(carries))
+    body:  return select(continues(carries), step(carries), carries)
 
-An element that has stopped never goes on again: what decides it does not change any more. So a chunk of the batch
-may stop when all of its own elements have, with the same results to the last bit.
-
-That what decides it is each element's own, and lies along the same dimension as what it keeps, is not asked here: an
-axis would not pass the loop (`passage`).
+An element that has stopped never continues: its condition does not change any more. So a chunk of the batch may stop
+when all of its own elements have, with the same results to the last bit. `region_edges.Region` asks. That the condition
+lies along the same dimension as the carries is not checked here: `region_propagation` would find no split otherwise.
 """
 
 from __future__ import annotations
@@ -23,39 +21,39 @@ from stablehlo_mem.sharding_rules.reductions import body_name
 
 
 def own_condition(loop: Op) -> int | None:
-    """The op of a loop's condition that asks whether any element goes on, None if not each stops by itself."""
+    """The op of a loop's condition that asks whether any element continues, None if not each stops by itself."""
     condition, body = loop.blocks
-    asks = condition.producer(condition.returned[0])
-    if asks is None or asks.name != "stablehlo.reduce" or len(asks.results) != 1:
+    reduce = condition.producer(condition.returned[0])
+    if reduce is None or reduce.name != "stablehlo.reduce" or len(reduce.results) != 1:
         return None
-    if body_name(condition.handles[asks.index]) != "stablehlo.or":
+    if body_name(condition.handles[reduce.index]) != "stablehlo.or":
         return None
-    goes_on = _found_again(condition, body).get(condition.mlir_values[asks.operands[0]])
-    if goes_on is None:
+    continues = _condition_in_body(condition, body).get(condition.mlir_values[reduce.operands[0]])
+    if continues is None:
         return None
     carried = zip(body.returned, body.arguments, strict=True)
-    return asks.index if all(_keeps(body, goes_on, before, after) for after, before in carried) else None
+    return reduce.index if all(_keeps(body, continues, before, after) for after, before in carried) else None
 
 
-def _found_again(condition: Graph, body: Graph) -> dict[Any, Any]:
-    """What the body computes as the condition does: values of the one to values of the other."""
+def _condition_in_body(condition: Graph, body: Graph) -> dict[Any, Any]:
+    """For values of the condition the values of the body that are computed in the same way."""
     arguments = zip(condition.arguments, body.arguments, strict=True)
     values = {condition.mlir_values[a]: body.mlir_values[b] for a, b in arguments}
-    named: defaultdict[str, list[Any]] = defaultdict(list)
+    by_name: defaultdict[str, list[Any]] = defaultdict(list)
     for handle in body.handles[:-1]:
-        named[handle.name].append(handle)
+        by_name[handle.name].append(handle)
     for handle in condition.handles[:-1]:
-        again = next((other for other in named[handle.name] if is_same_op(handle, other, values)), None)
-        if again is not None:
-            values.update(zip(handle.results, again.results, strict=True))
+        same = next((other for other in by_name[handle.name] if is_same_op(handle, other, values)), None)
+        if same is not None:
+            values.update(zip(handle.results, same.results, strict=True))
     return values
 
 
-def _keeps(body: Graph, goes_on: Any, before: int, after: int) -> bool:
-    """Whether a carry is as before where an element does not go on."""
+def _keeps(body: Graph, continues: Any, before: int, after: int) -> bool:
+    """Whether a carry is as before where an element does not continue."""
     select = body.producer(after)
     if after == before or select is None:
         return after == before
     if select.name != "stablehlo.select" or select.operands[2] != before:
         return False
-    return body.mlir_values[body.under(select.operands[0], "stablehlo.broadcast_in_dim")] == goes_on
+    return body.mlir_values[body.under(select.operands[0], "stablehlo.broadcast_in_dim")] == continues

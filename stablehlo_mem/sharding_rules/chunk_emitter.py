@@ -1,24 +1,27 @@
-"""Ops on one chunk of an axis: what every block that runs on chunks needs, whatever its values are."""
+"""`ChunkEmitter`: emits split ops of one block for one chunk of an axis, wherever the values they read come from.
+
+Its subclasses say where: the body of a loop (`splitting/emit_loops`), a region in it (`control_flow`), and the pairs of
+an associative scan (`associative_scan`).
+"""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import is_zero, stablehlo
-from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Window
-from stablehlo_mem.sharding_rules.op_rule import Chunk, EmitContext, OpRule
+from stablehlo_mem.sharding_rules.op_rule import BlockRules, Chunk, EmitContext
 
 
 class ChunkEmitter(abc.ABC):
-    """A block's values on one chunk, where they are emitted; `n` elements of the axis in all."""
+    """The values of a block on one chunk of an axis of `n` elements."""
 
-    def __init__(self, rows: Mapping[str, OpRule], graph: Graph, n: int, chunk: Chunk):
-        self.rows, self.graph, self.n, self.chunk = rows, graph, n, chunk
+    def __init__(self, rules: BlockRules, n: int, chunk: Chunk):
+        self.rules, self.graph, self.n, self.chunk = rules, rules.graph, n, chunk
         self.starts: dict[int, Any] = {1: chunk.start}
         self.windows: dict[Window, ChunkEmitter] = {}
 
@@ -31,11 +34,11 @@ class ChunkEmitter(abc.ABC):
         """The chunk of a value along a dimension."""
 
     def in_window(self, chunk: Chunk, window: Window) -> ChunkEmitter:
-        """The values in a window around the chunk, where the part of it that is there is `chunk`."""
+        """The values in a window around the chunk, of which `chunk` lies within the dimension."""
         raise NotImplementedError("ops that slide over the axis run in loops of their own only")
 
     def at(self, window: Window | None) -> ChunkEmitter:
-        """The values in a window around the chunk, clamped to what is there; this chunk if it is None."""
+        """The values in a window around the chunk, clamped to the dimension; this chunk if it is None."""
         if window is None:
             return self
         if window not in self.windows:
@@ -44,37 +47,38 @@ class ChunkEmitter(abc.ABC):
             self.windows[window] = self.in_window(Chunk(start, size), window)
         return self.windows[window]
 
-    def addend(self, value: int) -> Any:
-        """A value that counts in the first chunk only, so that it counts once in a sum over chunks."""
+    def init_operand(self, value: int) -> Any:
+        """A value that a sum over chunks starts from: itself in the first chunk, zeros in the others."""
         return self.in_first_chunk(self.whole(value))
 
     def emit(self, split_op: SplitOp) -> list[Any]:
         """The results of a split op."""
-        return self.rows[self.graph.ops[split_op.op].name].emit(self.site(split_op))
+        return self.rules.op_rules[self.graph.ops[split_op.op].name].emit(self.context(split_op))
 
-    def site(self, split_op: SplitOp, before: Sequence[Any] = ()) -> EmitContext:
-        """A split op about to run; `before`: what it came to before the chunk, where it is cumulative."""
+    def context(self, split_op: SplitOp, carries: Sequence[Any] = ()) -> EmitContext:
+        """What a split op's rule emits it from; `carries` where it is cumulative."""
         op = self.graph.ops[split_op.op]
         inputs = [self.input(split_op, p, value) for p, value in enumerate(op.inputs)]
         shapes = [self.chunk_shape(v, d) for v, d in zip(op.results, split_op.result_dims, strict=True)]
         count = len(op.operands)
-        read = {p: self.at(window).chunk for p, window in split_op.windows}
-        return EmitContext(self.graph, split_op, inputs[:count], inputs[count:], shapes, self.chunk, read, before)
+        window_chunks = {p: self.at(window).chunk for p, window in split_op.windows}
+        operands, captures = inputs[:count], inputs[count:]
+        return EmitContext(self.rules, split_op, operands, captures, shapes, self.chunk, window_chunks, carries)
 
     def input(self, split_op: SplitOp, position: int, value: int) -> Any:
-        """What a split op takes as one of its operands or captures."""
+        """One of a split op's operands or captures."""
         dimension = split_op.operand_dims[position]
         if dimension is None:
-            return self.addend(value) if position in split_op.addends else self.whole(value)
+            return self.init_operand(value) if position in split_op.init_operands else self.whole(value)
         chunk = self.at(dict(split_op.windows).get(position)).chunk_of(value, dimension)
         if not split_op.reducing or self.chunk.counted is None:
             return chunk
         return self.masked(split_op, position, dimension, chunk)
 
     def masked(self, split_op: SplitOp, position: int, dimension: int, chunk: Any) -> Any:
-        """What the next chunk accumulates counts for nothing."""
+        """A chunk of an operand in which the elements that the next chunk accumulates are the identity."""
         op = self.graph.handles[split_op.op]
-        reduction = self.rows[op.name].reduction
+        reduction = self.rules.op_rules[op.name].reduction
         assert reduction is not None
         operands = self.graph.ops[split_op.op].operands
         wholes = [self.whole(v) if d is None else None for v, d in zip(operands, split_op.operand_dims, strict=False)]
@@ -84,7 +88,7 @@ class ChunkEmitter(abc.ABC):
         return self.counting(chunk, dimension, builders.broadcast(identity, chunk.type))
 
     def counting(self, chunk: Any, dimension: int, otherwise: Any) -> Any:
-        """A chunk of a value where its elements count, and another value where they do not."""
+        """The elements of a chunk that count (see `Chunk.counted`), and those of `otherwise` in place of the others."""
         inner = chunk.type.shape[dimension] // self.chunk.size
         count = self.chunk.counted
         assert count is not None

@@ -1,4 +1,4 @@
-"""Rows of the ops that work element by element or only say how elements are arranged."""
+"""Rules of ops that work element by element, or only create or arrange elements. `registry` joins them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
-from stablehlo_mem.sharding_rules.factor_rule import Rule, elementwise_rule
+from stablehlo_mem.sharding_rules.factor_rule import FactorRule, elementwise_rule
 from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule
 
 _SHARDY_ELEMENTWISE = (
@@ -24,39 +24,39 @@ _CHLO_ELEMENTWISE = (
 )  # fmt: skip
 
 
-def _same_shape_rule(op: Any) -> Rule | None:
+def _same_shape_rule(op: Any) -> FactorRule | None:
     shape = tuple(op.results[0].type.shape)
     ranks = tuple(len(v.type.shape) for v in op.operands)
     return elementwise_rule(len(shape), shape, ranks, len(op.results))
 
 
-def _constant_rule(op: Any) -> Rule | None:
-    """Splats exist at any size; other constants are whole values to be sliced."""
+def _constant_rule(op: Any) -> FactorRule | None:
+    """A splat can be made at any size; other constants are whole values, which are sliced."""
     value = dense_value(op)
     return _same_shape_rule(op) if value is not None and value.is_splat else None
 
 
-def _emit_constant(site: EmitContext) -> list[Any]:
-    value = dense_value(site.op)
+def _emit_constant(context: EmitContext) -> list[Any]:
+    value = dense_value(context.op)
     assert value is not None
-    chunk_type = builders.retype(site.op.results[0].type, site.result_shapes[0])
+    chunk_type = builders.retype(context.op.results[0].type, context.result_shapes[0])
     return [stablehlo.constant(ir.DenseElementsAttr.get_splat(chunk_type, value.get_splat_value()))]
 
 
-def _emit_iota(site: EmitContext) -> list[Any]:
-    """Iota of the chunk, shifted by its start where the axis is the counted dimension."""
-    dimension = site.op.attributes["iota_dimension"].value
-    whole = site.op.results[0].type
-    if site.split_op.result_dims[0] != dimension:
-        return builders.clone_with(site.op, (), site.result_shapes)
-    # Counted in i32 and converted once: adding the start in a narrow float would round twice.
-    counted = builders.tensor(site.result_shapes[0], ir.IntegerType.get_signless(32))
-    iota = stablehlo.iota(counted, site.op.attributes["iota_dimension"])
-    start = stablehlo.multiply(site.chunk.start, builders.i32(whole.shape[dimension] // site.split_op.n))
-    return [builders.convert(stablehlo.add(iota, builders.broadcast(start, counted)), whole.element_type)]
+def _emit_iota(context: EmitContext) -> list[Any]:
+    """Iota of the chunk, plus its start where the axis is the iota's dimension."""
+    dimension = context.op.attributes["iota_dimension"].value
+    whole = context.op.results[0].type
+    if context.split_op.result_dims[0] != dimension:
+        return builders.clone_with(context.op, (), context.result_shapes)
+    # In i32 and converted once: adding the start in a narrow float would round twice.
+    i32_type = builders.tensor(context.result_shapes[0], ir.IntegerType.get_signless(32))
+    iota = stablehlo.iota(i32_type, context.op.attributes["iota_dimension"])
+    start = stablehlo.multiply(context.chunk.start, builders.i32(whole.shape[dimension] // context.split_op.n))
+    return [builders.convert(stablehlo.add(iota, builders.broadcast(start, i32_type)), whole.element_type)]
 
 
-OP_RULES: dict[str, OpRule] = {
+OP_RULES = {
     **{f"stablehlo.{name}": OpRule() for name in _SHARDY_ELEMENTWISE},
     **{f"chlo.{name}": OpRule(rule=_same_shape_rule) for name in _CHLO_ELEMENTWISE},
     "stablehlo.optimization_barrier": OpRule(rule=_same_shape_rule),

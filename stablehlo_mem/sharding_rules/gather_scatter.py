@@ -1,7 +1,8 @@
-"""Rows of gather and scatter: split along what they copy whole, and along what they address by index.
+"""Rules of gather and scatter: split along dimensions that they copy, and along those that they index.
 
-Along an indexed dimension a gather takes from each chunk what lies in it, and a scatter writes to each chunk what
-belongs there. Along its updates a scatter writes chunk after chunk into the same carry.
+Along an indexed dimension a gather takes from each chunk the elements that lie in it, and a scatter writes to each
+chunk the updates that belong there. Along its updates a scatter writes chunk after chunk into the same carry.
+`registry` joins the rules.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.sharding_rules.factor_rule import Rule, shardy_rule
+from stablehlo_mem.sharding_rules.factor_rule import FactorRule, shardy_rule
 from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, Reduction, clone_on_chunk
-from stablehlo_mem.sharding_rules.reductions import body_name, in_order, regroups_floats
+from stablehlo_mem.sharding_rules.reductions import in_order, is_sum, regroups_floats
 
 _PLACED = "updates are placed by index along it"
 _UNINDEXED = "no index goes with it: its beginning is meant"
@@ -25,7 +26,7 @@ _UNMASKED = "its indices have no number that is out of bounds"
 
 
 def _unaddressed(indices: Any, *, indexed: bool, window: int) -> str | None:
-    """Why a dimension cannot be addressed from a chunk's start, None if it can."""
+    """Why indices along a dimension cannot be counted from a chunk's start, None if they can."""
     element = indices.type.element_type
     if not indexed:
         return _UNINDEXED
@@ -38,8 +39,8 @@ def _signed_width(element: Any) -> int:
     return max(32, element.width * (2 if element.is_unsigned else 1))
 
 
-def _scatter_rule(op: Any) -> Rule | None:
-    """What inputs and updates share passes through, so does what is indexed; along the updates results accumulate."""
+def _scatter_rule(op: Any) -> FactorRule | None:
+    """Factors of both inputs and updates pass through, so do indexed ones; those of updates alone are reduced."""
     rule = shardy_rule(op)
     if rule is None:
         return None
@@ -81,41 +82,43 @@ def _outside_index(element: Any) -> int:
     return 2 ** min(63, element.width) - 1 if element.is_unsigned else -(2 ** (element.width - 1))
 
 
-def _emit_scatter(site: EmitContext) -> list[Any]:
-    """Along the updates: the indices and updates of the chunk, which `_scatter_on` writes into the carries."""
-    inputs = len(site.op.results)
-    if site.split_op.reducing:
-        return list(site.operands[inputs:])
-    return clone_on_chunk(site) if site.split_op.operand_dims[inputs + 1] is not None else _write_to_chunk(site)
+def _emit_scatter(context: EmitContext) -> list[Any]:
+    """Along the updates: the indices and updates of the chunk, which `_scatter_into` writes into the carries."""
+    inputs = len(context.op.results)
+    if context.split_op.reducing:
+        return list(context.operands[inputs:])
+    return (
+        clone_on_chunk(context) if context.split_op.operand_dims[inputs + 1] is not None else _write_to_chunk(context)
+    )
 
 
-def _write_to_chunk(site: EmitContext) -> list[Any]:
+def _write_to_chunk(context: EmitContext) -> list[Any]:
     """The scatter of all updates by shifted indices: those of other chunks are out of bounds, and dropped.
 
-    Shifting keeps different indices different and sorted ones sorted. The very least are raised for that: they stay
-    out of bounds, and would otherwise come round to the greatest. A single update is not left to the compiler to drop:
-    it makes slices at the index of it, and folds them with the chunk's (docs/xla_bugs.md). It is made within the chunk,
-    and chosen where it is meant.
+    Shifting keeps different indices different and sorted ones sorted. For that the least indices are raised: they stay
+    out of bounds, and would otherwise wrap around. XLA does not reliably drop a single update that is out of bounds: it
+    makes it a dynamic slice, whose start it folds (docs/xla_bugs.md). So a single update is clamped into the chunk, and
+    a select keeps the old values where it belongs elsewhere.
     """
-    inputs, dimension = len(site.op.results), site.split_op.operand_dims[0]
+    inputs, dimension = len(context.op.results), context.split_op.operand_dims[0]
     assert dimension is not None
-    numbers = stablehlo.ScatterDimensionNumbers(site.op.attributes["scatter_dimension_numbers"])
+    numbers = stablehlo.ScatterDimensionNumbers(context.op.attributes["scatter_dimension_numbers"])
     component = list(numbers.scattered_dims_to_operand_dims).index(dimension)
-    indices = _signed(site.operands[inputs])
-    extent = site.op.results[0].type.shape[dimension]
+    indices = _signed(context.operands[inputs])
+    extent = context.op.results[0].type.shape[dimension]
     least = builders.splat(
         builders.tensor((), indices.type.element_type), extent + _outside_index(indices.type.element_type)
     )
-    shifted = _shifted(site, stablehlo.maximum(indices, builders.broadcast(least, indices.type)), extent)
+    shifted = _shifted(context, stablehlo.maximum(indices, builders.broadcast(least, indices.type)), extent)
     single = _is_single(indices, numbers.index_vector_dim)
-    place = _inside(site, shifted, dimension) if single else shifted
-    moved = _replace_component(indices, place, numbers.index_vector_dim, component)
-    operands = [*site.operands[:inputs], moved, *site.operands[inputs + 1 :]]
-    results = builders.clone_with(site.op, operands, site.result_shapes)
+    new_indices = _inside(context, shifted, dimension) if single else shifted
+    moved = _replace_component(indices, new_indices, numbers.index_vector_dim, component)
+    operands = [*context.operands[:inputs], moved, *context.operands[inputs + 1 :]]
+    results = builders.clone_with(context.op, operands, context.result_shapes)
     if not single:
         return results
-    present = _component(_in_chunk(site, shifted, dimension), numbers.index_vector_dim, component)
-    pairs = zip(results, site.operands, strict=False)
+    present = _component(_in_chunk(context, shifted, dimension), numbers.index_vector_dim, component)
+    pairs = zip(results, context.operands, strict=False)
     return [stablehlo.select(builders.reshaped(present, ()), new, old) for new, old in pairs]
 
 
@@ -124,34 +127,34 @@ def _is_single(indices: Any, vector_dimension: int) -> bool:
     return math.prod(size for d, size in enumerate(indices.type.shape) if d != vector_dimension) == 1
 
 
-def _inside(site: EmitContext, shifted: Any, dimension: int) -> Any:
-    """Shifted indices, those of other chunks at its edges."""
+def _inside(context: EmitContext, shifted: Any, dimension: int) -> Any:
+    """Shifted indices, those of other chunks clamped to its bounds."""
     scalar = builders.tensor((), shifted.type.element_type)
-    last = builders.splat(scalar, site.operands[0].type.shape[dimension] - 1)
+    last = builders.splat(scalar, context.operands[0].type.shape[dimension] - 1)
     return stablehlo.clamp(builders.zeros(scalar), shifted, last)
 
 
-def _scatter_on(op: Any, carries: Sequence[Any], partials: Sequence[Any]) -> list[Any]:
+def _scatter_into(op: Any, carries: Sequence[Any], partials: Sequence[Any]) -> list[Any]:
     return builders.clone_with(op, [*carries, *partials], [list(r.type.shape) for r in op.results])
 
 
 def _outside(op: Any, position: int, operands: Sequence[Any]) -> Any:
-    """An index that is out of bounds, whose update is dropped; the update itself may be anything."""
+    """An index out of bounds, whose update is dropped; any scalar for the update itself."""
     scalar = builders.tensor((), op.operands[position].type.element_type)
     return builders.splat(scalar, _outside_index(scalar.element_type) if position == len(op.results) else 0)
 
 
-SCATTER = Reduction(
+_SCATTER = Reduction(
     initial=lambda op, operands: list(operands[: len(op.results)]),
-    combine=_scatter_on,
+    combine=_scatter_into,
     identity=_outside,
     regroups=regroups_floats,
-    addends=lambda op: (0,) if len(op.results) == 1 and body_name(op) == "stablehlo.add" else None,
+    init_operands=lambda op: (0,) if is_sum(op) else None,
 )
 
 
-def _gather_rule(op: Any) -> Rule | None:
-    """Shardy's rule; along an indexed dimension single elements are taken chunk by chunk."""
+def _gather_rule(op: Any) -> FactorRule | None:
+    """Shardy's rule; indexed dimensions of which single elements are taken may be split, too."""
     rule = shardy_rule(op)
     if rule is None:
         return None
@@ -164,32 +167,32 @@ def _gather_rule(op: Any) -> Rule | None:
     return rule
 
 
-def _emit_gather(site: EmitContext) -> list[Any]:
-    if site.split_op.reducing:
-        return _take_from_chunk(site)
-    results = clone_on_chunk(site)
-    dimension = site.split_op.operand_dims[0]
-    sizes = list(site.op.attributes["slice_sizes"])
+def _emit_gather(context: EmitContext) -> list[Any]:
+    if context.split_op.reducing:
+        return _take_from_chunk(context)
+    results = clone_on_chunk(context)
+    dimension = context.split_op.operand_dims[0]
+    sizes = list(context.op.attributes["slice_sizes"])
     if dimension is not None and sizes[dimension] != 1:
-        sizes[dimension] = site.operands[0].type.shape[dimension]
+        sizes[dimension] = context.operands[0].type.shape[dimension]
         results[0].owner.attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(sizes)
     return results
 
 
-def _take_from_chunk(site: EmitContext) -> list[Any]:
-    """Which results lie in this chunk, and the chunk gathered by shifted indices."""
-    numbers = stablehlo.GatherDimensionNumbers(site.op.attributes["dimension_numbers"])
-    dimension = site.split_op.operand_dims[0]
+def _take_from_chunk(context: EmitContext) -> list[Any]:
+    """A mask of the results that lie in this chunk, and the gather from the chunk by shifted indices."""
+    numbers = stablehlo.GatherDimensionNumbers(context.op.attributes["dimension_numbers"])
+    dimension = context.split_op.operand_dims[0]
     assert dimension is not None
-    indices = _signed(site.operands[1])
+    indices = _signed(context.operands[1])
     component = list(numbers.start_index_map).index(dimension)
-    extent = site.op.operands[0].type.shape[dimension]
-    # As the whole gather clamps them.
+    extent = context.op.operands[0].type.shape[dimension]
+    # The whole gather clamps them so.
     bounds = [builders.splat(builders.tensor((), indices.type.element_type), value) for value in (0, extent - 1)]
-    shifted = _shifted(site, stablehlo.clamp(bounds[0], indices, bounds[1]), extent)
-    present = _component(_in_chunk(site, shifted, dimension), numbers.index_vector_dim, component)
-    moved = _replace_component(indices, _inside(site, shifted, dimension), numbers.index_vector_dim, component)
-    (taken,) = builders.clone_with(site.op, [site.operands[0], moved], site.result_shapes)
+    shifted = _shifted(context, stablehlo.clamp(bounds[0], indices, bounds[1]), extent)
+    present = _component(_in_chunk(context, shifted, dimension), numbers.index_vector_dim, component)
+    moved = _replace_component(indices, _inside(context, shifted, dimension), numbers.index_vector_dim, component)
+    (taken,) = builders.clone_with(context.op, [context.operands[0], moved], context.result_shapes)
     batch = [d for d in range(len(taken.type.shape)) if d not in numbers.offset_dims]
     mask = builders.broadcast(present, builders.tensor(taken.type.shape, present.type.element_type), batch)
     return [mask, taken]
@@ -200,16 +203,16 @@ def _signed(indices: Any) -> Any:
     return builders.convert(indices, ir.IntegerType.get_signless(_signed_width(indices.type.element_type)))
 
 
-def _shifted(site: EmitContext, indices: Any, extent: int) -> Any:
+def _shifted(context: EmitContext, indices: Any, extent: int) -> Any:
     """All components relative to the chunk's start along a dimension of `extent` elements."""
-    start = stablehlo.multiply(site.chunk.start, builders.i32(extent // site.split_op.n))
+    start = stablehlo.multiply(context.chunk.start, builders.i32(extent // context.split_op.n))
     return stablehlo.subtract(
         indices, builders.broadcast(builders.convert(start, indices.type.element_type), indices.type)
     )
 
 
-def _in_chunk(site: EmitContext, shifted: Any, dimension: int) -> Any:
-    size = builders.convert(builders.i32(site.operands[0].type.shape[dimension]), shifted.type.element_type)
+def _in_chunk(context: EmitContext, shifted: Any, dimension: int) -> Any:
+    size = builders.convert(builders.i32(context.operands[0].type.shape[dimension]), shifted.type.element_type)
     below = stablehlo.compare(
         shifted, builders.broadcast(size, shifted.type), stablehlo.ComparisonDirectionAttr.get("LT")
     )
@@ -218,15 +221,15 @@ def _in_chunk(site: EmitContext, shifted: Any, dimension: int) -> Any:
 
 
 def _component(tensor: Any, vector_dimension: int, component: int) -> Any:
-    """One component of every index vector; without a vector dimension the index itself."""
+    """One component of every index vector; the index itself if there is no vector dimension."""
     shape = list(tensor.type.shape)
     if vector_dimension == len(shape):
         return tensor
     starts, limits = [0] * len(shape), list(shape)
     starts[vector_dimension], limits[vector_dimension] = component, component + 1
-    one = stablehlo.slice(tensor, *(ir.DenseI64ArrayAttr.get(a) for a in (starts, limits, [1] * len(shape))))
+    part = stablehlo.slice(tensor, *(ir.DenseI64ArrayAttr.get(a) for a in (starts, limits, [1] * len(shape))))
     del shape[vector_dimension]
-    return builders.reshaped(one, shape)
+    return builders.reshaped(part, shape)
 
 
 def _replace_component(indices: Any, shifted: Any, vector_dimension: int, component: int) -> Any:
@@ -243,15 +246,15 @@ def _replace_component(indices: Any, shifted: Any, vector_dimension: int, compon
     return stablehlo.select(chosen, shifted, indices)
 
 
-GATHER = Reduction(
+_GATHER = Reduction(
     initial=lambda op, operands: [builders.zeros(op.results[0].type)],
     combine=lambda op, carries, partials: [stablehlo.select(partials[0], partials[1], carries[0])],
-    # What an earlier chunk has taken is taken again: the same element.
+    # A repeated element is taken again: it is the same.
     identity=lambda op, position, operands: None,
     regroups=lambda op: False,
 )
 
-OP_RULES: dict[str, OpRule] = {
-    "stablehlo.gather": OpRule(rule=_gather_rule, emit=_emit_gather, reduction=GATHER),
-    "stablehlo.scatter": OpRule(rule=_scatter_rule, emit=_emit_scatter, reduction=SCATTER),
+OP_RULES = {
+    "stablehlo.gather": OpRule(rule=_gather_rule, emit=_emit_gather, reduction=_GATHER),
+    "stablehlo.scatter": OpRule(rule=_scatter_rule, emit=_emit_scatter, reduction=_SCATTER),
 }

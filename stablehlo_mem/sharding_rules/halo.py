@@ -1,6 +1,6 @@
-"""Windows: what a chunk of a result reads where an op slides over a dimension, more elements than it makes.
+"""Windows: the elements of a dimension that a chunk reads where an op slides over it, more than it makes (a halo).
 
-Chunks of `size` elements from `start` read `(size - 1) * stride + length` elements from `start * stride - before`.
+The factor rules say which operands are read in windows; `ChunkEmitter` and `splitting/` cut and count them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from typing import NamedTuple
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """The part of a dimension of `n` elements that a chunk of the axis reads, in elements of the axis.
+    """What `size` consecutive results from `start` read of a dimension of `n` elements.
+
+    They read `(size - 1) * stride + length` elements from `start * stride - before`.
 
     Attributes:
-        before: elements read before the first of the chunk, those of the padding counted.
-        length: elements read for one of the chunk.
+        before: elements read before the first result's, the padding counted.
+        length: elements read for one result.
     """
 
     n: int
@@ -24,42 +26,21 @@ class Window:
     length: int
 
     def reach(self, size: int) -> int:
-        """Elements that a chunk reads, in the padding or not."""
+        """The number of elements that `size` results read, the padding counted."""
         return (size - 1) * self.stride + self.length
 
     def size(self, size: int) -> int:
-        """Elements of the dimension that are there for a chunk: as many of them for every chunk."""
+        """The number of elements that `size` results read, the padding not counted: as many for every chunk."""
         return min(self.reach(size), self.n)
+
+    def of_groups(self, size: int) -> Window:
+        """The window of groups of `size` results."""
+        return Window(self.n, size * self.stride, self.before, self.reach(size))
 
 
 class Use(NamedTuple):
-    """A value and the dimension along which it is used chunk by chunk, in the chunk itself or in a window around it."""
+    """A value that is read by chunk along a dimension: the chunk itself, or a window around it."""
 
     value: int
     dimension: int
     window: Window | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sliding:
-    """That an op reads a dimension of an operand, the `source` factor, in windows that slide along another factor.
-
-    Attributes:
-        factor: of the results.
-        operand, dimension: where the source is.
-        stride, before, length: the window of one element of the factor.
-    """
-
-    factor: int
-    source: int
-    operand: int
-    dimension: int
-    stride: int
-    before: int
-    length: int
-
-    def window(self, sizes: tuple[int, ...], n: int) -> Window:
-        """The window of one of `n` elements of an axis along the factor."""
-        inner = sizes[self.factor] // n
-        length = (inner - 1) * self.stride + self.length
-        return Window(sizes[self.source], inner * self.stride, self.before, length)

@@ -1,4 +1,4 @@
-"""Rows of the ops that pick, place or order elements: split along the dimensions they leave alone."""
+"""Rules of ops that select, move or order elements: split along all other dimensions. `registry` joins them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.sharding_rules.factor_rule import Rule, elementwise_rule, shardy_rule
+from stablehlo_mem.sharding_rules.factor_rule import FactorRule, elementwise_rule, shardy_rule
 from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, clone_on_chunk
 
 
 def _sized(attribute: str, of_result: bool) -> Callable[[EmitContext], list[Any]]:
-    """The op on a chunk with one entry of a size attribute replaced by the chunk's.
+    """The emission of an op with a size attribute: the op on the chunk, with the chunk's size.
 
     `of_result`: the attribute has an entry for each result dimension, else for each dimension of operand 0.
     """
 
-    def emit(site: EmitContext) -> list[Any]:
-        results = clone_on_chunk(site)
-        sizes = list(site.op.attributes[attribute])
-        dimension = site.split_op.result_dims[0] if of_result else site.split_op.operand_dims[0]
+    def emit(context: EmitContext) -> list[Any]:
+        results = clone_on_chunk(context)
+        sizes = list(context.op.attributes[attribute])
+        dimension = context.split_op.result_dims[0] if of_result else context.split_op.operand_dims[0]
         if dimension is not None:
-            tensor = results[0] if of_result else site.operands[0]
+            tensor = results[0] if of_result else context.operands[0]
             sizes[dimension] = tensor.type.shape[dimension]
             results[0].owner.attributes[attribute] = ir.DenseI64ArrayAttr.get(sizes)
         return results
@@ -29,43 +29,43 @@ def _sized(attribute: str, of_result: bool) -> Callable[[EmitContext], list[Any]
     return emit
 
 
-def _only_shared(operands: tuple[int, ...], reason: str) -> Callable[[Any], Rule | None]:
-    """Shardy's rule with the factors blocked that do not run through all the given operands."""
+def _only_shared(operands: tuple[int, ...], reason: str) -> Callable[[Any], FactorRule | None]:
+    """Shardy's rule with the factors blocked that are not in all of these operands."""
 
-    def rule_of(op: Any) -> Rule | None:
+    def factor_rule(op: Any) -> FactorRule | None:
         rule = shardy_rule(op)
         if rule is None:
             return None
         factors = [{f for d in rule.operands[i] for f in d} for i in operands]
         return rule.block(set(range(len(rule.sizes))) - set.intersection(*factors), reason)
 
-    return rule_of
+    return factor_rule
 
 
-def _all_but(attribute: str) -> Callable[[Any], Rule | None]:
-    """Every dimension passes through but the one the attribute names."""
+def _all_but(attribute: str) -> Callable[[Any], FactorRule | None]:
+    """Every dimension passes through except the one the attribute names."""
 
-    def rule_of(op: Any) -> Rule | None:
+    def factor_rule(op: Any) -> FactorRule | None:
         shape = tuple(op.operands[0].type.shape)
         ranks = tuple(len(v.type.shape) for v in op.operands)
         dimension = op.attributes[attribute].value % max(1, len(shape))
         rule = elementwise_rule(len(shape), shape, ranks, len(op.results))
         return rule.block({dimension}, "elements are ordered along it")
 
-    return rule_of
+    return factor_rule
 
 
-def _top_k_rule(op: Any) -> Rule | None:
-    """Every dimension passes through but the last, whose size differs between operand and results."""
+def _top_k_rule(op: Any) -> FactorRule | None:
+    """Every dimension passes through except the last, whose size differs between operand and results."""
     shape = tuple(op.operands[0].type.shape)
     last = len(shape) - 1
     dims = tuple((d,) for d in range(last))
     sizes = (*shape, op.results[0].type.shape[-1])
-    rule = Rule(sizes, ((*dims, (last,)),), ((*dims, (last + 1,)),) * 2, frozenset(), ())
+    rule = FactorRule(sizes, ((*dims, (last,)),), ((*dims, (last + 1,)),) * 2)
     return rule.block({last, last + 1}, "the largest elements are searched along it")
 
 
-def _concatenate_rule(op: Any) -> Rule | None:
+def _concatenate_rule(op: Any) -> FactorRule | None:
     rule = shardy_rule(op)
     if rule is None:
         return None
@@ -73,8 +73,8 @@ def _concatenate_rule(op: Any) -> Rule | None:
     return rule.block(set(joined), "the operands are joined along it")
 
 
-def _pad_rule(op: Any) -> Rule | None:
-    """Shardy's rule, which takes a shift for no padding: as much is cut off at one end as is added at the other."""
+def _pad_rule(op: Any) -> FactorRule | None:
+    """Shardy's rule, which overlooks padding that only shifts: what it adds at one end it cuts off at the other."""
     rule = shardy_rule(op)
     if rule is None:
         return None
@@ -83,7 +83,7 @@ def _pad_rule(op: Any) -> Rule | None:
     return rule.block({f for d in moved for f in rule.results[0][d]}, "it moves elements along the dimension")
 
 
-OP_RULES: dict[str, OpRule] = {
+OP_RULES = {
     "stablehlo.slice": OpRule(emit=_sized("limit_indices", of_result=True), view=True),
     "stablehlo.dynamic_slice": OpRule(emit=_sized("slice_sizes", of_result=True)),
     "stablehlo.dynamic_update_slice": OpRule(rule=_only_shared((0, 1), "a part of it is updated")),

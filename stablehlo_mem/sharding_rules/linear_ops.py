@@ -1,6 +1,7 @@
-"""Ops that are linear in some of their operands: a sum over chunks may be made before them as well as after.
+"""Ops that are linear in some of their operands: they may run before a sum over chunks as well as after it.
 
-Where the operands of one of an op's groups are partial, and the others whole, its result is partial.
+`region_propagation` and `splitting/online` ask. If the operands in one of an op's groups are partial (terms of the
+sum), and the others whole, its result is partial.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stablehlo_mem.sharding_rules.reductions import body_name, is_float
+from stablehlo_mem.sharding_rules.reductions import is_float, is_sum
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -28,11 +29,11 @@ def _in_all(op: Any) -> Groups:
 
 
 def _if_it_adds(groups: Callable[[Any], Groups]) -> Callable[[Any], Groups]:
-    return lambda op: groups(op) if len(op.results) == 1 and body_name(op) == "stablehlo.add" else ()
+    return lambda op: groups(op) if is_sum(op) else ()
 
 
 def _of_floats(op: Any) -> Groups:
-    """Integers are rounded: the quotients of parts do not add up."""
+    """Not of integers: quotients of the terms are rounded, and do not add up."""
     return ((0,),) if is_float(op.results[0].type) else ()
 
 

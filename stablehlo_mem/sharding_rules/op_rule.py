@@ -1,29 +1,36 @@
-"""A row of the rules table: all that the split knows about one kind of op."""
+"""`OpRule`: all that splitting knows about one kind of op, and what its functions are given.
+
+One `OpRule` for each op's name stands in the `OP_RULES` of the module of its family; `registry` joins them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import stablehlo
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.sharding_rules.factor_rule import Rule, SplitOp, shardy_rule
+from stablehlo_mem.sharding_rules.factor_rule import FactorRule, SplitOp, shardy_rule
 from stablehlo_mem.sharding_rules.halo import Window
+
+Side = Literal["operands", "results"]
+"""Of an op, captures among its operands."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """One chunk of an axis, where it is worked on.
+    """One chunk of an axis, in the step of the loop that computes it.
 
     Attributes:
         start: i32 scalar, its first element.
         size: its number of elements.
-        repeated: i32 scalar, how many of its first elements the chunk before has as well; None where none ever are.
-        counted: i32 scalar, how many of its first elements the chunk after it has not; likewise. An element that is
-            computed twice may be rounded in two ways: it counts as its last chunk has it, in sums and maxima, and in
-            what the loop leaves.
+        repeated: i32 scalar, how many of its first elements are in the chunk before too; None where none ever are.
+        counted: i32 scalar, how many of its first elements are not in the chunk after it; likewise. An element that is
+            computed twice may be rounded in two ways: the last chunk's counts, in sums and maxima, and in what the
+            loop leaves.
     """
 
     start: Any
@@ -32,76 +39,89 @@ class Chunk:
     counted: Any | None = None
 
     def first_read(self, window: Window) -> Any:
-        """Where a window around the chunk begins, below zero in the padding; an i32 scalar."""
+        """The first element of a window around the chunk, below zero in the padding; an i32 scalar."""
         start = self.start if window.stride == 1 else stablehlo.multiply(self.start, builders.i32(window.stride))
         return stablehlo.subtract(start, builders.i32(window.before)) if window.before else start
 
 
+class BlockRules(Protocol):
+    """The rules of the ops of one block, which ops with regions ask for those inside: see `rule_book.RuleBook`."""
+
+    graph: Graph
+    op_rules: Mapping[str, OpRule]
+
+    def split(self, op: int, side: Side, position: int, dimension: int, n: int) -> SplitOp | Blocked:
+        """An op split into `n` along a dimension of one of its inputs or results, or why it cannot be."""
+        ...
+
+    def of_block(self, graph: Graph) -> BlockRules:
+        """The rules of another block's ops."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class EmitContext:
-    """One op about to run on one chunk of the axis.
+    """One op about to be emitted for one chunk of the axis.
 
     Attributes:
-        graph: the original block.
+        rules: those of the original block.
         split_op: the op and how it is split.
         operands: its operands, sliced where they carry the axis.
         captures: what its blocks use from outside, likewise.
         result_shapes: shapes of the results on this chunk.
-        read: for operands that are read in windows, the part of the dimension that is there.
-        before: what the op came to before the chunk begins, where it is cumulative: one element along the axis.
+        window_chunks: for operands that are read in windows, the part of the dimension that the operand is.
+        carries: where the op is cumulative, its accumulated value before the chunk: one element along the axis.
     """
 
-    graph: Graph
+    rules: BlockRules
     split_op: SplitOp
     operands: Sequence[Any]
     captures: Sequence[Any]
     result_shapes: Sequence[Sequence[int]]
     chunk: Chunk
-    read: Mapping[int, Chunk] = dataclasses.field(default_factory=dict[int, Chunk])
-    before: Sequence[Any] = ()
+    window_chunks: Mapping[int, Chunk] = dataclasses.field(default_factory=dict[int, Chunk])
+    carries: Sequence[Any] = ()
 
     @property
     def op(self) -> Any:
         """The original operation."""
-        return self.graph.handles[self.split_op.op]
+        return self.rules.graph.handles[self.split_op.op]
 
 
-def clone_on_chunk(site: EmitContext) -> list[Any]:
+def clone_on_chunk(context: EmitContext) -> list[Any]:
     """The op itself on smaller tensors: right for every op whose attributes do not mention sizes."""
-    return builders.clone_with(site.op, site.operands, site.result_shapes)
-
-
-def _adds_nothing(op: Any) -> tuple[int, ...] | None:
-    return None
+    return builders.clone_with(context.op, context.operands, context.result_shapes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Reduction:
-    """How the partial results of an op along a reducing factor become the whole.
+    """How the partial results of an op along a reduction factor are combined.
 
     Attributes:
         initial: the carries before the first chunk, from the op and its operands.
-        combine: next carries from the carries, the partial results and the op.
+        combine: next carries from the op, the carries and the partial results.
         identity: the scalar with which an operand's repeated elements are masked, from the op, the operand's
             position and all operands; None where repeating does no harm.
         regroups: whether float rounding may change, from the op.
-        addends: if partial results just add up, the operands that `initial` starts from; None if they do not.
+        init_operands: if the whole is the sum of the partial results, the operands that `initial` starts from; None
+            if it is not.
     """
 
     initial: Callable[[Any, Sequence[Any]], list[Any]]
     combine: Callable[[Any, Sequence[Any], Sequence[Any]], list[Any]]
     identity: Callable[[Any, int, Sequence[Any]], Any]
     regroups: Callable[[Any], bool]
-    addends: Callable[[Any], tuple[int, ...] | None] = _adds_nothing
+    init_operands: Callable[[Any], tuple[int, ...] | None] = lambda op: None
 
 
 @dataclasses.dataclass(frozen=True)
 class Cumulative:
-    """How an op goes on from chunk to chunk.
+    """How an op continues from chunk to chunk.
 
     Attributes:
-        initial: what it begins with, from the op and its operands, as scalars: what it comes to is as the results are.
-        emit: its results on a chunk, and what it comes to at each of its elements.
+        initial: the carries before the first chunk, from the op and its operands: scalars, though later carries have
+            the rank of the results.
+        emit: its results on a chunk, and the accumulated value at each of its elements.
         regroups: whether float rounding may change, from the op.
     """
 
@@ -112,13 +132,13 @@ class Cumulative:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RegionEdge:
-    """What is one value at the edges of an op's blocks: a carry of a loop, a capture, a result of branches.
+    """One value at the border of an op's regions: a carry of a loop, a capture, a result of branches.
 
     Attributes:
         operand: its position among the op's inputs, None for a result of branches.
         result: its position among the op's results, None for a capture.
-        enters: (block, value) of the arguments and captured values it is inside.
-        returns: (block, value) of the returned values it is made of.
+        enters: (block, value) of the block arguments and captured values that hold it inside.
+        returns: (block, value) of the returned values that become it.
     """
 
     operand: int | None
@@ -134,14 +154,15 @@ class OpRule:
     Attributes:
         rule: its factor rule, None where it is a barrier.
         emit: the op on one chunk.
-        reduction: how partial results combine; None: reducing factors block.
+        reduction: how partial results combine; None: reduction factors block.
         cumulative: how it runs along a cumulative factor; None: its rule has none.
         free: costs nothing to recompute in a loop (a broadcast, iota, splat constant).
-        view: shows its operand's elements as they lie: it may as well be in a loop that reads it whole as before it.
-        slots: how values pass through its blocks, which then make its rule; None: its blocks are part of the op.
+        view: its result has its operand's elements in memory order: made in a loop, or before it, as cheaply.
+        edges: how values enter and leave its regions, whose ops then make its factor rule; None: its regions (a
+            reducer) are part of the op.
     """
 
-    rule: Callable[[Any], Rule | None] = shardy_rule
+    rule: Callable[[Any], FactorRule | None] = shardy_rule
     emit: Callable[[EmitContext], list[Any]] = clone_on_chunk
     reduction: Reduction | None = None
     cumulative: Cumulative | None = None

@@ -134,7 +134,7 @@ class _Growth:
             if user in self.op_indices or user == len(self.graph.ops) - 1:
                 continue
             positions = [p for p, v in enumerate(op.inputs) if v == value]
-            splits = [self.rules.placed(user, "operands", p, dimension, self.n) for p in positions]
+            splits = [self.rules.split(user, "operands", p, dimension, self.n) for p in positions]
             split_op = next((s for s in splits if isinstance(s, SplitOp)), splits[0])
             if isinstance(split_op, SplitOp):
                 self.add(split_op)
@@ -170,7 +170,7 @@ class _Growth:
         value = self.graph.values[use.value]
         if not value.is_computed or use.value in self.stored:
             return None
-        return self.rules.placed(value.producer, "results", value.result, use.dimension, self.n)
+        return self.rules.split(value.producer, "results", value.result, use.dimension, self.n)
 
     def takes_part(self, split_op: SplitOp) -> bool:
         return (split_op.op, split_op.factor, None) in self.split_ops
@@ -294,5 +294,5 @@ def _windowed_producer(graph: Graph, rules: RuleBook, use: Use) -> SplitOp | Non
     rule = OP_RULES.get(graph.ops[value.producer].name)
     if rule is None or rule.reduction is not None or rule.edges is not None:
         return None
-    split_op = rules.placed(value.producer, "results", value.result, use.dimension, use.window.n)
+    split_op = rules.split(value.producer, "results", value.result, use.dimension, use.window.n)
     return split_op.at(use.window) if isinstance(split_op, SplitOp) and split_op.is_local else None

@@ -12,7 +12,7 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.sharding_rules import OP_RULES
+from stablehlo_mem.sharding_rules import OP_RULES, rule_book
 from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Use, Window
@@ -241,7 +241,7 @@ class _Body(ChunkEmitter):
         self.schedule, self.emitter, self.loop, self.index = emitter.schedule, emitter, loop, index
         n = self.schedule.axis.n
         counting = emitter.overwrites(loop) or any(s.reducing for s in self.schedule.split_ops_in(loop))
-        super().__init__(OP_RULES, emitter.graph, n, chunk_at(index, n, emitter.chunk, counting=counting))
+        super().__init__(rule_book(emitter.graph), n, chunk_at(index, n, emitter.chunk, counting=counting))
         self.results: dict[tuple[SplitOp, bool], list[Any]] = {}
         self.slices: dict[Use, Any] = {}
         self.views: dict[int, Any] = {}
@@ -281,7 +281,7 @@ class _Body(ChunkEmitter):
         positions, self.with_max = self.schedule.online.reads(op, self.loop, split_op, with_max)
         if split_op.cumulative:
             self.prefixes[split_op] = self.prefix(split_op)
-            results, self.scan_sums[split_op] = scan_rule(op).emit(self.site(split_op, self.prefixes[split_op]))
+            results, self.scan_sums[split_op] = scan_rule(op).emit(self.context(split_op, self.prefixes[split_op]))
             return results
         if len(positions) == len(op.inputs):
             return self.at(split_op.window).emit(split_op)
@@ -368,7 +368,7 @@ class _InWindow(ChunkEmitter):
     """A step of a loop in a window around its chunk."""
 
     def __init__(self, body: _Body, chunk: Chunk, window: Window):
-        super().__init__(OP_RULES, body.graph, window.n, chunk)
+        super().__init__(body.rules, window.n, chunk)
         self.body, self.window = body, window
 
     def whole(self, value: int) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
 from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.sharding_rules import rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Rule, SplitOp
+from stablehlo_mem.sharding_rules.factor_rule import FactorRule, SplitOp
 from stablehlo_mem.sharding_rules.halo import Use
 from stablehlo_mem.sharding_rules.linear_ops import linear_groups
 from stablehlo_mem.splitting.online.running_max import RowDims, RunningMaxima, RunningStatistic, converts_floats
@@ -88,7 +88,7 @@ class DeferredTerms:
         self.dependences: dict[SplitOp, Dependence | None] = {}
         self.term_ops: dict[SplitOp, TermOp] = {}
         self.maxima = RunningMaxima(graph, schedule, loop)
-        self.rules: dict[int, Rule | None] = {}
+        self.rules: dict[int, FactorRule | None] = {}
 
     def of_reduction(self, split_op: SplitOp) -> tuple[DeferredTerm, ...]:
         """The terms to apply to what a reduction accumulates in this loop; () if it cannot run in it."""
@@ -269,5 +269,5 @@ def _exponential(x: Dependence) -> Dependence | None:
     return Dependence(terms=tuple(dataclasses.replace(term, exponential=True) for term in x.terms))
 
 
-def _factors(rule: Rule, factors: tuple[int, ...]) -> tuple[int, ...]:
+def _factors(rule: FactorRule, factors: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(f for f in factors if rule.sizes[f] != 1)

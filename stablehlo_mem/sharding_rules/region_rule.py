@@ -1,0 +1,88 @@
+"""The factor rule of an op with regions along one dimension, made of how that dimension propagates through it.
+
+`RuleBook` asks for it; `region_propagation` does the work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+
+from stablehlo_mem.ir.blocked import Blocked
+from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule
+from stablehlo_mem.sharding_rules.region_edges import PARTIAL, WHOLE, Region, RegionSplit
+from stablehlo_mem.sharding_rules.region_propagation import finest_split, split_region
+
+
+class RegionRules:
+    """The factor rules of equal ops with regions, each derived once: by edge, dimension and `n`."""
+
+    def __init__(self) -> None:
+        self._rules: dict[tuple[int, int, int], FactorRule] = {}
+
+    def along(self, region: Region, edge: int, dimension: int, n: int) -> FactorRule:
+        """The rule for an axis of `n` elements along a dimension of an edge, and for what is split together with it.
+
+        With another `n`, other edges may be. It is also the rule along the other dimensions that are split with it.
+        """
+        key = (edge, dimension, n)
+        if key not in self._rules:
+            split = finest_split(region, edge, dimension, n)
+            if isinstance(split, Blocked):
+                self._rules[key] = _Builder(region).blocked_rule(edge, dimension, split)
+                return self._rules[key]
+            rule = _Builder(region).rule_of_split(split)
+            # An unrelated edge that `finest_split` added may go with another dimension as well: it has its own rule.
+            own = split_region(region, {edge: dimension}, n)
+            same = own.dims if isinstance(own, RegionSplit) and split.n == n else {}
+            self._rules |= {(*edge_dimension, n): rule for edge_dimension in same.items()}
+            self._rules[key] = rule
+        return self._rules[key]
+
+
+class _Builder:
+    """Numbers the factors: one for every dimension of every edge, and one more for its minor part if it is merged."""
+
+    def __init__(self, region: Region):
+        self.region = region
+        ranks = [len(region.shape(edge)) for edge in range(len(region.edges))]
+        self.first = list(itertools.accumulate(ranks, initial=0))
+        self.sizes = [1] * (2 * self.first[-1])
+
+    def blocked_rule(self, edge: int, dimension: int, blocked: Blocked) -> FactorRule:
+        """A rule with one factor, the dimension, and why it cannot be split."""
+        factor = self.first[edge] + dimension
+        self.sizes[factor] = self.region.shape(edge)[dimension]
+        return self.rule({(edge, dimension): (factor,)}).block({factor}, blocked.message)
+
+    def rule_of_split(self, split: RegionSplit) -> FactorRule:
+        """All that is split together is one factor, with the number of the first of its dimensions."""
+        dims = list(split.dims.items())
+        factor = self.first[dims[0][0]] + dims[0][1]
+        self.sizes[factor] = split.n
+        factors: dict[tuple[int, int], tuple[int, ...]] = {}
+        for edge, dimension in dims:
+            minor = self.first[-1] + self.first[edge] + dimension
+            self.sizes[minor] = self.region.shape(edge)[dimension] // split.n
+            factors[edge, dimension] = (factor, minor) if self.sizes[minor] > 1 else (factor,)
+        edges = list(zip(self.region.edges, split.forms, strict=True))
+        return dataclasses.replace(
+            self.rule(factors),
+            reduction=frozenset({factor} if PARTIAL in split.forms else ()),
+            invariant_results=tuple((factor, e.result) for e, f in edges if f == WHOLE and e.result is not None),
+            init_operands=tuple((factor, e.operand) for e, f in edges if f == PARTIAL and e.operand is not None),
+        )
+
+    def rule(self, factors: Mapping[tuple[int, int], tuple[int, ...]]) -> FactorRule:
+        """The rule in which dimensions of edges have these factors, and all others none."""
+        region = self.region
+        operands: list[Dims] = [((),) * len(region.graph.values[v].shape) for v in region.op.inputs]
+        results: list[Dims] = [((),) * len(region.graph.values[v].shape) for v in region.op.results]
+        for number, edge in enumerate(region.edges):
+            dims = tuple(factors.get((number, d), ()) for d in range(len(region.shape(number))))
+            if edge.operand is not None:
+                operands[edge.operand] = dims
+            if edge.result is not None:
+                results[edge.result] = dims
+        return FactorRule(tuple(self.sizes), tuple(operands), tuple(results))
