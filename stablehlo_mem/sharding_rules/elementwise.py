@@ -6,7 +6,7 @@ from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
-from stablehlo_mem.sharding_rules.factor_rule import FactorRule, elementwise_rule
+from stablehlo_mem.sharding_rules.factor_rule import FactorRule, same_shape_rule
 from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule
 
 _SHARDY_ELEMENTWISE = (
@@ -24,16 +24,10 @@ _CHLO_ELEMENTWISE = (
 )  # fmt: skip
 
 
-def _same_shape_rule(op: Any) -> FactorRule | None:
-    shape = tuple(op.results[0].type.shape)
-    ranks = tuple(len(v.type.shape) for v in op.operands)
-    return elementwise_rule(len(shape), shape, ranks, len(op.results))
-
-
 def _constant_rule(op: Any) -> FactorRule | None:
     """A splat can be made at any size; other constants are whole values, which are sliced."""
     value = dense_value(op)
-    return _same_shape_rule(op) if value is not None and value.is_splat else None
+    return same_shape_rule(op) if value is not None and value.is_splat else None
 
 
 def _emit_constant(context: EmitContext) -> list[Any]:
@@ -58,11 +52,11 @@ def _emit_iota(context: EmitContext) -> list[Any]:
 
 OP_RULES = {
     **{f"stablehlo.{name}": OpRule() for name in _SHARDY_ELEMENTWISE},
-    **{f"chlo.{name}": OpRule(rule=_same_shape_rule) for name in _CHLO_ELEMENTWISE},
-    "stablehlo.optimization_barrier": OpRule(rule=_same_shape_rule),
-    "sdy.sharding_constraint": OpRule(rule=_same_shape_rule),
+    **{f"chlo.{name}": OpRule(rule=same_shape_rule) for name in _CHLO_ELEMENTWISE},
+    "stablehlo.optimization_barrier": OpRule(rule=same_shape_rule),
+    "sdy.sharding_constraint": OpRule(rule=same_shape_rule),
     "stablehlo.constant": OpRule(rule=_constant_rule, emit=_emit_constant, free=True),
-    "stablehlo.iota": OpRule(rule=_same_shape_rule, emit=_emit_iota, free=True),
+    "stablehlo.iota": OpRule(rule=same_shape_rule, emit=_emit_iota, free=True),
     "stablehlo.broadcast_in_dim": OpRule(free=True),
     "stablehlo.reshape": OpRule(view=True),
     "stablehlo.transpose": OpRule(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from stablehlo_mem.ir.bindings import RULE, ir, make_ir_context, sdy
@@ -143,9 +144,26 @@ def elementwise_rule(rank: int, sizes: tuple[int, ...], operand_ranks: tuple[int
     return FactorRule(sizes, operands, (dims,) * results)
 
 
+def same_shape_rule(op: Any) -> FactorRule:
+    """The elementwise rule of an op whose results have one shape."""
+    shape = tuple(op.results[0].type.shape)
+    return elementwise_rule(len(shape), shape, tuple(len(v.type.shape) for v in op.operands), len(op.results))
+
+
 def shardy_rule(op: Any) -> FactorRule | None:
     """The rule Shardy attached to an op, None if it attached none."""
     return _parse_rule(str(op.attributes[RULE])) if RULE in op.attributes else None
+
+
+def refines_shardy(refine: Callable[[Any, FactorRule], FactorRule]) -> Callable[[Any], FactorRule | None]:
+    """Makes a function of an op and Shardy's rule the op's rule: None where Shardy attached none."""
+
+    @functools.wraps(refine)
+    def rule_of(op: Any) -> FactorRule | None:
+        rule = shardy_rule(op)
+        return None if rule is None else refine(op, rule)
+
+    return rule_of
 
 
 @functools.lru_cache(maxsize=_CACHED)

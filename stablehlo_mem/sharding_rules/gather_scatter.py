@@ -14,7 +14,7 @@ from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.sharding_rules.factor_rule import FactorRule, shardy_rule
+from stablehlo_mem.sharding_rules.factor_rule import FactorRule, refines_shardy
 from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, Reduction, clone_on_chunk
 from stablehlo_mem.sharding_rules.reductions import in_order, is_sum, regroups_floats
 
@@ -39,11 +39,9 @@ def _signed_width(element: Any) -> int:
     return max(32, element.width * (2 if element.is_unsigned else 1))
 
 
-def _scatter_rule(op: Any) -> FactorRule | None:
+@refines_shardy
+def _scatter_rule(op: Any, rule: FactorRule) -> FactorRule:
     """Factors of both inputs and updates pass through, so do indexed ones; those of updates alone are reduced."""
-    rule = shardy_rule(op)
-    if rule is None:
-        return None
     inputs = len(op.results)
     numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     factors = [{f for dims in operand for f in dims} for operand in rule.operands]
@@ -87,9 +85,8 @@ def _emit_scatter(context: EmitContext) -> list[Any]:
     inputs = len(context.op.results)
     if context.split_op.reducing:
         return list(context.operands[inputs:])
-    return (
-        clone_on_chunk(context) if context.split_op.operand_dims[inputs + 1] is not None else _write_to_chunk(context)
-    )
+    is_batched = context.split_op.operand_dims[inputs + 1] is not None
+    return clone_on_chunk(context) if is_batched else _write_to_chunk(context)
 
 
 def _write_to_chunk(context: EmitContext) -> list[Any]:
@@ -106,9 +103,8 @@ def _write_to_chunk(context: EmitContext) -> list[Any]:
     component = list(numbers.scattered_dims_to_operand_dims).index(dimension)
     indices = _signed(context.operands[inputs])
     extent = context.op.results[0].type.shape[dimension]
-    least = builders.splat(
-        builders.tensor((), indices.type.element_type), extent + _outside_index(indices.type.element_type)
-    )
+    element = indices.type.element_type
+    least = builders.splat(builders.tensor((), element), extent + _outside_index(element))
     shifted = _shifted(context, stablehlo.maximum(indices, builders.broadcast(least, indices.type)), extent)
     single = _is_single(indices, numbers.index_vector_dim)
     new_indices = _inside(context, shifted, dimension) if single else shifted
@@ -153,11 +149,9 @@ _SCATTER = Reduction(
 )
 
 
-def _gather_rule(op: Any) -> FactorRule | None:
+@refines_shardy
+def _gather_rule(op: Any, rule: FactorRule) -> FactorRule:
     """Shardy's rule; indexed dimensions of which single elements are taken may be split, too."""
-    rule = shardy_rule(op)
-    if rule is None:
-        return None
     numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     for dimension, window in enumerate(op.attributes["slice_sizes"]):
         indexed = dimension in numbers.start_index_map
@@ -206,16 +200,14 @@ def _signed(indices: Any) -> Any:
 def _shifted(context: EmitContext, indices: Any, extent: int) -> Any:
     """All components relative to the chunk's start along a dimension of `extent` elements."""
     start = stablehlo.multiply(context.chunk.start, builders.i32(extent // context.split_op.n))
-    return stablehlo.subtract(
-        indices, builders.broadcast(builders.convert(start, indices.type.element_type), indices.type)
-    )
+    start = builders.convert(start, indices.type.element_type)
+    return stablehlo.subtract(indices, builders.broadcast(start, indices.type))
 
 
 def _in_chunk(context: EmitContext, shifted: Any, dimension: int) -> Any:
     size = builders.convert(builders.i32(context.operands[0].type.shape[dimension]), shifted.type.element_type)
-    below = stablehlo.compare(
-        shifted, builders.broadcast(size, shifted.type), stablehlo.ComparisonDirectionAttr.get("LT")
-    )
+    size = builders.broadcast(size, shifted.type)
+    below = stablehlo.compare(shifted, size, stablehlo.ComparisonDirectionAttr.get("LT"))
     least = stablehlo.compare(shifted, builders.zeros(shifted.type), stablehlo.ComparisonDirectionAttr.get("GE"))
     return stablehlo.and_(below, least)
 
@@ -236,13 +228,9 @@ def _replace_component(indices: Any, shifted: Any, vector_dimension: int, compon
     shape = indices.type.shape
     if vector_dimension == len(shape) or shape[vector_dimension] == 1:
         return shifted
-    i32_type = builders.tensor(shape, ir.IntegerType.get_signless(32))
-    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), vector_dimension)
-    chosen = stablehlo.compare(
-        stablehlo.iota(i32_type, number),
-        builders.broadcast(builders.i32(component), i32_type),
-        stablehlo.ComparisonDirectionAttr.get("EQ"),
-    )
+    number = builders.index_along(shape, vector_dimension)
+    wanted = builders.broadcast(builders.i32(component), number.type)
+    chosen = stablehlo.compare(number, wanted, stablehlo.ComparisonDirectionAttr.get("EQ"))
     return stablehlo.select(chosen, shifted, indices)
 
 

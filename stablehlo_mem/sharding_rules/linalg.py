@@ -15,7 +15,7 @@ def _custom_call_rule(op: Any) -> FactorRule | None:
     """The rule JAX itself attached to its batched LAPACK and cuSOLVER calls; any other custom call is a barrier."""
     if _is_trsm(op):
         return _solve_rule(op, ir.IntegerAttr(ir.DictAttr(op.attributes[_CONFIG])["side"]).value == ord("L"))
-    rule = shardy_rule(op) if RULE in op.attributes else None
+    rule = shardy_rule(op)
     if rule is None or not sdy.OpShardingRuleAttr(op.attributes[RULE]).is_custom:
         return None
     # A factor in results alone does not say which part of the operands its parts are computed from.

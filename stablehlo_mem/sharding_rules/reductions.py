@@ -12,7 +12,7 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import NARROW_FLOATS
-from stablehlo_mem.sharding_rules.factor_rule import FactorRule, shardy_rule
+from stablehlo_mem.sharding_rules.factor_rule import FactorRule, refines_shardy
 from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, Reduction, clone_on_chunk
 
 
@@ -191,14 +191,13 @@ BODY_OPS = frozenset(
 """The ops of a reducer that `apply_elementwise` can apply to whole tensors."""
 
 
-def _reduce_rule(op: Any) -> FactorRule | None:
+@refines_shardy
+def _reduce_rule(op: Any, rule: FactorRule) -> FactorRule:
     """Shardy's rule; reduction factors are blocked where the reducer has ops that are not in `BODY_OPS`."""
-    rule = shardy_rule(op)
-    names = body_names(op)
-    if rule is None or names <= BODY_OPS:
-        return rule and in_order(op, rule)
-    unknown = ", ".join(sorted(names - BODY_OPS))
-    return rule.block(set(rule.reduction), f"its reducer uses {unknown}")
+    unknown = body_names(op) - BODY_OPS
+    if unknown:
+        return rule.block(set(rule.reduction), f"its reducer uses {', '.join(sorted(unknown))}")
+    return in_order(op, rule)
 
 
 def is_sum(op: Any) -> bool:

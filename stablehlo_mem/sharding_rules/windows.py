@@ -12,7 +12,7 @@ from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
-from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, elementwise_rule, shardy_rule
+from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, elementwise_rule, refines_shardy
 from stablehlo_mem.sharding_rules.halo import Window
 from stablehlo_mem.sharding_rules.op_rule import Cumulative, EmitContext, OpRule, clone_on_chunk
 from stablehlo_mem.sharding_rules.reductions import (
@@ -130,11 +130,9 @@ def _padded_window(context: EmitContext, position: int, padding: Any) -> Any:
 _OF_CONVOLUTION = ("window_strides", "lhs_dilation", "rhs_dilation")
 
 
-def _convolution_rule(op: Any) -> FactorRule | None:
+@refines_shardy
+def _convolution_rule(op: Any, rule: FactorRule) -> FactorRule:
     """Shardy's rule, with windows that slide over the spatial dimensions."""
-    rule = shardy_rule(op)
-    if rule is None:
-        return None
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     image, kernel, result = op.operands[0].type.shape, op.operands[1].type.shape, op.results[0].type.shape
     rule = _without_groups(op, rule)
