@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from stablehlo_mem.ir.bindings import RULE, ir, make_ir_context, sdy
+from stablehlo_mem.ir.bindings import RULE, sdy
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.sharding_rules.halo import Use, Window
 
@@ -22,6 +22,12 @@ Dims = tuple[tuple[int, ...], ...]
 
 _CACHED = 16384
 """Entries of each cache below, some times what one large program needs: about 5 MB when full."""
+_rules_by_text: dict[str, FactorRule] = {}
+"""Rules by Shardy's text of them, which is quick to print: equal layers, and all copies of a module, share one rule.
+
+Not an `lru_cache` over the attribute, which would keep its context alive, nor over the text alone: Shardy's parser
+refuses sizes beyond 32 bits that its attributes hold.
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -152,7 +158,14 @@ def same_shape_rule(op: Any) -> FactorRule:
 
 def shardy_rule(op: Any) -> FactorRule | None:
     """The rule Shardy attached to an op, None if it attached none."""
-    return _parse_rule(str(op.attributes[RULE])) if RULE in op.attributes else None
+    if RULE not in op.attributes:
+        return None
+    text = str(op.attributes[RULE])
+    if text not in _rules_by_text:
+        if len(_rules_by_text) >= _CACHED:
+            _rules_by_text.clear()
+        _rules_by_text[text] = _read_rule(sdy.OpShardingRuleAttr(op.attributes[RULE]))
+    return _rules_by_text[text]
 
 
 def refines_shardy(refine: Callable[[Any, FactorRule], FactorRule]) -> Callable[[Any], FactorRule | None]:
@@ -166,10 +179,7 @@ def refines_shardy(refine: Callable[[Any, FactorRule], FactorRule]) -> Callable[
     return rule_of
 
 
-@functools.lru_cache(maxsize=_CACHED)
-def _parse_rule(text: str) -> FactorRule:
-    """A rule from Shardy's text: equal layers, and the copies of a module in contexts of their own, have the same."""
-    attr = sdy.OpShardingRuleAttr(ir.Attribute.parse(text, _shardy_context()))
+def _read_rule(attr: Any) -> FactorRule:
     blocked = [(f, "it needs the whole dimension") for f in attr.need_replication_factors]
     blocked += [(f, "it moves elements along the dimension") for f in attr.permutation_factors]
     return FactorRule(
@@ -179,11 +189,6 @@ def _parse_rule(text: str) -> FactorRule:
         reduction=frozenset(attr.reduction_factors),
         blocked=tuple(blocked),
     )
-
-
-@functools.cache
-def _shardy_context() -> ir.Context:
-    return make_ir_context()
 
 
 def _dims(mapping: Any) -> Dims:
