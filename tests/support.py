@@ -18,11 +18,11 @@ from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
-from stablehlo_mem.passes.rematerialise import Drop, Rematerialise
+from stablehlo_mem.passes.rematerialise import DroppedStacks, Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.rewriting.rewriting_pass import Match, Rewriting, RewritingPass, block_paths
 from stablehlo_mem.rewriting.scan_segments import Backward, find_backward
-from stablehlo_mem.rewriting.scan_stacks import Scan, find_readers, find_scan, stored
+from stablehlo_mem.rewriting.scan_stacks import ScanLoop, find_readers, find_scan, stored
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting.axis import Axis, grow_axis
 from stablehlo_mem.splitting.candidates import regroups
@@ -77,7 +77,7 @@ def rewrite(module: ir.Module, one: RewritingPass, *, prefer_memory: bool = Fals
                     sites.append((path, op.index))
                     removed.update(match.removed)
     if sites:
-        one.apply(module, Rewriting(sites=tuple(sorted(sites)), prefer_memory=prefer_memory))
+        one.apply(module, Rewriting(roots=tuple(sorted(sites)), prefer_memory=prefer_memory))
         assert module.operation.verify()
     return len(sites)
 
@@ -301,7 +301,7 @@ def program_of(fun: Callable[..., Any], *args: Any) -> Program:
     return ingest(exported(fun, *specs))
 
 
-def droppable(graph: Graph, scan: Scan) -> list[int]:
+def droppable(graph: Graph, scan: ScanLoop) -> list[int]:
     """The carries of a scan that are stacks read row by row, of anything but what a step begins with."""
     loop = graph.ops[scan.op]
     body = loop.blocks[1]
@@ -323,7 +323,7 @@ def without_stacks(module: ir.Module, choose: Callable[[list[int]], list[int]] =
 
 
 def _drop(module: ir.Module, loop: int, stacks: list[int], segment: int = 1, path: Path = ()) -> None:
-    params = Drop(path=path, loop=loop, dropped=tuple(stacks), stacks=0, steps=0, segment=segment)
+    params = DroppedStacks(path=path, loop=loop, dropped=tuple(stacks), stacks=0, steps=0, segment=segment)
     Rematerialise().apply(module, params)
 
 

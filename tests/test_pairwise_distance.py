@@ -235,7 +235,7 @@ def test_is_off_by_default():
 def test_relaxed_turns_it_on():
     plan = shm.plan(gradient_of_ard(), None, target="cpu", options=RELAXED)
     assert [step.pass_name for step in plan.steps] == ["pairwise-distance"]
-    assert len(plan.steps[0].params.sites) == 4
+    assert len(plan.steps[0].params.roots) == 4
     assert "200x300x8" not in text(plan.module)
 
 
@@ -253,7 +253,7 @@ def test_places_of_a_gradient_count_together():
     fun = jax.grad(lambda x, y, s: ard(x, y, s).sum(), (0, 1, 2))
     graph = entry_graph(module := normal(program_of(fun, real(2000, 3), real(3000, 3), SCALE[:3])))
     candidate, *_ = PASS.cheapen(graph, Goal(CHIPS["cpu"], RELAXED, 0))
-    assert len(candidate.step.params.sites) == 4
+    assert len(candidate.step.params.roots) == 4
     assert candidate.added_seconds < 0
     assert module
 
@@ -542,7 +542,7 @@ def test_within_a_budget():
 def test_match_says_what_it_costs():
     (match,) = matches(PASS, squared, X, Y)
     assert isinstance(match, Match)
-    assert match.what == "get squared distances f32[23,17] by a matmul"
+    assert match.summary == "get squared distances f32[23,17] by a matmul"
     assert match.numerics == "relaxed"
     assert [k.flops for k in match.kernels if k.matmul] == [2 * 23 * 17 * 5]
     assert match.new_bytes == 4 * (23 + 17) * 5

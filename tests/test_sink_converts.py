@@ -59,9 +59,9 @@ def test_gives_the_same_bits_and_no_copies(f: Callable[..., Any]):
 
 def test_the_slices_of_inner_loops_are_found_where_they_are():
     graph = graph_of(program_of(in_microbatches, *ARGUMENTS))
-    sites = offered(graph)[0].step.params.sites
-    assert len(sites) == 2
-    for path, op in sites:
+    slices = offered(graph)[0].step.params.slices
+    assert len(slices) == 2
+    for path, op in slices:
         assert len(path) == 2
         assert nested_graph(graph, path).ops[op].name == "stablehlo.dynamic_slice"
 

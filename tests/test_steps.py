@@ -6,8 +6,8 @@ import pytest
 
 from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.passes import PASSES, pass_named, step_from_plain
-from stablehlo_mem.passes.recompute_in_loops import Repetition
-from stablehlo_mem.passes.rematerialise import Drop
+from stablehlo_mem.passes.recompute_in_loops import RecomputedValues
+from stablehlo_mem.passes.rematerialise import DroppedStacks
 from stablehlo_mem.passes.sink_converts import HeldSlices
 from stablehlo_mem.rewriting.rewriting_pass import Rewriting
 from stablehlo_mem.splitting.split_step import Split
@@ -16,10 +16,10 @@ from stablehlo_mem.utils.plain_data import plain_data
 PATH = ((3, 1), (0, 0))
 PARAMS = {
     Split: Split(path=PATH, value=2, dimension=1, big_bytes=1024, chunk=64, elements=128, loops=2, kept=(4, 5)),
-    Rewriting: Rewriting(sites=(((), 1), (PATH, 7)), prefer_memory=True),
-    Drop: Drop(path=PATH, loop=3, dropped=(1, 2), stacks=4, steps=12, segment=3),
-    Repetition: Repetition(path=PATH, values=(5, 6), sites=2),
-    HeldSlices: HeldSlices(sites=((PATH, 7),)),
+    Rewriting: Rewriting(roots=(((), 1), (PATH, 7)), prefer_memory=True),
+    DroppedStacks: DroppedStacks(path=PATH, loop=3, dropped=(1, 2), stacks=4, steps=12, segment=3),
+    RecomputedValues: RecomputedValues(path=PATH, values=(5, 6), readers=2),
+    HeldSlices: HeldSlices(slices=((PATH, 7),)),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir.bindings import RULE, ir, stablehlo, walk_operations
@@ -195,6 +195,14 @@ def rebind(op: Any, values: Mapping[Any, Any]) -> None:
         for i, operand in enumerate(user.operands):
             if operand in values:
                 user.operands[i] = values[operand]
+
+
+def repeat_ops(ops: Iterable[Any], values: dict[Any, Any]) -> None:
+    """Clones ops at the insertion point onto other values: those that `values` maps theirs to; it gets the results."""
+    for op in ops:
+        clone = op.clone().operation
+        rebind(clone, values)
+        values.update(zip(op.results, clone.results, strict=True))
 
 
 def counted_while(initial: Sequence[Any], counter: int, count: int) -> Any:

@@ -105,3 +105,16 @@ def invariant_carries(op: Op) -> tuple[bool, ...]:
     """For each carry of a while, whether its body returns it unchanged."""
     body = op.blocks[1]
     return tuple(a == r for a, r in zip(body.arguments, body.returned, strict=True))
+
+
+def is_only_read(graph: Graph, loop: Op, carry: int) -> bool:
+    """Whether a while hands a carry on unchanged, and neither its condition nor anybody after it reads the carry."""
+    condition, _ = loop.blocks
+    unread = not graph.users[loop.results[carry]] and not condition.users[condition.arguments[carry]]
+    return unread and invariant_carries(loop)[carry]
+
+
+def readers_in(block: Graph, value: int) -> list[int]:
+    """The ops of a block that read a value, but for the end of a loop's body, which hands an argument on."""
+    end = len(block.ops) - 1 if value in block.arguments else -1
+    return [user for user in block.users[value] if user != end]

@@ -1,7 +1,6 @@
-"""What passes and planner exchange: frozen data, so that it can be cached, replayed and printed.
+"""What passes and planner exchange: goals, candidates, steps and refusals, frozen so that they can be cached.
 
-Every pass makes these and the planner reads them; of a step's parameters only the pass that made them knows more than
-that they are plain data.
+Every pass makes candidates and refusals; the planner reads them. Only the pass that made a step reads its parameters.
 """
 
 from __future__ import annotations
@@ -11,11 +10,14 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Literal, get_args
 
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import OpId
+from stablehlo_mem.ir.graph import Graph, OpId, Path, nested_graph, op_id
 from stablehlo_mem.targets.chips import Chip
 
 Numerics = Literal["exact", "reassociate", "relaxed"]
 """exact: no float sum is regrouped; reassociate: sums may be; relaxed: also cheaper, less precise forms."""
+
+OpPath = tuple[Path, int]
+"""An op of a module: the path of its block from the entry function's, and the op in it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,12 +27,12 @@ class Options:
     Attributes:
         numerics: see `Numerics`.
         passes: names of the passes allowed, None for all.
-        tune: time the best few plans on this machine's device, on drawn arguments, and take the fastest. What is found
-            depends on the machine and what else it does; with "min" nothing is timed.
+        tune: time the best few plans on this machine's device, on drawn arguments, and take the fastest. The result
+            depends on the machine and its load; with "min" nothing is timed.
         max_compiles: how often the target's compiler may be asked.
         verify: run the MLIR verifier and check the signature of the result.
-        cache: may plans of earlier calls be reused: those in $STABLEHLO_MEM_CACHE, or beside the executables that JAX
-            keeps (`jax_compilation_cache_dir`). `jit` keeps its own too.
+        cache: reuse plans of earlier calls: those in $STABLEHLO_MEM_CACHE, or beside the executables that JAX keeps
+            (`jax_compilation_cache_dir`). `jit` keeps its own too.
     """
 
     numerics: Numerics = "reassociate"
@@ -56,13 +58,13 @@ class Goal:
     """What the passes are asked for: at most `temp_bytes` of temporaries, by the static profile of a chip.
 
     Attributes:
-        chip: what the memory and the time are estimated for.
+        chip: memory and time are estimated for it.
         options: what is allowed.
         temp_bytes: the temporaries to reach.
         include_small_values: split smaller values too, so that loops reach further from the values at the peak.
-        prefer_memory: of the forms that save time, take the one that needs the least memory.
+        prefer_memory: of several replacements that save time, take the one that needs the least memory.
         chunk_share: share of `temp_bytes` that the chunks of one step may take where the other values alone exceed the
-            goal: later steps make those smaller.
+            goal, because later steps make those smaller.
     """
 
     chip: Chip
@@ -80,7 +82,7 @@ class SizeParams:
 
 @dataclasses.dataclass(frozen=True)
 class StepParams:
-    """Base of what a pass decides: each pass has a frozen dataclass of plain values and tuples.
+    """Base of a step's parameters: each pass has a frozen dataclass of plain values and tuples.
 
     `utils.plain_data` writes it as JSON and reads it back by the types of its fields.
     """
@@ -106,9 +108,9 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """A step in another size: the parameters that differ, and what it is then thought to be worth.
+    """A step in another size: the parameters that differ, and the estimates for it.
 
-    `moved_seconds` is the part of the time that `cost_model.graph_seconds` does not see, as it knows no caches.
+    `moved_seconds` is the part of the time that `cost_model.graph_seconds` leaves out, as it models no caches.
     """
 
     params: SizeParams
@@ -119,26 +121,25 @@ class Size:
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A step somebody could take and what it is thought to be worth.
+    """A step that the planner could take, and estimates of what it saves and costs.
 
     Attributes:
         saved_bytes: static estimate of the bytes freed at the peak.
         added_seconds: static estimate of the time added (negative: saved).
         numerics: the weakest `Options.numerics` that allows it.
         summary: what it does, in a few words for people: "split exponential f32[64,128] along dimension 0".
-        identity: the name of the pass and what the step is done to. Candidates for one module with the same identity
-            differ in how it is done: a search that is not to begin with one of them begins with none of them.
+        identity: the name of the pass and the place of the step. Candidates for one module with the same identity
+            differ only in how the step is done: a search that must not begin with one of them begins with none.
         refusal_if_useless: the refusal to report if the step turns out not to lower the peak; its location is the
             step's.
-        sizes: all the sizes the step could have, its own among them, fastest first; () if it has one only.
+        sizes: all sizes of the step, its own among them, fastest first; () if it has one only.
         moved_seconds: see `Size`.
         apply_to_copy: applies the step to a copy of the module it was proposed for, without matching again; None: the
             pass applies it. It stays in this process.
-        dedup_key: hashable; candidates for one module with the same key and the same size lead to the same module.
-            None: unknown.
-        family: hashable; candidates of one pass with the same family are expected to do much the same, so that one of
-            each family is tried before a second of any.
-        needs_lookahead: the step lowers nothing by itself, but steps after it may: it is judged by the best of them.
+        dedup_key: candidates for one module with the same key and the same size lead to the same module. None: unknown.
+        family: candidates of one pass with the same family are expected to do much the same, so one of each family is
+            tried before a second of any.
+        needs_lookahead: the step lowers nothing by itself, but steps after it may; it is judged by the best of them.
     """
 
     step: Step
@@ -187,3 +188,10 @@ class Refusal:
     code: str
     message: str
     location: str
+
+    @staticmethod
+    def at(main: Graph, op_path: OpPath, value: str, nbytes: int, code: str, message: str) -> Refusal:
+        """The refusal of a value as a whole, at an op of the module whose entry graph is `main`."""
+        path, op = op_path
+        source = nested_graph(main, path).source(op)
+        return Refusal(op_id(main, path, op), value, nbytes, -1, code, message, source)

@@ -1,4 +1,4 @@
-"""What the planner asks of every pass: each file of `passes/` has one subclass of `Pass`."""
+"""What the planner asks of every pass. Each file of `passes/` has one subclass of `Pass`; only the planner calls it."""
 
 from __future__ import annotations
 
@@ -27,17 +27,14 @@ class Pass(abc.ABC, Generic[Params]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterable[Candidate | Refusal]:
         """Steps that would lower the peak, and why values at the peak are left alone."""
-        del graph, peak, goal
         return ()
 
     def cheapen(self, graph: Graph, goal: Goal) -> Iterable[Candidate]:
         """Steps that save time wherever they are taken, whatever the peak."""
-        del graph, goal
         return ()
 
     def describe(self, params: Params) -> str:
         """How a step is done, in words."""
-        del params
         return self.name
 
     @abc.abstractmethod
@@ -46,4 +43,4 @@ class Pass(abc.ABC, Generic[Params]):
 
 
 AnyPass = Pass[Any]
-"""A pass as the planner knows it: which parameters it takes is its own business."""
+"""A pass as the planner knows it, whatever the type of its parameters."""

@@ -6,7 +6,8 @@ Before, with %xy of m x n x k elements:
 After:
     %z = stablehlo.dot_general %x, %y, contracting_dims = [1] x [1] : tensor<mxn>
 
-A sum of products of equal shapes stays: compilers fuse it. A matmul with a one-hot matrix becomes a lookup of rows.
+A sum of products of equal shapes stays: compilers fuse it. A matmul with a one-hot matrix becomes a lookup of rows
+(`one_hot_lookup`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from stablehlo_mem.einsum.contraction_order import pairs
 from stablehlo_mem.einsum.matcher import collect
-from stablehlo_mem.einsum.reorder import ProductSum, emit, kernels, new_bytes, ordered, removed
+from stablehlo_mem.einsum.reorder import emit, kernels, new_bytes, ordered, removed
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.rewriting.one_hot_lookup import Lookup, emit_lookup, match_lookup
@@ -39,24 +40,20 @@ class Contractions(RewritingPass):
         if any(graph.ops[op].name == "stablehlo.dot_general" for op in product.ops):
             return None
         best = ordered(product, prefer_memory=prefer_memory)
-        term = best.terms[0]
+        (term,) = best.terms
         if not any(pair.pays_as_matmul for pair in pairs(term.network, term.tree)):
             return None
+        factors = " with ".join(str(graph.values[factor.value]) for factor in product.factors)
         return Match(
             root=root,
             removed=removed(graph, best),
             new_bytes=new_bytes(graph, best),
             kernels=kernels(graph, best),
             numerics="relaxed" if product.masked else "reassociate",
-            what=_what(graph, best),
+            summary=f"contract {factors}",
             detail=best,
         )
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """The contractions of the product's factors, or the lookup."""
         return [emit_lookup(graph, match) if isinstance(match.detail, Lookup) else emit(graph, match.detail)]
-
-
-def _what(graph: Graph, best: ProductSum) -> str:
-    values = [graph.values[factor.value] for factor in best.terms[0].product.factors]
-    return "contract " + " with ".join(map(str, values))

@@ -1,4 +1,4 @@
-"""matmul-chain: chains of matmuls, and sums of them, in the order that is cheapest.
+"""matmul-chain: products of matrices, and sums of them, are computed in the cheapest order.
 
 Before, with %ab of n x n elements:
     %ab = stablehlo.dot_general %a, %b : tensor<nxn>
@@ -9,7 +9,7 @@ After:
 
 Batch dimensions, transposes, scalings, elementwise factors, sums, traces and additions in between take part.
 
-Refuses intermediates that somebody else needs too: they would be computed twice.
+Refuses intermediates that other ops need too: they would be computed twice.
 """
 
 from __future__ import annotations
@@ -34,19 +34,21 @@ class MatmulChain(RewritingPass):
 
     def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | Blocked | None:
         """The better order of the product an op is the root of."""
-        if _goes_on(graph, root):
+        product = None if _is_part_of_larger(graph, root) else collect(graph, root)
+        if product is None:
             return None
-        product = collect(graph, root)
         better = _better(graph, product, prefer_memory)
-        if product is None or better is None:
-            return _blocked(graph, root) if prefer_memory else None
+        if better is None:
+            return _refusal(graph, root, product) if prefer_memory else None
+        count = max(len(term.product.factors) for term in better.terms)
+        terms = f" in {len(better.terms)} sums" if len(better.terms) > 1 else ""
         return Match(
             root=root,
             removed=removed(graph, better),
             new_bytes=new_bytes(graph, better),
             kernels=kernels(graph, better),
             numerics="relaxed" if any(t.product.masked for t in better.terms) else "reassociate",
-            what=_what(better),
+            summary=f"contract {count} factors in another order{terms}",
             detail=better,
         )
 
@@ -55,13 +57,13 @@ class MatmulChain(RewritingPass):
         return [emit(graph, match.detail)]
 
 
-def _better(graph: Graph, product: Product | None, prefer_memory: bool) -> ProductSum | None:
+def _better(graph: Graph, product: Product, prefer_memory: bool) -> ProductSum | None:
     """The best order of a product, if it is better than the one it is written in."""
-    if product is None or not _may_gain(product):
+    if not _may_gain(product):
         return None
     best = improved(graph, ordered(product, prefer_memory=prefer_memory), prefer_memory=prefer_memory)
-    old, new = product.written, best
-    better = new.peak_bytes < old.peak_bytes if prefer_memory else new.flops < old.flops
+    written = product.written
+    better = best.peak_bytes < written.peak_bytes if prefer_memory else best.flops < written.flops
     return best if better else None
 
 
@@ -71,7 +73,7 @@ def _may_gain(product: Product) -> bool:
     return product.has_matmul and more
 
 
-def _goes_on(graph: Graph, root: int) -> bool:
+def _is_part_of_larger(graph: Graph, root: int) -> bool:
     """Whether the only user of an op's result is a matmul or a sum that has the op in its own product."""
     value = graph.ops[root].results[0]
     while len(graph.users[value]) == 1:
@@ -87,21 +89,12 @@ def _goes_on(graph: Graph, root: int) -> bool:
     return False
 
 
-def _blocked(graph: Graph, root: int) -> Blocked | None:
-    """Why the order stays, where only that somebody else needs a matmul's result stands in the way."""
-    product = collect(graph, root)
-    shared = frozenset(f.shared for f in product.factors if f.shared is not None) if product else None
+def _refusal(graph: Graph, root: int, product: Product) -> Blocked | None:
+    """Why the order stays, if another would be better but for a matmul whose result other ops need."""
+    shared = frozenset(f.shared for f in product.factors if f.shared is not None)
     whole = collect(graph, root, shared=shared) if shared else None
-    if (
-        whole is None
-        or not _may_gain(whole)
-        or ordered(whole, prefer_memory=True).peak_bytes >= whole.written.peak_bytes
-    ):
+    if whole is None or not _may_gain(whole):
+        return None
+    if ordered(whole, prefer_memory=True).peak_bytes >= whole.written.peak_bytes:
         return None
     return Blocked("shared-intermediate", "an intermediate of its product is needed elsewhere too, so its order stays")
-
-
-def _what(better: ProductSum) -> str:
-    count = max(len(term.product.factors) for term in better.terms)
-    terms = f" in {len(better.terms)} sums" if len(better.terms) > 1 else ""
-    return f"contract {count} factors in another order{terms}"

@@ -1,27 +1,28 @@
-"""Sums of squared differences of spread values, and their gradients, as norms and one matmul.
+"""pairwise-distance: sums of squared differences of all pairs, and their gradients, become norms and one matmul.
 
     sum_k (x[i,k] - y[j,k])²           →  |x'|²[i] + |y'|²[j] - 2 (x' y'ᵀ)[i,j],    never below 0
     sum_j w[i,j] (x[i,k] - y[j,k])     →  x'[i,k] sum_j w[i,j] - (w y')[i,k]
     sum_ij w[i,j] (x[i,k] - y[j,k])²   →  likewise, three sums
 
-where x' = x - m and y' = y - m: the shift m is the mean of some of x, so that points far from the origin but near each
-other lose no more than the spread of x costs. Nothing of the size of all pairs times all coordinates remains.
+where x' = x - m and y' = y - m. The shift m is the mean of some of x, so that the error depends on how far the points
+lie apart, not on how far they are from the origin. Nothing of the size of all pairs times all coordinates remains.
 
     %4 = stablehlo.subtract %x, %y : tensor<40x50x3xf32>         %21 = stablehlo.dot_general %12, %14 ...
     %5 = stablehlo.multiply %4, %4 : tensor<40x50x3xf32>    →    %24 = stablehlo.subtract %norms, %twice_21
     %6 = stablehlo.reduce(%5 init: %zero) ... [2]                %25 = stablehlo.maximum %24, %zeros
 
-The cancellation makes near pairs inexact: the error is that of the spread, not that of the distance. Hence
-`numerics="relaxed"`. Where the distance reaches a root, a logarithm or a denominator it stops at the noise instead of
-at 0, so that gradients which were finite are.
+Distances of near pairs are inexact, because large terms cancel: hence `numerics="relaxed"`. Where a distance reaches a
+root, a logarithm or a denominator, it is bounded below by its rounding error instead of 0, so that finite gradients
+stay finite.
 
 Refuses, with a reason: other powers of a difference (L1 among them), other reducers, sums that do not start at zero,
-weights of unknown sign.
+and weights of unknown sign.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -31,17 +32,17 @@ from stablehlo_mem.einsum.contraction_order import bits, pairs
 from stablehlo_mem.einsum.difference_matcher import sum_at
 from stablehlo_mem.einsum.emit_contraction import pair_kernels
 from stablehlo_mem.einsum.emit_distances import DistanceEmitter, DistanceForm, DistanceTerm
-from stablehlo_mem.einsum.terms import Difference, DifferenceProduct, DifferenceSum, Multiplier, Spread
+from stablehlo_mem.einsum.terms import Difference, DifferenceProduct, DifferenceSum, Multiplier
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import convert
 from stablehlo_mem.ir.dead_ops import needed_only_by
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
+from stablehlo_mem.ir.graph import FLOATS, Graph, dtype_bytes
 from stablehlo_mem.ir.matchers import adds, splat_value, starts_at_zero
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
 _MAX_WALK = 500
-"""Ops looked at to see whether a distance reaches one that is singular at 0; more count as such."""
+"""Ops looked at to see whether a distance reaches one that is singular at 0; more count as such: to bound the time."""
 
 _SINGULAR = frozenset({"sqrt", "rsqrt", "cbrt", "log", "while", "case", "if"})
 """Ops that are singular at 0, or that may hold one that is."""
@@ -51,7 +52,7 @@ _FOLLOWED = (
     *("convert", "reduce_precision", "power", "optimization_barrier", "broadcast_in_dim", "reshape", "transpose"),
     *("slice", "concatenate", "pad"),
 )
-"""Ops through which a value is followed: what they give can be 0 where it is."""
+"""Ops through which a value is followed: their results can be 0 where it is."""
 
 
 class PairwiseDistance(RewritingPass):
@@ -61,40 +62,27 @@ class PairwiseDistance(RewritingPass):
     roots = frozenset({"stablehlo.reduce", "stablehlo.dot_general"})
 
     def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | Blocked | None:
-        """The form of the sum at an op; why not, if it sums a difference in a way that has none."""
-        found = sum_at(graph, root)
-        if found is None or not all(p.differences for p in found.terms):
+        """The match at a sum over differences; why not, if it sums them in another way."""
+        op, differences = graph.ops[root], sum_at(graph, root)
+        if differences is None or not all(p.differences for p in differences.terms):
             return None
-        if reason := _not_summed(graph, graph.ops[root]):
-            return reason
+        if op.name == "stablehlo.reduce" and not adds(op.blocks[0]):
+            return Blocked("not-a-sum", "differences are reduced, but not by adding them up")
+        if op.name == "stablehlo.reduce" and not starts_at_zero(graph, op):
+            return Blocked("not-from-zero", "the sum over differences does not start at the constant zero")
         terms: list[DistanceTerm] = []
-        for product in found.terms:
-            term = _term(product, found)
+        for product in differences.terms:
+            term = _term(product, differences)
             if not isinstance(term, DistanceTerm):
                 return term
             terms.append(term)
-        return _match(graph, root, found, tuple(terms))
+        return _match(graph, root, differences, tuple(terms))
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
-        """Builds the sums of all terms."""
+        """Builds the sum of all terms."""
         form: DistanceForm = match.detail
-        emitter = DistanceEmitter(graph, form)
-        total = emitter.term(form.terms[0])
-        for term in form.terms[1:]:
-            total = stablehlo.add(total, emitter.term(term))
-        kind = graph.mlir_values[graph.ops[match.root].results[0]].type
-        return [convert(total, kind.element_type)]
-
-
-def _not_summed(graph: Graph, op: Op) -> Blocked | None:
-    """Why a root is no sum from zero."""
-    if op.name == "stablehlo.dot_general":
-        return None
-    if not adds(op.blocks[0]):
-        return Blocked("not-a-sum", "differences are reduced, but not by adding them up")
-    if not starts_at_zero(graph, op):
-        return Blocked("not-from-zero", "the sum over differences does not start at the constant zero")
-    return None
+        total = functools.reduce(stablehlo.add, map(DistanceEmitter(graph, form).term, form.terms))
+        return [convert(total, graph.mlir_values[graph.ops[match.root].results[0]].type.element_type)]
 
 
 def _term(product: DifferenceProduct, of: DifferenceSum) -> DistanceTerm | Blocked | None:
@@ -140,24 +128,25 @@ def _paired(
     return tuple(scales), tuple(weights)
 
 
-def _match(graph: Graph, root: int, found: DifferenceSum, terms: tuple[DistanceTerm, ...]) -> Match | None:
-    """The match of terms, None if what is in between would be as big as what is spared."""
-    values = [s.value for t in terms for s in _spreads(t)]
+def _match(graph: Graph, root: int, of: DifferenceSum, terms: tuple[DistanceTerm, ...]) -> Match | None:
+    """The match of terms, None if an intermediate would be as large as all the differences."""
+    spreads = (s for t in terms for s in (t.difference.left, t.difference.right, *t.scales, *t.weights))
+    values = [s.value for s in spreads]
     dtypes = {graph.values[v].dtype for v in (*values, *graph.ops[root].results)}
-    if not dtypes <= FLOATS or any(size == 0 for size in found.sizes):
+    if not dtypes <= FLOATS or any(size == 0 for size in of.sizes):
         return None
     element = "f64" if "f64" in dtypes else "f32"
     lone = len(terms) == 1 and terms[0].is_square
-    form = DistanceForm(found, terms, element, lone and _reaches_singular(graph, graph.ops[root].results[0]))
+    form = DistanceForm(of, terms, element, lone and _reaches_singular(graph, graph.ops[root].results[0]))
     orders = [form.order(term.inputs(sides)) for term in terms for _, sides in term.monomials]
     sides = [term.side_labels(s) for term in terms for s in (term.difference.left, term.difference.right)]
     made = [pair for network, tree in orders for pair in pairs(network, tree)]
-    whole = form.nbytes(found.full)
+    whole = form.nbytes(of.full)
     if any(form.nbytes(bits(pair.result)) >= whole for pair in made):
         return None
     dots = sum(form.nbytes(bits(pair.result)) for pair in made if pair.is_matmul)
-    # The result lives where the matmul was: its own bytes count for neither form.
-    shared = form.nbytes(found.out) if lone else 0
+    # The result is written over the matmul's: its bytes are no intermediate's.
+    shared = form.nbytes(of.out) if lone else 0
     squared = "squared distances" if lone else "sums over differences"
     return Match(
         root=root,
@@ -165,19 +154,14 @@ def _match(graph: Graph, root: int, found: DifferenceSum, terms: tuple[DistanceT
         new_bytes=int(sum(map(form.nbytes, dict.fromkeys(sides))) + max(0, dots - shared)),
         kernels=tuple(_kernels(form)),
         numerics="relaxed",
-        what=f"get {squared} {element}[{','.join(map(str, form.shape(found.out)))}] by a matmul",
+        summary=f"get {squared} {element}[{','.join(map(str, form.shape(of.out)))}] by a matmul",
         detail=form,
-        kept=tuple(values),
+        shared_inputs=tuple(values),
     )
 
 
-def _spreads(term: DistanceTerm) -> Iterator[Spread]:
-    yield from (term.difference.left, term.difference.right)
-    yield from (*term.scales, *term.weights)
-
-
 def _kernels(form: DistanceForm) -> Iterator[Kernel]:
-    """What the terms cost: the shifted sides, their contractions, and what puts them together."""
+    """What the terms cost: shifting the sides, contracting them, and adding the results up."""
     width = dtype_bytes(form.element)
     for term in form.terms:
         for side in {term.side_labels(s) for s in (term.difference.left, term.difference.right)}:
@@ -193,7 +177,7 @@ def _kernels(form: DistanceForm) -> Iterator[Kernel]:
 
 
 def _reaches_singular(graph: Graph, value: int) -> bool:
-    """Whether a value reaches, through elementwise ops, one whose value or derivative has no end at 0."""
+    """Whether a value reaches, through elementwise ops, one whose value or derivative is infinite at 0."""
     seen = {value}
     stack = [value]
     while stack:
@@ -205,14 +189,10 @@ def _reaches_singular(graph: Graph, value: int) -> bool:
                 return True
             if name == "divide" and op.operands[1] == value:
                 return True
-            if name == "power" and not _smooth_power(graph, op):
+            exponent = splat_value(graph, op.operands[1]) if name == "power" else 1
+            if exponent is None or exponent < 1 or exponent != int(exponent):
                 return True
             new = [v for v in op.results if v not in seen] if name in _FOLLOWED else []
             seen.update(new)
             stack += new
     return False
-
-
-def _smooth_power(graph: Graph, op: Op) -> bool:
-    exponent = splat_value(graph, op.operands[1])
-    return exponent is not None and exponent >= 1 and exponent == int(exponent)

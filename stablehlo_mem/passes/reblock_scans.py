@@ -1,4 +1,4 @@
-"""reblock-scans: an associative scan over many elements goes on from block to block in a loop.
+"""reblock-scans: an associative scan over many elements becomes a loop over blocks, which carries the last result.
 
 Before, `jax.lax.associative_scan` of 4,194,304 elements, a tree of 22 levels:
     %l = stablehlo.slice %x [0:4194303:2] : tensor<2097152xf32>
@@ -10,26 +10,26 @@ After:
         %s = the tree of %b, of 16 levels
         write %s back
 
-The tree is put in a function of its own, `find_scans` says what it is, and the loop is a split along a cumulative op
-(`split-into-loops`): what the elements are computed from, and what is computed from the results, is in the loop too.
-A scan with `reverse=True` goes back from the last block. Combinations are regrouped, as the user allowed by calling
-them associative; of floats that rounds otherwise.
+`find_scans` recognises the tree, which is outlined to a function of its own. The loop is a split along a cumulative op
+(`split-into-loops`), so it contains what the elements are computed from and what is computed from the results, too. A
+scan with `reverse=True` starts with the last block. Combinations are regrouped, as the user allowed by calling them
+associative; those of floats round differently then.
 
-Refuses scans whose combinations differ from level to level, depend on where an element is, or read what is made of all.
+Refuses scans whose combinations differ from level to level, depend on the position of an element, or read something
+that is computed from all elements.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from stablehlo_mem.analysis.live_ranges import Live
 from stablehlo_mem.analysis.peak_memory import Peak, find_peak
 from stablehlo_mem.frontend.canonicalize import attach_rules, drop_identities, open_functions, remove_rules
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import clone_module, func, ir, is_constant, module_of, run_passes
-from stablehlo_mem.ir.builders import building, rebind
+from stablehlo_mem.ir.builders import building, repeat_ops
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
@@ -76,14 +76,14 @@ class ReblockScans(Pass[Split]):
 
 @cached_analysis
 def _with_outlined(graph: Graph) -> tuple[ir.Module, Graph]:
-    """A function with its scans as ops, and the module of its own that it lives in."""
+    """A copy of a function's module with its scans as ops, and the function's graph there."""
     module = clone_module(module_of(graph.handles[-1]))
     outline(module)
     return module, entry_graph(module)
 
 
 def _with_scans(main: Graph, peak: Peak) -> Peak:
-    """A peak with what the scans in its blocks begin with as alive there, to be split along them in any case."""
+    """A peak at which the elements of the scans in its blocks are alive too, so that they are split in any case."""
     paths = [peak.path[:depth] for depth in range(len(peak.path) + 1)]
     ops = ((path, op) for path in paths for op in nested_graph(main, path).ops if op.name == "stablehlo.composite")
     known = {(live.path, live.value) for live in peak.live}
@@ -92,13 +92,14 @@ def _with_scans(main: Graph, peak: Peak) -> Peak:
 
 
 def outline(module: ir.Module) -> None:
-    """Puts each scan in a function of its own and an op that stands for it in its place."""
+    """Outlines each scan to a function, and replaces it by a composite op that stands for it."""
     main = entry_graph(module)
-    found = [(graph, s) for path in block_paths(main) for graph in [nested_graph(main, path)] for s in _scans(graph)]
-    # Backwards: what one scan gives may be what a later one begins with.
-    for number, (graph, scan) in reversed(list(enumerate(found))):
+    blocks = [nested_graph(main, path) for path in block_paths(main)]
+    scans = [(graph, scan) for graph in blocks for scan in _scans(graph)]
+    # Backwards: a scan may begin with results of an earlier one.
+    for number, (graph, scan) in reversed(list(enumerate(scans))):
         _outline_one(module, graph, scan, f"stablehlo_mem_scan_{number}")
-    dead = [graph.handles[op] for graph, scan in reversed(found) for op in reversed(_replaced(graph, scan))]
+    dead = [graph.handles[op] for graph, scan in reversed(scans) for op in reversed(_replaced(graph, scan))]
     for op in dict.fromkeys(dead):
         if not any(list(result.uses) for result in op.results):
             op.erase()
@@ -107,7 +108,7 @@ def outline(module: ir.Module) -> None:
 
 @cached_analysis
 def _scans(graph: Graph) -> list[AssociativeScan]:
-    """The scans of a block whose combinations run on any number of pairs, and that can be in one place."""
+    """The scans of a block whose combinations run on any number of pairs, and whose inputs precede their users."""
     return [
         scan
         for scan in find_scans(graph)
@@ -124,35 +125,33 @@ def _first_use(graph: Graph, scan: AssociativeScan) -> int:
 @cached_analysis
 def _inside(graph: Graph, scan: AssociativeScan) -> list[int]:
     """The ops of a scan's tree, in program order: what depends on its elements, and what costs nothing."""
-    found: set[int] = set()
+    free = {op.index for op in graph.ops if op.name in OP_RULES and OP_RULES[op.name].free}
+    inside: set[int] = set()
     pending = list(scan.results.values())
     while pending:
         value = pending.pop()
         producer = None if value in scan.elements else graph.producer(value)
-        if producer is not None and producer.index not in found and _belongs(graph, scan, producer.index):
-            found.add(producer.index)
+        if producer is None or producer.index in inside:
+            continue
+        if producer.index in free or producer.index in dependents(graph, scan.elements):
+            inside.add(producer.index)
             pending += producer.inputs
-    return sorted(found)
+    return sorted(inside)
 
 
 def _replaced(graph: Graph, scan: AssociativeScan) -> list[int]:
-    """The ops that nobody needs once the scan is an op, in program order, those aside that others need as well."""
-    turns = [graph.values[v].producer for v in scan.elements] if scan.reverse else []
-    back = [op for v in scan.results.values() for op in _turning_back(graph, scan, v)]
-    return sorted({*turns, *_inside(graph, scan), *back})
+    """The ops that may be dead once the scan is an op, in program order."""
+    reverses = [graph.values[v].producer for v in scan.elements] if scan.reverse else []
+    back = [op for v in scan.results.values() for op in _reversing_back(graph, scan, v)]
+    return sorted({*reverses, *_inside(graph, scan), *back})
 
 
-def _turning_back(graph: Graph, scan: AssociativeScan, result: int) -> list[int]:
-    """The ops that put a result of a scan that runs back in the order of its dimension."""
+def _reversing_back(graph: Graph, scan: AssociativeScan, result: int) -> list[int]:
+    """The ops that put a result of a reversed scan back in the order of its dimension."""
     if not scan.reverse:
         return []
     made = [(op, v) for op in graph.users[result] for v in graph.ops[op].results]
     return [op for op, v in made if reversed_operand(graph, v, scan.dimension) == result]
-
-
-def _belongs(graph: Graph, scan: AssociativeScan, op: int) -> bool:
-    row = OP_RULES.get(graph.ops[op].name)
-    return op in dependents(graph, scan.elements) or (row is not None and row.free)
 
 
 def _inputs(graph: Graph, scan: AssociativeScan) -> list[int]:
@@ -170,7 +169,8 @@ def _outline_one(module: ir.Module, graph: Graph, scan: AssociativeScan, name: s
     place = graph.handles[_first_use(graph, scan)]
     location = results[0].owner.location
     with building(module.body, location):
-        body = _function(name, [v.type for v in inputs], [v.type for v in results])
+        types = [v.type for v in inputs], [v.type for v in results]
+        body = func.FuncOp(name, types, visibility="private").add_entry_block()
     inside = dict(zip(inputs, body.arguments, strict=True))
     with building(body, location):
         # The elements are the first of the inputs.
@@ -178,30 +178,21 @@ def _outline_one(module: ir.Module, graph: Graph, scan: AssociativeScan, name: s
             graph.mlir_values[v]: scan.in_scan_order(a) for v, a in zip(scan.elements, body.arguments, strict=False)
         }
         for op in _inside(graph, scan):
-            handle = graph.handles[op]
             for constant in (v for v in map(graph.mlir_values.__getitem__, graph.ops[op].inputs) if v not in inside):
                 inside[constant] = constant.owner.clone().results[0]
-            copy = handle.clone()
-            rebind(copy, inside)
-            inside.update(zip(handle.results, copy.results, strict=True))
+            repeat_ops([graph.handles[op]], inside)
         func.return_([scan.in_scan_order(inside[v]) for v in results])
     with building(place, location):
-        # What is scanned has a name of its own, by chunk only: a loop spares the inside of a scan as well.
+        # The scan alone reads these copies of its elements, so that a split along them splits what is inside the scan.
         count = len(scan.elements)
         elements = [ir.Operation.create("stablehlo.reshape", [v.type], [v]).result for v in inputs[:count]]
-        types, attributes = [v.type for v in results], attributes_of(scan, name)
-        new = ir.Operation.create("stablehlo.composite", types, [*elements, *inputs[count:]], attributes)
+        operands = [*elements, *inputs[count:]]
+        new = ir.Operation.create("stablehlo.composite", types[1], operands, attributes_of(scan, name))
         for old, result in zip(scan.results.values(), new.results, strict=True):
-            for op in _turning_back(graph, scan, old):
+            for op in _reversing_back(graph, scan, old):
                 graph.handles[op].results[0].replace_all_uses_with(result)
             if list(graph.mlir_values[old].uses):
                 graph.mlir_values[old].replace_all_uses_with(scan.in_scan_order(result))
-
-
-def _function(name: str, inputs: Sequence[Any], results: Sequence[Any]) -> Any:
-    """The empty block of a new private function."""
-    function = func.FuncOp(name, (list(inputs), list(results)), visibility="private")
-    return function.add_entry_block()
 
 
 def _runs_scan(main: Graph, params: StepParams) -> bool:
@@ -209,4 +200,4 @@ def _runs_scan(main: Graph, params: StepParams) -> bool:
     assert isinstance(params, Split)
     graph = nested_graph(main, params.path)
     axis = grow_axis(graph, rule_book(graph), (params.value, params.dimension), params.big_bytes)
-    return any(graph.ops[node.op].name == "stablehlo.composite" and node.cumulative for node in axis.split_ops)
+    return any(graph.ops[one.op].name == "stablehlo.composite" and one.cumulative for one in axis.split_ops)

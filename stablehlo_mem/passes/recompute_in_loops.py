@@ -1,4 +1,4 @@
-"""recompute-in-loops: what a loop reads whole and does not change is computed in it again, there to be split.
+"""recompute-in-loops: a large value that a loop reads and does not change is computed again in the loop.
 
 Before, with %k of n x n elements over the budget:
     %k = stablehlo.exponential %d : tensor<nxn>
@@ -6,16 +6,14 @@ Before, with %k of n x n elements over the budget:
 After:
     %v = stablehlo.while(%v = %ones) { ... %k = stablehlo.exponential %d ... stablehlo.dot_general %k, %v ... }
 
-An iteration needs all of it at once, and so do all the iterations of it together; but in the loop it is made where it
-is used, and can be split with its users as anything else. By itself the step lowers nothing: it is judged by the best
-few after it (`Candidate.needs_lookahead`). What large values are made of is repeated as far as small ones, and
-arguments. Power and fixed-point iterations, conjugate gradients, Sinkhorn: the kernel matrix of each is needed in every
-iteration.
+%k is alive as long as the loop runs. Computed in the loop, where it is used, it can be split together with its users.
+The step alone lowers nothing: it is judged by the best few steps after it (`Candidate.needs_lookahead`). Large
+producers of the value are repeated too, down to small values and arguments. A value that several loops or branches read
+is computed again in each of them. Examples are power and fixed-point iterations, conjugate gradients and Sinkhorn: each
+needs its kernel matrix in every iteration.
 
-It is made in each place that reads it: loops in the loop, and branches, too.
-
-Refuses what is made with side effects, by many ops or by a loop (what a scan stacks is for `rematerialise`), and what a
-loop's condition reads.
+Refuses values that a loop's condition reads, and those whose producers have side effects, are too many, or contain a
+loop (what a scan stacks is for `rematerialise`).
 """
 
 from __future__ import annotations
@@ -31,112 +29,110 @@ from stablehlo_mem.analysis.loop_invariants import unchanged
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, Op, Path, effects, entry_graph, nested_graph, op_id
-from stablehlo_mem.ir.loop_carries import drop_dead_carries, invariant_carries
+from stablehlo_mem.ir.graph import Graph, Op, Path, effects, entry_graph, nested_graph
+from stablehlo_mem.ir.loop_carries import drop_dead_carries, invariant_carries, readers_in
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
 
-_SHARE = 8
-"""Values are large if they have at least one part in so many of the goal, or of the value they are made for."""
-_MOST_OPS = 200
-"""Ops that are repeated for a value."""
+_LARGE_SHARE = 8
+"""Values are large if they have one part in so many of the goal, or of the value computed from them: a guess."""
+_MAX_OPS = 200
+"""Ops that are repeated for a value: a guess, to bound the size of the module."""
 
 
 @dataclasses.dataclass(frozen=True)
-class _Site:
-    """A loop's body or a branch, by its path, and the value of it that is made there again."""
+class _Recomputed:
+    """A value of a block that its loops and branches read.
 
-    path: Path
-    value: int
-
-
-@dataclasses.dataclass(frozen=True)
-class _Repeated:
-    """A value of a block, the ops it is made again by, in program order, and where; `seconds` are added."""
+    Attributes:
+        value, nbytes: the value and its size.
+        ops: those that compute it again, in program order; () if it cannot be computed again.
+        readers: the blocks that read it, by their paths from the block of the value, each with its name there.
+        seconds: what all the recomputations add.
+    """
 
     value: int
     nbytes: int
     ops: tuple[int, ...]
-    sites: tuple[_Site, ...]
+    readers: tuple[tuple[Path, int], ...]
     seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Repetition(StepParams):
+class RecomputedValues(StepParams):
     """Which values of a block are computed again in the loops and branches that read them.
 
     Attributes:
         path: the block, from the entry function's.
         values: in the graph of the block.
-        sites: in how many loops and branches, for people.
+        readers: in how many loops and branches, for people.
     """
 
     path: Path
     values: tuple[int, ...]
-    sites: int
+    readers: int
 
 
-class RecomputeInLoops(Pass[Repetition]):
+class RecomputeInLoops(Pass[RecomputedValues]):
     """The pass: finds values that the loops around the peak read whole and do not change."""
 
     name = "recompute-in-loops"
-    params_type = Repetition
+    params_type = RecomputedValues
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
-        """For each block around the peak: of what is cheapest for its bytes as much as is missing, and all there is."""
+        """For each block around the peak two: enough of the values that are cheapest per byte, and all of them."""
         if goal.include_small_values:
             return
         missing = peak.temp_bytes - goal.temp_bytes
         for depth in range(len(peak.path) + 1):
             path = peak.path[:depth]
-            block = nested_graph(graph, path)
-            found = [_timed(graph, path, one, goal) for one in _find(block, goal.temp_bytes // _SHARE)]
-            able = [one for one in found if one.ops]
-            yield from (_refusal(graph, path, one) for one in found if not one.ops)
+            values = _read_in_blocks(nested_graph(graph, path), goal.temp_bytes // _LARGE_SHARE)
+            yield from (_refusal(graph, path, one) for one in values if not one.ops)
+            able = [_timed(graph, path, one, goal) for one in values if one.ops]
             able.sort(key=lambda one: (one.seconds / one.nbytes, one.value))
             reached = itertools.accumulate(one.nbytes for one in able)
             enough = 1 + next((i for i, nbytes in enumerate(reached) if nbytes >= missing), len(able) - 1)
             for count in sorted({enough, len(able)} if able else ()):
                 yield _candidate(graph, path, able[:count])
 
-    def describe(self, params: Repetition) -> str:
+    def describe(self, params: RecomputedValues) -> str:
         """How much is computed how often."""
         count = "1 value" if len(params.values) == 1 else f"{len(params.values)} values"
-        return f"{count} in {'1 place' if params.sites == 1 else f'{params.sites} places'}"
+        return f"{count} in {'1 place' if params.readers == 1 else f'{params.readers} places'}"
 
-    def apply(self, module: ir.Module, params: Repetition) -> None:
-        """Makes the values of a step in the loops that read them, in place."""
+    def apply(self, module: ir.Module, params: RecomputedValues) -> None:
+        """Computes the values of a step in the blocks that read them, in place."""
         graph = nested_graph(entry_graph(module), params.path)
-        found = {one.value: one for one in _find(graph, 0)}
+        by_value = {one.value: one for one in _read_in_blocks(graph, 0)}
         with module.context:
-            for value in params.values:
-                for site in found[value].sites:
-                    _repeat(graph, found[value], site)
-            _free_results(graph)
+            for one in (by_value[value] for value in params.values):
+                for path, value in one.readers:
+                    _recompute(graph, one, nested_graph(graph, path), value)
+            _bypass_invariant_results(graph)
             drop_dead_carries(module)
 
 
-def _find(graph: Graph, least_bytes: int) -> list[_Repeated]:
-    """The values of a block that its loops and branches read; without ops where those cannot be repeated."""
-    inside: dict[int, list[tuple[Op, int, int]]] = {}
+def _read_in_blocks(graph: Graph, least_bytes: int) -> list[_Recomputed]:
+    """The values of at least so many bytes that a block computes and its loops and branches read."""
+    uses: dict[int, list[tuple[Op, int, int]]] = {}
     for op in graph.ops:
-        for block, inner, outer in _read_in(op):
+        for block, inner, outer in _invariant_values(op):
             value = graph.values[outer]
             if value.is_computed and graph.ops[value.producer].inputs and value.nbytes >= max(1, least_bytes):
-                inside.setdefault(outer, []).append((op, block, inner))
-    found: list[_Repeated] = []
-    for value, readers in sorted(inside.items()):
-        sites = [_sites(op, block, ((op.index, block),), inner) for op, block, inner in readers]
-        ops = _made_by(graph, value) if None not in sites else ()
-        together = tuple(itertools.chain.from_iterable(s or () for s in sites))
-        if together or None in sites:
-            found.append(_Repeated(value, graph.values[value].nbytes, ops, together))
-    return found
+                uses.setdefault(outer, []).append((op, block, inner))
+    recomputed: list[_Recomputed] = []
+    for value, readers in sorted(uses.items()):
+        paths = [_reading_blocks(op, block, ((op.index, block),), inner) for op, block, inner in readers]
+        known = tuple(itertools.chain.from_iterable(p for p in paths if p is not None))
+        ops = _producers(graph, value) if None not in paths else ()
+        if known or None in paths:
+            recomputed.append(_Recomputed(value, graph.values[value].nbytes, ops, known))
+    return recomputed
 
 
-def _read_in(op: Op) -> Iterator[tuple[int, int, int]]:
-    """What an op's blocks read and do not change: the block, the value there and that around it."""
+def _invariant_values(op: Op) -> Iterator[tuple[int, int, int]]:
+    """The values that an op's blocks read and do not change: the block, the name there, and the one around it."""
     if op.name == "stablehlo.while":
         yield from ((1, inner, outer) for inner, outer in unchanged(op).items())
     elif CLASSES.get(op.name) is Class.CONTROL:
@@ -144,73 +140,69 @@ def _read_in(op: Op) -> Iterator[tuple[int, int, int]]:
             yield from ((i, inner, outer) for inner, outer in zip(block.captured, block.captured_from, strict=True))
 
 
-def _sites(op: Op, block: int, path: Path, value: int) -> list[_Site] | None:
-    """Where a value that an op's block does not change is read: in blocks in it, in it; None: in a loop's condition."""
-    if op.name == "stablehlo.while" and _is_asked(op, value):
+def _reading_blocks(op: Op, block: int, path: Path, value: int) -> list[tuple[Path, int]] | None:
+    """The blocks in an op's block, and itself, that read an invariant value of it; None: a loop's condition does."""
+    if op.name == "stablehlo.while" and _is_in_condition(op, value):
         return None
     body = op.blocks[block]
-    found: list[_Site] = []
+    reading: list[tuple[Path, int]] = []
     here = False
-    for user in _readers(body, value):
-        inside = [(i, inner) for i, inner, outer in _read_in(body.ops[user]) if outer == value]
+    for user in readers_in(body, value):
+        inside = [(i, inner) for i, inner, outer in _invariant_values(body.ops[user]) if outer == value]
         here |= not inside
         for i, inner in inside:
-            deeper = _sites(body.ops[user], i, (*path, (user, i)), inner)
+            deeper = _reading_blocks(body.ops[user], i, (*path, (user, i)), inner)
             if deeper is None:
                 return None
-            found += deeper
-    return [*found, _Site(path, value)] if here else found
+            reading += deeper
+    return [*reading, (path, value)] if here else reading
 
 
-def _is_asked(loop: Op, value: int) -> bool:
-    """Whether a loop's condition reads what a value of its body is."""
+def _is_in_condition(loop: Op, value: int) -> bool:
+    """Whether a loop's condition reads an invariant value of its body."""
     condition, body = loop.blocks
-    same = zip(condition.captured, condition.captured_from, strict=True)
-    asked = [inner for inner, source in same if source == unchanged(loop)[value]]
-    asked += [condition.arguments[body.arguments.index(value)]] if value in body.arguments else []
-    return any(condition.users[v] for v in asked)
+    outer = unchanged(loop)[value]
+    names = [
+        inner for inner, source in zip(condition.captured, condition.captured_from, strict=True) if source == outer
+    ]
+    names += [condition.arguments[body.arguments.index(value)]] if value in body.arguments else []
+    return any(condition.users[v] for v in names)
 
 
-def _readers(body: Graph, value: int) -> list[int]:
-    """The ops of a block that read a value, but for the end of a loop's body, which hands it on."""
-    end = len(body.ops) - 1 if value in body.arguments else -1
-    return [user for user in body.users[value] if user != end]
-
-
-def _made_by(graph: Graph, value: int) -> tuple[int, ...]:
-    """The ops that make a value of small ones and arguments; () if they have effects, loop, or are too many."""
-    large = max(1, graph.values[value].nbytes // _SHARE)
-    pending, found = [graph.values[value].producer], set[int]()
+def _producers(graph: Graph, value: int) -> tuple[int, ...]:
+    """The ops that compute a value from small ones and arguments; () if they have effects, loop, or are too many."""
+    large = max(1, graph.values[value].nbytes // _LARGE_SHARE)
+    pending, producers = [graph.values[value].producer], set[int]()
     while pending:
         op = pending.pop()
-        if op in found:
+        if op in producers:
             continue
-        if op in effects(graph) or len(found) == _MOST_OPS or graph.ops[op].name == "stablehlo.while":
+        if op in effects(graph) or len(producers) == _MAX_OPS or graph.ops[op].name == "stablehlo.while":
             return ()
-        found.add(op)
+        producers.add(op)
         inputs = (graph.values[v] for v in graph.ops[op].inputs)
         pending += [v.producer for v in inputs if v.is_computed and v.nbytes >= large]
-    return tuple(sorted(found))
+    return tuple(sorted(producers))
 
 
-def _timed(main: Graph, path: Path, one: _Repeated, goal: Goal) -> _Repeated:
-    """The same, with the time that all iterations take for it, less what it takes once."""
+def _timed(main: Graph, path: Path, one: _Recomputed, goal: Goal) -> _Recomputed:
+    """The same with its time: that of all recomputations, less that of the original."""
     seconds = fused_seconds(nested_graph(main, path), goal.chip)
-    once = sum(seconds[op] for op in one.ops)
-    runs = [block_runs(main, (*path, *site.path)) for site in one.sites]
-    return dataclasses.replace(one, seconds=max(0, sum(runs) - block_runs(main, path)) * once)
+    runs = sum(block_runs(main, (*path, *reader)) for reader, _ in one.readers)
+    added = max(0, runs - block_runs(main, path)) * sum(seconds[op] for op in one.ops)
+    return dataclasses.replace(one, seconds=added)
 
 
-def _candidate(main: Graph, path: Path, found: Sequence[_Repeated]) -> Candidate:
-    largest = max(found, key=lambda one: one.nbytes)
+def _candidate(main: Graph, path: Path, values: Sequence[_Recomputed]) -> Candidate:
+    largest = max(values, key=lambda one: one.nbytes)
     refusal = _refusal(main, path, largest)
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    sites = len({site.path for one in found for site in one.sites})
-    params = Repetition(path=path, values=tuple(sorted(one.value for one in found)), sites=sites)
+    more = f" and {len(values) - 1} more" if len(values) > 1 else ""
+    readers = len({reader for one in values for reader, _ in one.readers})
+    params = RecomputedValues(path=path, values=tuple(sorted(one.value for one in values)), readers=readers)
     return Candidate(
         step=Step(RecomputeInLoops.name, "", params),
-        saved_bytes=sum(one.nbytes for one in found),
-        added_seconds=sum(one.seconds for one in found),
+        saved_bytes=sum(one.nbytes for one in values),
+        added_seconds=sum(one.seconds for one in values),
         numerics="exact",
         summary=f"compute {refusal.value}{more} again where loops read it",
         identity=(RecomputeInLoops.name, path, largest.value),
@@ -221,41 +213,32 @@ def _candidate(main: Graph, path: Path, found: Sequence[_Repeated]) -> Candidate
     )
 
 
-def _refusal(main: Graph, path: Path, one: _Repeated) -> Refusal:
+def _refusal(main: Graph, path: Path, one: _Recomputed) -> Refusal:
     graph = nested_graph(main, path)
     producer = graph.values[one.value].producer
-    return Refusal(
-        op=op_id(main, path, producer),
-        value=f"{graph.title(producer)} {graph.values[one.value]}",
-        nbytes=one.nbytes,
-        dimension=-1,
-        code="not-repeated",
-        message="a loop or a branch reads it, and it cannot be computed there again: "
-        f"a loop's condition reads it, or what makes it is a loop, has effects or more than {_MOST_OPS} ops",
-        location=graph.source(producer),
+    value = f"{graph.title(producer)} {graph.values[one.value]}"
+    message = (
+        "a loop or a branch reads it, and it cannot be computed there again: "
+        f"a loop's condition reads it, or what makes it is a loop, has effects or more than {_MAX_OPS} ops"
     )
+    return Refusal.at(main, (path, producer), value, one.nbytes, "not-repeated", message)
 
 
-def _repeat(graph: Graph, one: _Repeated, site: _Site) -> None:
-    """Makes a value again where a body begins, for all its readers in the body."""
-    body = nested_graph(graph, site.path)
+def _recompute(graph: Graph, one: _Recomputed, body: Graph, value: int) -> None:
+    """Computes a value again where a block that reads it begins, for all its readers in the block."""
     values: dict[Any, Any] = {}
     with builders.building(body.handles[0], body.handles[0].location):
-        for op in one.ops:
-            clone = graph.handles[op].clone().operation
-            builders.rebind(clone, values)
-            values.update(zip((graph.mlir_values[v] for v in graph.ops[op].results), clone.results, strict=True))
-    old, new = body.mlir_values[site.value], values[graph.mlir_values[one.value]]
-    for user in _readers(body, site.value):
-        builders.rebind(body.handles[user], {old: new})
+        builders.repeat_ops([graph.handles[op] for op in one.ops], values)
+    for user in readers_in(body, value):
+        builders.rebind(body.handles[user], {body.mlir_values[value]: values[graph.mlir_values[one.value]]})
 
 
-def _free_results(graph: Graph) -> None:
-    """What loops hand on unchanged is what it was before them: nobody needs it of them."""
+def _bypass_invariant_results(graph: Graph) -> None:
+    """Replaces the results of invariant carries by what the loops were given, so that the carries are dead."""
     for op in graph.ops:
         if op.name == "stablehlo.while":
             handle = graph.handles[op.index]
-            for i in (i for i, same in enumerate(invariant_carries(op)) if same):
+            for i in (i for i, is_invariant in enumerate(invariant_carries(op)) if is_invariant):
                 handle.results[i].replace_all_uses_with(handle.operands[i])
         for block in op.blocks:
-            _free_results(block)
+            _bypass_invariant_results(block)

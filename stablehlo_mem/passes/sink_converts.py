@@ -1,4 +1,4 @@
-"""sink-converts: what a loop reads a slice of is converted a slice at a time, in the loop, not as a whole before it.
+"""sink-converts: a value that a loop reads slice by slice is converted slice by slice in the loop, not whole before it.
 
 Before, a scan over layers; a TPU makes a bfloat16 copy of all of %weights before the loop:
     %w = stablehlo.dynamic_slice %weights, %i, ... : tensor<1x1024x4096xf32>
@@ -10,10 +10,10 @@ After:
     %v = stablehlo.bitcast_convert %c : tensor<1x1024x4096xf32>
     %y = stablehlo.dot_general %x, %v
 
-XLA:TPU multiplies in bfloat16 and takes the converts that this needs out of loops, past slices and barriers, but not
+XLA:TPU multiplies in bfloat16 and moves the converts that this needs out of loops, past slices and barriers, but not
 past a barrier of bits. The same numbers are multiplied. Only for TPUs.
 
-Refuses nothing; leaves alone what a loop reads as a whole: it would be converted as a whole in every step.
+Refuses nothing. Leaves alone what a loop reads whole: it would be converted whole in every step.
 """
 
 from __future__ import annotations
@@ -29,20 +29,17 @@ from stablehlo_mem.analysis.loop_invariants import unchanged
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir, is_constant, stablehlo
 from stablehlo_mem.ir.builders import building, tensor
-from stablehlo_mem.ir.graph import Graph, Op, Path, entry_graph, nested_graph, op_id
+from stablehlo_mem.ir.graph import Graph, Op, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
-
-_OpPlace = tuple[Path, int]
-"""The path of an op's block, and the op in it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeldSlices(StepParams):
-    """The slices that are put behind barriers: of each the path of its block, and the op in it."""
+    """The slices that are put behind barriers."""
 
-    sites: tuple[tuple[Path, int], ...]
+    slices: tuple[OpPath, ...]
 
 
 class SinkConverts(Pass[HeldSlices]):
@@ -55,85 +52,71 @@ class SinkConverts(Pass[HeldSlices]):
         """A candidate for each loop around the peak, or at it, before which something is converted."""
         if goal.include_small_values or not compiler_model(goal.chip).hoists_operand_converts:
             return
-        for path, index in _loops_around(graph, peak):
+        ops_around = [(peak.path[:depth], op) for depth, (op, _) in enumerate(peak.path)]
+        for path, index in (*ops_around, (peak.path, peak.op)):
             block = nested_graph(graph, path)
-            loop = block.ops[index]
-            whole = set(compiler_model(goal.chip).copied_before_loop(block, loop))
-            sites = dict(_slices(block, path, loop, whole))
-            if sites:
-                yield _candidate(graph, (path, index), sites, goal)
+            copied = set(compiler_model(goal.chip).copied_before_loop(block, block.ops[index]))
+            slices = dict(_slices(block, path, block.ops[index], copied))
+            if slices:
+                yield _candidate(graph, (path, index), slices, goal)
 
     def describe(self, params: HeldSlices) -> str:
         """The pass, and of how many slices."""
-        return f"{self.name} of {len(params.sites)} slices"
+        return f"{self.name} of {len(params.slices)} slices"
 
     def apply(self, module: ir.Module, params: HeldSlices) -> None:
         """Puts a barrier of bits after each slice, in place."""
         main = entry_graph(module)
-        for slice_ in [nested_graph(main, path).handles[op] for path, op in params.sites]:
-            _hold(slice_)
+        for handle in [nested_graph(main, path).handles[op] for path, op in params.slices]:
+            _hold(handle)
 
 
-def _loops_around(graph: Graph, peak: Peak) -> Iterator[_OpPlace]:
-    for depth, (op, _) in enumerate(peak.path):
-        yield peak.path[:depth], op
-    yield peak.path, peak.op
-
-
-def _slices(block: Graph, path: Path, loop: Op, whole: set[int]) -> Iterator[tuple[_OpPlace, int]]:
-    """The slices, in a loop and the loops in it, of values around it, each with its value."""
-    if loop.name != "stablehlo.while" or not whole:
+def _slices(block: Graph, path: Path, loop: Op, copied: set[int]) -> Iterator[tuple[OpPath, int]]:
+    """The slices, in a loop and the loops in it, of values around it that are copied; each with its value."""
+    if loop.name != "stablehlo.while" or not copied:
         return
     body, inner = loop.blocks[1], (*path, (loop.index, 1))
-    inside = {
-        v: data_source(block, outer) for v, outer in unchanged(loop).items() if data_source(block, outer) in whole
-    }
+    sources = {v: data_source(block, outer) for v, outer in unchanged(loop).items()}
+    sources = {v: source for v, source in sources.items() if source in copied}
     for op in body.ops:
         if op.name == "stablehlo.dynamic_slice" and _moves(body, loop, op):
-            source = inside.get(data_source(body, op.operands[0]))
+            source = sources.get(data_source(body, op.operands[0]))
             if source is not None:
                 yield (inner, op.index), source
-        yield from ((site, inside[v]) for site, v in _slices(body, inner, op, set(inside)))
+        yield from ((slice_, sources[v]) for slice_, v in _slices(body, inner, op, set(sources)))
 
 
 def _moves(body: Graph, loop: Op, slice_: Op) -> bool:
-    """Whether a loop takes another slice in each step: the compiler takes one that is the same out of it."""
+    """Whether a loop takes another slice in each step: the compiler moves an invariant one out of it."""
     starts = [v for v in slice_.operands[1:] if not is_constant(body.mlir_values[v])]
     return not set(starts) <= unchanged(loop).keys()
 
 
-def _candidate(graph: Graph, loop: _OpPlace, sites: dict[_OpPlace, int], goal: Goal) -> Candidate:
+def _candidate(graph: Graph, loop: OpPath, slices: dict[OpPath, int], goal: Goal) -> Candidate:
     path, index = loop
     block = nested_graph(graph, path)
-    sliced = [block.values[v] for v in sorted(set(sites.values()))]
+    sliced = [block.values[v] for v in sorted(set(slices.values()))]
     largest = max(sliced, key=lambda v: v.nbytes)
     more = f" and {len(sliced) - 1} more" if len(sliced) > 1 else ""
     seconds = 0.0
-    for inner, op in sites:
+    for inner, op in slices:
         body = nested_graph(graph, inner)
         nbytes = body.values[body.ops[op].results[0]].nbytes
         seconds += block_runs(graph, inner) * vector_seconds(0, nbytes, goal.chip)
+    copy, message = f"bfloat16 copy of {largest}", "converting its slices in the loop frees nothing"
     return Candidate(
-        step=Step(SinkConverts.name, "", HeldSlices(sites=tuple(sites))),
+        step=Step(SinkConverts.name, "", HeldSlices(slices=tuple(slices))),
         saved_bytes=sum(v.nbytes for v in sliced) // 2,
         added_seconds=seconds,
         numerics="exact",
         summary=f"convert slices of {largest}{more} in the loop",
         identity=(SinkConverts.name, path, index),
-        refusal_if_useless=Refusal(
-            op=op_id(graph, path, index),
-            value=f"bfloat16 copy of {largest}",
-            nbytes=largest.nbytes // 2,
-            dimension=-1,
-            code="no-gain",
-            message="converting its slices in the loop frees nothing",
-            location=block.source(index),
-        ),
+        refusal_if_useless=Refusal.at(graph, loop, copy, largest.nbytes // 2, "no-gain", message),
     )
 
 
 def _hold(old: Any) -> None:
-    """Puts the slice behind a barrier of bits in the place of a slice."""
+    """Puts a slice behind a barrier of bits."""
     with building(old, old.location):
         new = old.clone().results[0]
         bits = tensor(new.type.shape, ir.IntegerType.get_unsigned(32))

@@ -3,14 +3,15 @@
 Before, with %i an iota:
     %s:2 = stablehlo.sort %x, %i along dimension 1 : tensor<8x1000xf32>, tensor<8x1000xi32>
     %y = stablehlo.slice %s#1 [0:8, 0:20]
-After, where key turns the order round, bit by bit:
+After, where key reverses the order, bit by bit:
     %v, %y = chlo.top_k(key(%x), k = 20)
-The other operands of the sort, and its key where the elements are not to be had from %v, are gathered at %y.
+The other operands of the sort are gathered at %y, and so is its key if the comparator does not compare its elements as
+they are.
 
-The order is kept exactly. Keys are compared as the comparator compares them: what it does to each element is done to
-the whole key before, so NaNs and the zeros come where they came. Ties keep their order: for the last elements the top-k
-works on the reversed dimension. Keys are float32, the one type of which no compiler makes a sort again; at least
-`_LEAST` elements are taken, for the kernel of XLA:GPU that finds fewer does not order NaNs.
+The order stays exactly the same. The comparator's computation on each element is done to the whole key first, so NaNs
+and zeros are ordered as before. Equal elements keep their order: for the last elements the top-k works on the reversed
+dimension. Keys are converted to float32, the only type of which no compiler turns a top-k back into a sort. At least
+`_LEAST` elements are taken, because the kernel of XLA:GPU for fewer does not order NaNs.
 
 Refuses comparators that are not one `compare` of the same key on both sides, sorts that are not stable, results that
 are used whole or through a stride, more than a quarter of the elements, and types of key that float32 does not hold.
@@ -19,38 +20,30 @@ are used whole or through a stride, more than a quarter of the elements, and typ
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.analysis.cost_model import Kernel
+from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import chlo, ir, same_attributes, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
-from stablehlo_mem.ir.builders import (
-    broadcast,
-    clone_with,
-    convert,
-    gathered,
-    retype,
-    sliced,
-    splat,
-    tensor,
-    transposed,
-)
 from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import NARROW_FLOATS, Graph, Op
+from stablehlo_mem.ir.matchers import direction, index_dim
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
 _LEAST = 17
 """XLA:GPU has a kernel of its own for fewer elements; it compares with `>`, which puts NaNs anywhere."""
 _SHARE = 4
-"""At most one element in so many is used: partial sorts of more take as long as the sort."""
+"""At most one element in so many is used: partial sorts of more take as long as the sort (seen on CPU)."""
 _NARROW_INTEGERS = frozenset({"i8", "ui8", "i16", "ui16"})
 
 
 @dataclasses.dataclass(frozen=True)
-class _Order:
+class _Comparison:
     """What a comparator compares.
 
     Attributes:
@@ -67,20 +60,22 @@ class _Order:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Part:
-    """What a result of the sort is used for: the elements `low` to `high` of the order, turned round if `reversed`."""
+class _UsedSlice:
+    """A slice of a result of the sort: elements `low` to `high` of the order, the last first if reversed."""
 
-    slice: int
+    op: int
     result: int
     low: int
     high: int
-    reversed: bool
+    is_reversed: bool
 
 
 @dataclasses.dataclass(frozen=True)
 class _TopK:
-    order: _Order
-    parts: tuple[_Part, ...]
+    """A sort of which only slices are used: they are among its first `k` elements, or its last."""
+
+    comparison: _Comparison
+    slices: tuple[_UsedSlice, ...]
     dimension: int
     k: int
     last: bool
@@ -94,117 +89,110 @@ class SortToTopK(RewritingPass):
 
     def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | Blocked | None:
         """The match at a sort whose results are only used through slices."""
-        found = _find(graph, graph.ops[root])
-        if not isinstance(found, _TopK):
-            return found
         sort = graph.ops[root]
-        key = graph.values[sort.operands[found.order.key]]
+        top_k = _top_k(graph, sort)
+        if not isinstance(top_k, _TopK):
+            return top_k
+        key = graph.values[sort.operands[top_k.comparison.key]]
         count = math.prod(key.shape)
         nbytes = 4 * count
-        taken = sum(graph.values[graph.ops[p.slice].results[0]].nbytes for p in found.parts)
-        reread = {v for i, v in enumerate(sort.operands) if _is_gathered(graph, found, sort, i)}
-        kept = {key.index, *reread}
-        # What makes the key is fused with what makes the operand, if nobody else needs the operand.
-        alone = key.is_computed and key.index not in reread and len(graph.users[key.index]) == 1
+        taken = sum(graph.values[graph.ops[one.op].results[0]].nbytes for one in top_k.slices)
+        gathered = {v for i, v in enumerate(sort.operands) if _is_gathered(graph, top_k, sort, i)}
+        # The producers of the key are fused with those of the operand, if nobody else needs the operand.
+        is_fused = key.is_computed and key.index not in gathered and len(graph.users[key.index]) == 1
+        slices = {one.op for one in top_k.slices}
+        reverses = {graph.values[graph.ops[one.op].operands[0]].producer for one in top_k.slices if one.is_reversed}
         return Match(
             root=root,
-            removed=needed_only_by(graph, root, kept, *_dead_users(graph, found)),
+            removed=needed_only_by(graph, root, {key.index, *gathered}, *slices, *reverses),
             new_bytes=nbytes,
             kernels=(
-                Kernel(4 * count, nbytes + (0 if alone else key.nbytes)),
-                Kernel(count * math.log2(4 * found.k), nbytes + 2 * taken),
+                Kernel(4 * count, nbytes + (0 if is_fused else key.nbytes)),
+                Kernel(count * math.log2(4 * top_k.k), nbytes + 2 * taken),
             ),
             numerics="exact",
-            what=f"take the {'last' if found.last else 'first'} {found.k} of sorted {key}",
-            detail=found,
-            replaced=tuple(graph.ops[p.slice].results[0] for p in found.parts),
+            summary=f"take the {'last' if top_k.last else 'first'} {top_k.k} of sorted {key}",
+            detail=top_k,
+            replaced=tuple(graph.ops[one.op].results[0] for one in top_k.slices),
         )
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """The key, the top-k and for each slice what it takes."""
-        return _Emission(graph, graph.ops[match.root], match.detail).run()
+        return _TopKEmitter(graph, graph.ops[match.root], match.detail).run()
 
 
-def _find(graph: Graph, sort: Op) -> _TopK | Blocked | None:
+def _top_k(graph: Graph, sort: Op) -> _TopK | Blocked | None:
+    """The top-k that a sort is, None if it is not only sliced."""
     dimension = ir.IntegerAttr(graph.handles[sort.index].attributes["dimension"]).value
     dimension %= max(1, len(graph.values[sort.operands[0]].shape))
-    parts = _find_parts(graph, sort, dimension)
-    if not parts:
+    slices = _used_slices(graph, sort, dimension)
+    if not slices:
         return None
-    order = _find_order(sort.blocks[0], graph, sort)
-    if isinstance(order, Blocked):
-        return order
+    comparison = _comparison(sort.blocks[0], graph, sort)
+    if isinstance(comparison, Blocked):
+        return comparison
     n = graph.values[sort.operands[0]].shape[dimension]
-    first, last = max(p.high for p in parts), n - min(p.low for p in parts)
+    first, last = max(one.high for one in slices), n - min(one.low for one in slices)
     k = max(_LEAST, min(first, last))
     if k * _SHARE > n:
         return Blocked("too-many", f"{min(first, last)} of {n} sorted elements are used: a top-k is no cheaper")
-    key = graph.values[sort.operands[order.key]].dtype
-    if key not in {"f32"} | _NARROW_INTEGERS | NARROW_FLOATS or (key in NARROW_FLOATS and order.plain):
+    key = graph.values[sort.operands[comparison.key]].dtype
+    if key not in {"f32"} | _NARROW_INTEGERS | NARROW_FLOATS or (key in NARROW_FLOATS and comparison.plain):
         return Blocked("no-top-k", f"the compilers find the top-k of {key} by sorting all of it")
-    if not _is_stable(graph, sort) and not (order.plain and len(sort.operands) == 1):
-        return Blocked("not-stable", "the sort may put equal elements in any order, a top-k puts them in one")
-    return _TopK(order, parts, dimension, k, last < first)
-
-
-def _is_stable(graph: Graph, sort: Op) -> bool:
     attributes = graph.handles[sort.index].attributes
-    return "is_stable" in attributes and ir.BoolAttr(attributes["is_stable"]).value
+    is_stable = "is_stable" in attributes and ir.BoolAttr(attributes["is_stable"]).value
+    if not is_stable and not (comparison.plain and len(sort.operands) == 1):
+        return Blocked("not-stable", "the sort may put equal elements in any order, a top-k puts them in one")
+    return _TopK(comparison, slices, dimension, k, last < first)
 
 
-def _find_parts(graph: Graph, sort: Op, dimension: int) -> tuple[_Part, ...]:
+def _used_slices(graph: Graph, sort: Op, dimension: int) -> tuple[_UsedSlice, ...]:
     """The slices through which all results are used, () if one is used in another way."""
-    parts: list[_Part] = []
+    slices: list[_UsedSlice] = []
     for i, result in enumerate(sort.results):
         for user in graph.users[result]:
-            found = _sliced(graph, i, graph.ops[user], dimension, turned=False)
-            if not found:
+            leads_to = _leads_to(graph, i, graph.ops[user], dimension, is_reversed=False)
+            if not leads_to:
                 return ()
-            parts += found
-    return tuple(sorted(parts, key=lambda p: p.slice))
+            slices += leads_to
+    return tuple(sorted(slices, key=lambda one: one.op))
 
 
-def _sliced(graph: Graph, result: int, user: Op, dimension: int, *, turned: bool) -> list[_Part]:
+def _leads_to(graph: Graph, result: int, user: Op, dimension: int, *, is_reversed: bool) -> list[_UsedSlice]:
     """The slices that a user of a sort's result is or leads to, [] if it leads anywhere else."""
-    if user.name == "stablehlo.reverse" and not turned and integers(graph, user, "dimensions") == (dimension,):
-        found = [_sliced(graph, result, graph.ops[u], dimension, turned=True) for u in graph.users[user.results[0]]]
-        return [part for parts in found for part in parts] if all(found) else []
+    if user.name == "stablehlo.reverse" and not is_reversed and integers(graph, user, "dimensions") == (dimension,):
+        users = (graph.ops[u] for u in graph.users[user.results[0]])
+        slices = [_leads_to(graph, result, u, dimension, is_reversed=True) for u in users]
+        return [one for some in slices for one in some] if all(slices) else []
     if user.name != "stablehlo.slice" or integers(graph, user, "strides")[dimension] != 1:
         return []
     low, high = (integers(graph, user, name)[dimension] for name in ("start_indices", "limit_indices"))
-    if turned:
+    if is_reversed:
         n = graph.values[user.operands[0]].shape[dimension]
         low, high = n - high, n - low
-    return [_Part(user.index, result, low, high, turned)]
+    return [_UsedSlice(user.index, result, low, high, is_reversed)]
 
 
-def _dead_users(graph: Graph, found: _TopK) -> set[int]:
-    """The slices, and the reversals between them and the sort."""
-    slices = {p.slice for p in found.parts}
-    return slices | {graph.values[graph.ops[p.slice].operands[0]].producer for p in found.parts if p.reversed}
-
-
-def _find_order(block: Graph, graph: Graph, sort: Op) -> _Order | Blocked:
+def _comparison(block: Graph, graph: Graph, sort: Op) -> _Comparison | Blocked:
     """What a comparator compares, if it is one comparison of the same function of two elements of one operand."""
     unknown = Blocked("unknown-comparator", "its comparator is not one comparison of the same key on both sides")
     compare = block.producer(block.returned[0])
     if compare is None or compare.name != "stablehlo.compare":
         return unknown
-    attributes = block.handles[compare.index].attributes
-    direction = str(stablehlo.ComparisonDirectionAttr(attributes["comparison_direction"]).value)
     left, right = compare.operands
     leaves: set[int] = set()
-    if direction not in ("LT", "GT") or not _is_mirrored(block, left, right, leaves) or len(leaves) != 1:
+    relation = direction(block, compare)
+    if relation not in ("LT", "GT") or not _is_mirrored(block, left, right, leaves) or len(leaves) != 1:
         return unknown
     leaf = leaves.pop()
     key = graph.values[sort.operands[leaf // 2]].dtype
     if block.values[left].dtype != key:
         return unknown
-    if key.startswith(("f", "bf")) and "TOTALORDER" not in str(attributes["compare_type"]):
+    compare_type = block.handles[compare.index].attributes["compare_type"] if key.startswith(("f", "bf")) else ""
+    if compare_type and "TOTALORDER" not in str(compare_type):
         return Blocked("no-total-order", "its comparator does not order NaNs")
     swapped = leaf % 2 == 1
-    plain = left in block.arguments
-    return _Order(leaf // 2, right if swapped else left, plain, (direction == "GT") != swapped)
+    return _Comparison(leaf // 2, right if swapped else left, left in block.arguments, (relation == "GT") != swapped)
 
 
 def _is_mirrored(block: Graph, left: int, right: int, leaves: set[int]) -> bool:
@@ -223,110 +211,91 @@ def _is_mirrored(block: Graph, left: int, right: int, leaves: set[int]) -> bool:
     return all(_is_mirrored(block, a, b, leaves) for a, b in zip(one.operands, other.operands, strict=True))
 
 
-def _is_iota(graph: Graph, found: _TopK, value: int) -> bool:
-    producer = graph.producer(value)
-    if producer is None or producer.name != "stablehlo.iota":
-        return False
-    return ir.IntegerAttr(graph.handles[producer.index].attributes["iota_dimension"]).value == found.dimension
+def _is_gathered(graph: Graph, top_k: _TopK, sort: Op, operand: int) -> bool:
+    """Whether the elements of an operand are used, and are neither values nor indices of the top-k."""
+    if operand == top_k.comparison.key:
+        known = top_k.comparison.plain
+    else:
+        known = index_dim(graph, sort.operands[operand]) == top_k.dimension
+    return not known and any(one.result == operand for one in top_k.slices)
 
 
-def _is_gathered(graph: Graph, found: _TopK, sort: Op, operand: int) -> bool:
-    """Whether the elements of an operand that are used are gathered from it: not known from the top-k."""
-    used = any(p.result == operand for p in found.parts)
-    known = found.order.plain if operand == found.order.key else _is_iota(graph, found, sort.operands[operand])
-    return used and not known
+class _TopKEmitter:
+    """Builds the top-k of one sort and what its slices take of it."""
 
-
-class _Emission:
-    """The new form of one sort."""
-
-    def __init__(self, graph: Graph, sort: Op, found: _TopK):
-        self.graph, self.sort, self.found = graph, sort, found
+    def __init__(self, graph: Graph, sort: Op, top_k: _TopK):
+        self.graph, self.sort, self.top_k = graph, sort, top_k
+        self.dimension, self.order = top_k.dimension, top_k.comparison
         self.operands = [graph.mlir_values[v] for v in sort.operands]
         self.shape = list(self.operands[0].type.shape)
-        last = len(self.shape) - 1
-        self.to_last = [d for d in range(last + 1) if d != found.dimension] + [found.dimension]
-        self.flips = found.last == found.order.descending
+        self.negates = top_k.last == self.order.descending
 
     def run(self) -> list[Any]:
         """A result for each slice."""
-        taken, indices = chlo.TopKOp(self.key(), self.found.k).results
-        if min(p.low if not self.found.last else self.shape[self.found.dimension] - p.high for p in self.found.parts):
+        n, slices = self.shape[self.dimension], self.top_k.slices
+        values, indices = chlo.TopKOp(self.key(), self.top_k.k).results
+        if min(n - one.high if self.top_k.last else one.low for one in slices):
             # Compilers take a top-k for a sort and a slice in between: with a slice behind it only the sort is left.
-            taken, indices = (stablehlo.OptimizationBarrierOp([v]).results[0] for v in (taken, indices))
-        taken, indices = (self.sideways(v, back=True) for v in (taken, indices))
-        if self.found.last:
-            largest = splat(indices.type, self.shape[self.found.dimension] - 1)
-            taken = self.reversed(taken)
-            indices = self.reversed(stablehlo.subtract(largest, indices))
-        used = sorted({p.result for p in self.found.parts})
-        results = {i: self.elements(i, taken, indices) for i in used}
-        return [self.part(p, results[p.result]) for p in self.found.parts]
+            values, indices = (stablehlo.OptimizationBarrierOp([v]).results[0] for v in (values, indices))
+        axes = list(range(len(self.shape)))
+        last_to_dimension = [*axes[: self.dimension], axes[-1], *axes[self.dimension : -1]]
+        values, indices = (builders.transposed(v, last_to_dimension) for v in (values, indices))
+        if self.top_k.last:
+            values = builders.reversed_along(values, self.dimension)
+            indices = stablehlo.subtract(builders.splat(indices.type, n - 1), indices)
+            indices = builders.reversed_along(indices, self.dimension)
+        results = {i: self.elements(i, values, indices) for i in sorted({one.result for one in slices})}
+        return [self.sliced(one, results[one.result]) for one in slices]
 
     def key(self) -> Any:
         """The float32 key, largest first, its sorted dimension last."""
-        order, block = self.found.order, self.sort.blocks[0]
-        value = _vectorised(self.graph, block, order.value, self.operands[order.key])
-        value = convert(value, ir.F32Type.get())
-        if self.found.last:
-            value = self.reversed(value)
-        return self.sideways(_turned(value) if self.flips else value)
+        value = _vectorised(self.graph, self.sort.blocks[0], self.order.value, self.operands[self.order.key])
+        value = builders.convert(value, ir.F32Type.get())
+        if self.top_k.last:
+            value = builders.reversed_along(value, self.dimension)
+        others = [d for d in range(len(self.shape)) if d != self.dimension]
+        return builders.transposed(_negated(value) if self.negates else value, [*others, self.dimension])
 
-    def elements(self, operand: int, taken: Any, indices: Any) -> Any:
+    def elements(self, operand: int, values: Any, indices: Any) -> Any:
         """The k elements of one result of the sort, in the sort's order."""
         element = self.operands[operand].type.element_type
-        if _is_gathered(self.graph, self.found, self.sort, operand):
-            return gathered(self.operands[operand], indices, self.found.dimension)
-        if operand == self.found.order.key:
-            return convert(_turned(taken) if self.flips else taken, element)
-        return convert(indices, element)
+        if _is_gathered(self.graph, self.top_k, self.sort, operand):
+            return builders.gathered(self.operands[operand], indices, self.dimension)
+        if operand == self.order.key:
+            return builders.convert(_negated(values) if self.negates else values, element)
+        return builders.convert(indices, element)
 
-    def part(self, part: _Part, elements: Any) -> Any:
+    def sliced(self, one: _UsedSlice, elements: Any) -> Any:
         """What one slice takes of them."""
-        op, dimension = self.graph.ops[part.slice], self.found.dimension
-        starts, limits, strides = (
-            list(integers(self.graph, op, name)) for name in ("start_indices", "limit_indices", "strides")
-        )
-        first = self.shape[dimension] - self.found.k if self.found.last else 0
-        starts[dimension], limits[dimension] = part.low - first, part.high - first
-        value = sliced(elements, starts, limits, strides)
-        return self.reversed(value) if part.reversed else value
-
-    def reversed(self, value: Any) -> Any:
-        return stablehlo.reverse(value, ir.DenseI64ArrayAttr.get([self.found.dimension]))
-
-    def sideways(self, value: Any, *, back: bool = False) -> Any:
-        """The value with the sorted dimension last, or back in its place."""
-        order = [self.to_last.index(d) for d in range(len(self.shape))] if back else self.to_last
-        return transposed(value, order)
+        names, op = ("start_indices", "limit_indices", "strides"), self.graph.ops[one.op]
+        starts, limits, strides = (list(integers(self.graph, op, name)) for name in names)
+        first = self.shape[self.dimension] - self.top_k.k if self.top_k.last else 0
+        starts[self.dimension], limits[self.dimension] = one.low - first, one.high - first
+        value = builders.sliced(elements, starts, limits, strides)
+        return builders.reversed_along(value, self.dimension) if one.is_reversed else value
 
 
-def _turned(value: Any) -> Any:
-    """A float32 value with the order turned round, that of NaNs and zeros too: the signs, whatever a negation does."""
-    bits = tensor(value.type.shape, ir.IntegerType.get_signless(32))
-    turned = stablehlo.xor(stablehlo.bitcast_convert(bits, value), splat(bits, -(2**31)))
-    return stablehlo.bitcast_convert(value.type, turned)
+def _negated(value: Any) -> Any:
+    """A float32 value with its sign bits flipped: that reverses the total order, NaNs and zeros included."""
+    bits = builders.tensor(value.type.shape, ir.IntegerType.get_signless(32))
+    flipped = stablehlo.xor(stablehlo.bitcast_convert(bits, value), builders.splat(bits, -(2**31)))
+    return stablehlo.bitcast_convert(value.type, flipped)
 
 
 def _vectorised(graph: Graph, block: Graph, value: int, operand: Any) -> Any:
     """A value of the comparator that depends on one argument only, for a whole operand in the argument's place."""
     shape = list(operand.type.shape)
-    memo: dict[int, Any] = {}
+    captured = dict(zip(block.captured, block.captured_from, strict=True))
 
+    @functools.cache
     def whole(v: int) -> Any:
-        if v not in memo:
-            memo[v] = _vectorised_op(graph, block, v, whole, operand)
-        one = memo[v]
-        return one if list(one.type.shape) == shape else broadcast(one, retype(one.type, shape))
+        producer = block.producer(v)
+        if producer is None:
+            one = graph.mlir_values[captured[v]] if v in captured else operand
+        else:
+            operands = [whole(o) for o in producer.operands]
+            shapes = [shape if operands else [] for _ in producer.results]
+            one = builders.clone_with(block.handles[producer.index], operands, shapes)[block.values[v].result]
+        return one if list(one.type.shape) == shape else builders.broadcast(one, builders.retype(one.type, shape))
 
     return whole(value)
-
-
-def _vectorised_op(graph: Graph, block: Graph, value: int, whole: Any, operand: Any) -> Any:
-    producer = block.producer(value)
-    if producer is None:
-        captured: Mapping[int, int] = dict(zip(block.captured, block.captured_from, strict=True))
-        return graph.mlir_values[captured[value]] if value in captured else operand
-    operands = [whole(v) for v in producer.operands]
-    shapes = [operand.type.shape if operands else [] for _ in producer.results]
-    return clone_with(block.handles[producer.index], operands, shapes)[block.values[value].result]

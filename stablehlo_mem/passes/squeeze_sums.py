@@ -1,4 +1,4 @@
-"""squeeze-sums: sums of products are made without dimensions of one element.
+"""squeeze-sums: a sum of products is computed without its dimensions of size 1.
 
 Before, with a batch of one:
     %p = stablehlo.multiply %x, %y : tensor<1x512x768xf32>
@@ -8,10 +8,10 @@ After:
     %t = stablehlo.reduce(%r init: %zero) applies stablehlo.add across dimensions = [1] : tensor<512xf32>
     %s = stablehlo.reshape %t : tensor<1x512xf32>
 
-XLA:CPU makes a dot of each row of the former, thirty times slower: the gradient of RMSNorm at batch 1 takes ten times
-as long as at batch 2 with as many elements. Splits write sums so in their loops by themselves, on every target.
+XLA:CPU compiles the former as one dot for each row, thirty times slower: the gradient of RMSNorm takes ten times as
+long at batch 1 as at batch 2 with as many elements. The loops of splits have no such dimensions, on any target.
 
-Refuses nothing; leaves alone what no compiler is known to be slow at.
+Refuses nothing. Leaves alone other sums, at which no compiler is known to be slow.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ class SqueezeSums(RewritingPass):
 
     def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | None:
         """The match at a sum that is slow as it is on some target."""
-        del prefer_memory
         op = graph.ops[root]
         if not sums_products_in_units(graph, op):
             return None
@@ -45,7 +44,7 @@ class SqueezeSums(RewritingPass):
             new_bytes=0,
             kernels=(Kernel(op_flops(graph, op), operand.nbytes + result.nbytes),),
             numerics="exact",
-            what=f"sum {operand} without its dimensions of one element",
+            summary=f"sum {operand} without its dimensions of one element",
         )
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""swap-dot-operands: a dot that is transposed after is made so at once, its operands swapped.
+"""swap-dot-operands: a dot whose result is transposed gets its operands swapped, so that its result needs no transpose.
 
 Before, as JAX writes the gradient of every matrix of weights:
     %d = stablehlo.dot_general %g, %x, contracting_dims = [0] x [0] : tensor<99x64xf32>
@@ -6,20 +6,20 @@ Before, as JAX writes the gradient of every matrix of weights:
 After:
     %w = stablehlo.dot_general %x, %g, contracting_dims = [0] x [0] : tensor<64x99xf32>
 
-The compilers do so by themselves where both are side by side, and the profile knows. Where a split adds up the dot's
-partial results, though, these stay as they are until the loop ends, and the copy is one more buffer. In the small form
-of a program all operands are swapped; in the quick form those that are faster then: on CPU the left operand is read in
-another order, so the smaller one had better be it.
+The compilers do this themselves where dot and transpose are side by side, and the profile knows it. But where a split
+adds up partial results of the dot, the transpose stays behind the loop, as one more buffer. Where memory is preferred
+all such dots are swapped. Otherwise only those that are faster then: on CPU the left operand is packed transposed, so
+it should be the smaller one.
 
-Where both operands lie transposed they lie as a matmul wants them once they are swapped, and the transpose after it
-is another one. So einsum writes `bhqk,bhkd->bqhd`, attention with its heads inside:
+If both operands lie transposed, then swapped they lie as a matmul reads them, and another transpose follows. einsum
+writes `bhqk,bhkd->bqhd`, attention with its heads inside, like this:
     %d = stablehlo.dot_general %v, %p, contracting_dims = [2] x [3] : tensor<bxhxdxq>
     %o = stablehlo.transpose %d : tensor<bxqxhxd>
 After:
     %d = stablehlo.dot_general %p, %v, contracting_dims = [3] x [2] : tensor<bxhxqxd>
     %o = stablehlo.transpose %d : tensor<bxqxhxd>
 
-Refuses dots whose algorithm names types an operand, and transposes that do more than that.
+Refuses dots that name an algorithm, which has types for each operand, and other transposes.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class SwapDotOperands(RewritingPass):
             new_bytes=result.nbytes if swap.transposes else 0,
             kernels=(swapped, Kernel(0, 0, moves=op)) if swap.transposes else (swapped,),
             numerics="exact",
-            what=f"multiply to {result} {how}",
+            summary=f"multiply to {result} {how}",
             detail=swap,
-            always=prefer_memory and not swap.transposes,
+            even_if_slower=prefer_memory and not swap.transposes,
         )
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:

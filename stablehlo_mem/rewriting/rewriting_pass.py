@@ -1,7 +1,7 @@
-"""What the passes that put a cheaper form in an op's place share: where to look, what it saves, how it is put in.
+"""The base class of passes that replace an op by a cheaper equivalent: where to look, what it saves, how to apply it.
 
-A pass matches at a root op and emits the new form. A place is named by its block and the root's index, so that a step
-is plain data; it is matched again when it is applied.
+Such a pass matches at a root op and emits the replacement. A step names roots only, so that it is plain data; each is
+matched again when the step is applied.
 """
 
 from __future__ import annotations
@@ -22,34 +22,44 @@ from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import building
 from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.float_comparisons import COMPARED, decides
-from stablehlo_mem.ir.graph import Graph, Path, entry_graph, graph_of_copy, nested_graph, op_id
+from stablehlo_mem.ir.graph import Graph, Path, entry_graph, graph_of_copy, nested_graph
 from stablehlo_mem.ir.trip_count import block_runs, likely_trips
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Refusal, Step, StepParams, allows, weakest
+from stablehlo_mem.pass_api.candidate import (
+    Candidate,
+    Goal,
+    Numerics,
+    OpPath,
+    Refusal,
+    Step,
+    StepParams,
+    allows,
+    weakest,
+)
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.targets.chips import Chip
 
-_WORTH = 0.95
-"""A form that is to save time takes at most this share of it: nearer than that the estimates tell nothing apart."""
+_WORTHWHILE_SHARE = 0.95
+"""A replacement saves time if it takes at most this share of it: estimates do not tell smaller differences apart."""
 _MAX_ALONE = 8
-"""Places that are tried one by one where all at once will not do."""
+"""Matches that are also offered one by one, for when all at once raise the peak: a bound on the modules profiled."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Match:
-    """One place where a cheaper form fits.
+    """One op that a pass can replace.
 
     Attributes:
-        root: the op whose results are replaced. The new form is built before it.
-        removed: the ops that nobody needs afterwards, the root among them: see `needed_only_by`.
-        new_bytes: of the new form's intermediates that are alive at once; its results are not counted.
-        kernels: what the new form costs.
+        root: the op whose results are replaced. The replacement is built before it.
+        removed: the ops that are dead afterwards, the root among them: see `needed_only_by`.
+        new_bytes: of the replacement's intermediates that are alive at once, its results left out.
+        kernels: what the replacement costs.
         numerics: the weakest `Options.numerics` that allows it.
-        what: the new form in a few words, for people: "contract f32[8,8] with f32[8,4]".
+        summary: the replacement in a few words, for people: "contract f32[8,8] with f32[8,4]".
         detail: what `emit` needs; it never leaves the pass.
-        replaced: the values replaced, where they are not the root's results: all that is used of them, say.
-        kept: the values the new form reads, if matches that read one in common are to be weighed together too: what
-            they share is spared only if all of them are taken.
-        always: the new form is put in also where it saves no time: it lets other passes see what compilers do.
+        replaced: the values replaced, where they are not the root's results, such as the slices of these.
+        shared_inputs: the values read, if matches that read one in common are to be judged together too: only if all
+            of them are replaced are the producers of these values dead.
+        even_if_slower: replace it also where that saves no time, because it shows other passes what compilers do.
     """
 
     root: int
@@ -57,28 +67,23 @@ class Match:
     new_bytes: int
     kernels: tuple[Kernel, ...]
     numerics: Numerics
-    what: str
+    summary: str
     detail: Any = None
     replaced: tuple[int, ...] = ()
-    kept: tuple[int, ...] = ()
-    always: bool = False
+    shared_inputs: tuple[int, ...] = ()
+    even_if_slower: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rewriting(StepParams):
-    """Where the cheaper form is put in.
+    """Which ops are replaced, and with `prefer_memory` by which form: see `RewritingPass.match`."""
 
-    Attributes:
-        sites: of each root the path of its block, from the entry function's, and the op in it.
-        prefer_memory: which form is put in: see `RewritingPass.match`.
-    """
-
-    sites: tuple[tuple[Path, int], ...]
+    roots: tuple[OpPath, ...]
     prefer_memory: bool
 
 
 class RewritingPass(Pass[Rewriting]):
-    """A pass that replaces ops by a cheaper form. Subclasses have a `name` and `roots`, and match and emit."""
+    """A pass that replaces ops by a cheaper equivalent. Subclasses have a `name`, `roots`, `match` and `emit`."""
 
     params_type = Rewriting
     roots: frozenset[str]
@@ -94,41 +99,41 @@ class RewritingPass(Pass[Rewriting]):
 
     @abc.abstractmethod
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
-        """Builds the new form at the insertion point, before the root, and returns what replaces the values."""
+        """Builds the replacement at the insertion point, before the root, and returns what replaces the values."""
 
     def cheapen(self, graph: Graph, goal: Goal) -> Iterator[Candidate]:
-        """All the places, in every block, where the new form saves time, in one step; then each by itself."""
-        found: list[_Place] = []
+        """All the matches, in every block, that save time, in one step; then the first few each by itself."""
+        paying: list[_BlockMatch] = []
         for path in block_paths(graph):
-            block = _Block(graph, path, goal.chip)
+            block = _BlockCosts(graph, path, goal.chip)
             matches = [m for m in self._matches(block, prefer_memory=goal.prefer_memory) if isinstance(m, Match)]
-            matches = _disjoint([m for m in matches if allows(goal.options, m.numerics)])
-            found += [_Place(block, m) for m in block.paying(matches)]
-        if found:
-            yield self._candidate(found, 0, prefer_memory=goal.prefer_memory)
-        if len(found) > 1:
-            yield from (self._candidate([place], 0, prefer_memory=goal.prefer_memory) for place in found[:_MAX_ALONE])
+            matches = _outermost([m for m in matches if allows(goal.options, m.numerics)])
+            paying += [(block, m) for m in block.paying(matches)]
+        alone = [[one] for one in paying[:_MAX_ALONE]] if len(paying) > 1 else []
+        for chosen in (paying, *alone) if paying else ():
+            yield self._candidate(chosen, 0, prefer_memory=goal.prefer_memory)
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """A candidate for each match that removes something live at the peak, and why others are none."""
         if goal.include_small_values:
-            return  # a match reaches as far as it does
+            return  # the size of values makes no difference to a match
         for depth in range(len(peak.path), -1, -1):
-            block = _Block(graph, peak.path[:depth], goal.chip)
+            block = _BlockCosts(graph, peak.path[:depth], goal.chip)
             live = {item.value: item.nbytes for item in peak.live if item.path == block.path}
-            found = list(self._matches(block, prefer_memory=True))
-            yield from (item for item in found if isinstance(item, Refusal))
-            matches = [item for item in found if isinstance(item, Match)]
-            for group in (*(_Group((m,), m.removed) for m in matches), *block.groups(_disjoint(matches))):
-                saved = block.spared_bytes(group, live, peak) - sum(m.new_bytes for m in group.matches)
-                first = group.matches[0]
+            results = list(self._matches(block, prefer_memory=True))
+            yield from (item for item in results if isinstance(item, Refusal))
+            matches = [item for item in results if isinstance(item, Match)]
+            alone = (_MatchSet((m,), m.removed) for m in matches)
+            for match_set in (*alone, *block.match_sets(_outermost(matches))):
+                saved = block.freed_bytes(match_set, live, peak) - sum(m.new_bytes for m in match_set.matches)
+                first = match_set.matches[0]
                 if saved > 0 and allows(goal.options, first.numerics):
-                    yield self._candidate([_Place(block, m) for m in group.matches], saved, prefer_memory=True)
+                    yield self._candidate([(block, m) for m in match_set.matches], saved, prefer_memory=True)
                 elif saved > 0:
-                    message = f"it could {first.what} with Options(numerics={first.numerics!r})"
+                    message = f"it could {first.summary} with Options(numerics={first.numerics!r})"
                     yield block.refusal(first.root, f"needs-{first.numerics}", message)
 
-    def _matches(self, block: _Block, *, prefer_memory: bool) -> Iterator[Match | Refusal]:
+    def _matches(self, block: _BlockCosts, *, prefer_memory: bool) -> Iterator[Match | Refusal]:
         """All matches of a block in program order, and the refusals."""
         for op, match in _matched(block.graph, self, prefer_memory=prefer_memory):
             if isinstance(match, Match) and unsettles(block.main, block.path, match):
@@ -136,54 +141,52 @@ class RewritingPass(Pass[Rewriting]):
             else:
                 yield block.refusal(op, match.code, match.message) if isinstance(match, Blocked) else match
 
-    def _candidate(self, places: Sequence[_Place], saved_bytes: int, *, prefer_memory: bool) -> Candidate:
-        """One step for all the places, called after the first of them."""
-        block, first = places[0].block, places[0].match
-        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        numerics = weakest(place.match.numerics for place in places)
-        blocks = dict.fromkeys(place.block for place in places)
-        sites = tuple((place.block.path, place.match.root) for place in places)
+    def _candidate(self, chosen: Sequence[_BlockMatch], saved_bytes: int, *, prefer_memory: bool) -> Candidate:
+        """One step for some matches, with the summary of the first of them."""
+        block, first = chosen[0]
+        more = f" and {len(chosen) - 1} more" if len(chosen) > 1 else ""
+        blocks = dict.fromkeys(b for b, _ in chosen)
+        roots = tuple((b.path, match.root) for b, match in chosen)
         return Candidate(
-            step=Step(self.name, "", Rewriting(sites=sites, prefer_memory=prefer_memory)),
+            step=Step(self.name, "", Rewriting(roots=roots, prefer_memory=prefer_memory)),
             saved_bytes=saved_bytes,
-            added_seconds=sum(b.added_seconds([p.match for p in places if p.block is b]) for b in blocks),
-            numerics=numerics,
-            summary=f"{first.what}{more}",
-            identity=(self.name, block.path, first.root, first.what),
-            refusal_if_useless=block.refusal(first.root, "no-gain", f"to {first.what} does not lower the peak"),
-            apply_to_copy=functools.partial(self._edit_copy, tuple(places)),
+            added_seconds=sum(b.added_seconds([m for other, m in chosen if other is b]) for b in blocks),
+            numerics=weakest(match.numerics for _, match in chosen),
+            summary=f"{first.summary}{more}",
+            identity=(self.name, block.path, first.root, first.summary),
+            refusal_if_useless=block.refusal(first.root, "no-gain", f"to {first.summary} does not lower the peak"),
+            apply_to_copy=functools.partial(self._apply_to_copy, tuple(chosen)),
         )
 
     def describe(self, params: Rewriting) -> str:
         """The pass, and in how many places."""
-        count = len(params.sites)
+        count = len(params.roots)
         return self.name if count == 1 else f"{self.name} in {count} places"
 
     def apply(self, module: ir.Module, params: Rewriting) -> None:
-        """Puts the new form in each place and removes what nobody needs any longer, in place.
+        """Replaces the ops of a step and removes what is dead afterwards, in place.
 
         Raises:
             ValueError: the step was not made for this module.
         """
         main = entry_graph(module)
-        found: list[tuple[Graph, Match]] = []
-        for path, root in params.sites:
+        matches: list[tuple[Graph, Match]] = []
+        for path, root in params.roots:
             graph = nested_graph(main, path)
             match = self.match(graph, root, prefer_memory=params.prefer_memory)
             if not isinstance(match, Match):
                 raise ValueError(f"{self.name}: nothing to rewrite at op {root}")
-            found.append((graph, match))
-        self._replace(module, found)
+            matches.append((graph, match))
+        self._replace(module, matches)
 
-    def _edit_copy(self, places: Sequence[_Place], copy: ir.Module, params: Rewriting) -> None:
+    def _apply_to_copy(self, chosen: Sequence[_BlockMatch], copy: ir.Module, _: Rewriting) -> None:
         """Does the same to a copy of the module, where the matches are known."""
-        del params
-        main = graph_of_copy(places[0].block.main, copy)
-        self._replace(copy, [(nested_graph(main, place.block.path), place.match) for place in places])
+        main = graph_of_copy(chosen[0][0].main, copy)
+        self._replace(copy, [(nested_graph(main, block.path), match) for block, match in chosen])
 
-    def _replace(self, module: ir.Module, found: Sequence[tuple[Graph, Match]]) -> None:
+    def _replace(self, module: ir.Module, matches: Sequence[tuple[Graph, Match]]) -> None:
         # Backwards: a match may use the results of an earlier one, which are replaced after it.
-        for graph, match in reversed(found):
+        for graph, match in reversed(matches):
             handle = graph.handles[match.root]
             with building(handle, handle.location):
                 results = self.emit(graph, match)
@@ -193,7 +196,7 @@ class RewritingPass(Pass[Rewriting]):
 
 
 def unsettles(main: Graph, path: Path, match: Match) -> bool:
-    """Whether a match rounds otherwise what is compared with floats that are computed elsewhere: see `comparisons`."""
+    """Whether a match changes the rounding of a float that is compared with others: see `ir.float_comparisons`."""
     if match.numerics == "exact" and all(kernel.matmul is None for kernel in match.kernels):
         return False
     values = match.replaced or nested_graph(main, path).ops[match.root].results
@@ -204,8 +207,8 @@ def unsettles(main: Graph, path: Path, match: Match) -> bool:
 def _matched(graph: Graph, one: RewritingPass, *, prefer_memory: bool) -> tuple[tuple[int, Match | Blocked], ...]:
     """The ops at which a pass matches or says why it does not, in program order."""
     roots = [op.index for op in graph.ops if op.name in one.roots]
-    found = [(root, one.match(graph, root, prefer_memory=prefer_memory)) for root in roots]
-    return tuple((root, match) for root, match in found if match is not None)
+    matches = ((root, one.match(graph, root, prefer_memory=prefer_memory)) for root in roots)
+    return tuple((root, match) for root, match in matches if match is not None)
 
 
 @cached_analysis
@@ -217,15 +220,15 @@ def block_paths(graph: Graph) -> tuple[Path, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Group:
-    """Matches that are taken together or not at all, and the ops that nobody needs after them."""
+class _MatchSet:
+    """Matches that are taken together or not at all, and the ops that are dead after them."""
 
     matches: tuple[Match, ...]
     removed: tuple[int, ...]
 
 
-class _Block:
-    """A block of a module, and what its ops cost on a chip."""
+class _BlockCosts:
+    """A block of a module, and what its ops and matches cost on a chip."""
 
     def __init__(self, main: Graph, path: Path, chip: Chip):
         self.main, self.path, self.chip = main, path, chip
@@ -233,14 +236,14 @@ class _Block:
 
     @functools.cached_property
     def seconds(self) -> tuple[float, ...]:
-        """What each op costs in one run. Compilers take what no iteration changes out of a loop: it is run once."""
+        """What each op costs in one run of the block. Compilers move an invariant op out of a loop: it runs once."""
+        trips, invariant = self.invariant
         seconds = fused_seconds(self.graph, self.chip)
-        trips, once = self.invariant
-        return tuple(s / trips if i in once else s for i, s in enumerate(seconds))
+        return tuple(s / trips if i in invariant else s for i, s in enumerate(seconds))
 
     @functools.cached_property
     def invariant(self) -> tuple[int, frozenset[int]]:
-        """How often a loop's body runs, and the ops in it that compute the same every time."""
+        """The trip count of the loop whose body the block is, and the ops that compute the same in every iteration."""
         if not self.path or self.path[-1][1] != 1:
             return 1, frozenset()
         parent = nested_graph(self.main, self.path[:-1])
@@ -251,88 +254,74 @@ class _Block:
 
     def added_seconds(self, matches: Sequence[Match]) -> float:
         """What matches add, or save, in all runs of the block."""
-        removed = {op for m in matches for op in m.removed}.union(*(g.removed for g in self.groups(matches)))
-        once = sum(map(self.new_seconds, matches)) - sum(self.seconds[op] for op in removed)
-        return block_runs(self.main, self.path) * once
+        removed = {op for one in (*matches, *self.match_sets(matches)) for op in one.removed}
+        each_run = sum(map(self.new_seconds, matches)) - sum(self.seconds[op] for op in removed)
+        return block_runs(self.main, self.path) * each_run
 
     def new_seconds(self, match: Match) -> float:
-        """What a match costs in one run: what takes the place of what is run once is run once too."""
-        trips, once = self.invariant
-        seconds = sum(self._as_laid_out(kernel).seconds(self.chip) for kernel in match.kernels)
-        return seconds / trips if match.root in once else seconds
+        """What a replacement costs in one run of the block; that of an invariant op runs once, as the op does."""
+        trips, invariant = self.invariant
+        seconds = sum(self._kernel_seconds(kernel) for kernel in match.kernels)
+        return seconds / trips if match.root in invariant else seconds
 
-    def _as_laid_out(self, kernel: Kernel) -> Kernel:
-        if kernel.moves is None:
-            return kernel
-        return dataclasses.replace(kernel, nbytes=op_bytes(self.graph, kernel.moves, self.chip))
+    def _kernel_seconds(self, kernel: Kernel) -> float:
+        if kernel.moves is not None:
+            kernel = dataclasses.replace(kernel, nbytes=op_bytes(self.graph, kernel.moves, self.chip))
+        return kernel.seconds(self.chip)
 
-    def groups(self, matches: Sequence[Match]) -> list[_Group]:
-        """The matches that read values in common, where there are several."""
-        groups: dict[int, list[Match]] = {}
-        group_of: dict[int, int] = {}
-        for number, match in enumerate(m for m in matches if m.kept):
-            joined = sorted({group_of[v] for v in match.kept if v in group_of}, key=lambda g: len(groups[g]))
-            stays = joined.pop() if joined else number
-            added = [match, *(m for g in joined for m in groups.pop(g))]
-            group = groups.pop(stays, [])
-            group += added
-            groups[stays] = group
-            group_of.update((v, stays) for m in added for v in m.kept)
-        return [self._group(sorted(g, key=lambda m: m.root)) for g in groups.values() if len(g) > 1]
+    def match_sets(self, matches: Sequence[Match]) -> list[_MatchSet]:
+        """The sets of several matches that are connected by shared inputs."""
+        sets: dict[int, list[Match]] = {}
+        set_of: dict[int, int] = {}
+        for number, match in enumerate(m for m in matches if m.shared_inputs):
+            joined = sorted({set_of[v] for v in match.shared_inputs if v in set_of}, key=lambda s: len(sets[s]))
+            largest = joined.pop() if joined else number
+            added = [match, *(m for s in joined for m in sets.pop(s))]
+            sets[largest] = [*sets.pop(largest, ()), *added]
+            set_of.update((v, largest) for m in added for v in m.shared_inputs)
+        return [self._match_set(sorted(s, key=lambda m: m.root)) for s in sets.values() if len(s) > 1]
 
-    def _group(self, matches: Sequence[Match]) -> _Group:
-        kept = {v for m in matches for v in m.kept}
+    def _match_set(self, matches: Sequence[Match]) -> _MatchSet:
+        inputs = {v for m in matches for v in m.shared_inputs}
         first, *others = (m.root for m in matches)
-        return _Group(tuple(matches), needed_only_by(self.graph, first, kept, *others))
+        return _MatchSet(tuple(matches), needed_only_by(self.graph, first, inputs, *others))
 
     def paying(self, matches: Sequence[Match]) -> list[Match]:
-        """The matches that save time, alone or with the others of their group, and those that need not."""
-        gains = {m.root: self._gain(_Group((m,), m.removed)) for m in matches}
-        taken = {root for root, gain in gains.items() if gain > 0}
-        for group in self.groups(matches):
-            roots = {m.root for m in group.matches}
-            if self._gain(group) > sum(gains[root] for root in roots & taken):
-                taken |= roots
-        return [m for m in matches if m.always or m.root in taken]
+        """The matches that save time, alone or with the others of their set, and those that need not."""
+        gains = {m.root: self._saved_seconds(_MatchSet((m,), m.removed)) for m in matches}
+        paying = {root for root, gain in gains.items() if gain > 0}
+        for match_set in self.match_sets(matches):
+            roots = {m.root for m in match_set.matches}
+            if self._saved_seconds(match_set) > sum(gains[root] for root in roots & paying):
+                paying |= roots
+        return [m for m in matches if m.even_if_slower or m.root in paying]
 
-    def _gain(self, group: _Group) -> float:
-        """Seconds saved, 0 where the estimates tell nothing apart."""
-        new = sum(map(self.new_seconds, group.matches))
-        old = sum(self.seconds[op] for op in group.removed)
-        return old - new if new < _WORTH * old else 0.0
+    def _saved_seconds(self, match_set: _MatchSet) -> float:
+        """Seconds saved, 0 where they are too few to be sure."""
+        new = sum(map(self.new_seconds, match_set.matches))
+        old = sum(self.seconds[op] for op in match_set.removed)
+        return old - new if new < _WORTHWHILE_SHARE * old else 0.0
 
-    def spared_bytes(self, group: _Group, live: dict[int, int], peak: Peak) -> int:
-        """Bytes at the peak that a group does away with, the scratch of an op among them."""
-        results = {v for m in group.matches for v in m.replaced or self.graph.ops[m.root].results}
-        gone = {v for op in group.removed for v in self.graph.ops[op].results} - results
-        return sum(live[v] for v in gone & live.keys()) + peak.scratch_bytes(self.path, group.removed)
+    def freed_bytes(self, match_set: _MatchSet, live: dict[int, int], peak: Peak) -> int:
+        """Bytes at the peak of the values, and of the scratch, that a set does away with."""
+        results = {v for m in match_set.matches for v in m.replaced or self.graph.ops[m.root].results}
+        dead = {v for op in match_set.removed for v in self.graph.ops[op].results} - results
+        return sum(live[v] for v in dead & live.keys()) + peak.scratch_bytes(self.path, match_set.removed)
 
     def refusal(self, op: int, code: str, message: str) -> Refusal:
         value = self.graph.values[self.graph.ops[op].results[0]]
-        name = self.graph.ops[op].name.split(".")[-1]
-        return Refusal(
-            op=op_id(self.main, self.path, op),
-            value=f"{name} {value}",
-            nbytes=value.nbytes,
-            dimension=-1,
-            code=code,
-            message=message,
-            location=self.graph.source(op),
-        )
+        return Refusal.at(self.main, (self.path, op), f"{self.graph.title(op)} {value}", value.nbytes, code, message)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Place:
-    block: _Block
-    match: Match
+_BlockMatch = tuple[_BlockCosts, Match]
 
 
-def _disjoint(matches: Sequence[Match]) -> list[Match]:
+def _outermost(matches: Sequence[Match]) -> list[Match]:
     """The matches whose ops no later one of them removes: of nested ones the outermost."""
     taken: set[int] = set()
-    kept: list[Match] = []
+    outermost: list[Match] = []
     for match in reversed(matches):
         if taken.isdisjoint(match.removed):
-            kept.insert(0, match)
+            outermost.append(match)
             taken.update(match.removed)
-    return kept
+    return outermost[::-1]

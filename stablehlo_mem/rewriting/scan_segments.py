@@ -1,8 +1,8 @@
-"""Scans in segments: a loop over T steps as a loop over T/k segments of loops over k steps, and its stacks likewise.
+"""Rewrites a scan over T steps into a loop over T/k segments of loops over k steps; `rematerialise` calls it.
 
-The stack of a scan in segments has a row for every segment, which holds the rows of its steps; the backward loop that
-reads it is taken in the same segments. Then a segment's rows are something that the outer loop stores for later, and
-can be computed again from what the segment began with, as one row can (`stacks`).
+The stacks of the outer loop have a row for every segment, which holds the rows of its steps. The backward loop that
+reads them is rewritten likewise. Then the rows of a segment can be computed again from its first carries, as one row
+can (`scan_stacks`).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, nested_graph
 from stablehlo_mem.ir.matchers import splat_value
-from stablehlo_mem.rewriting.scan_stacks import Reader, Scan, counted, find_readers
+from stablehlo_mem.rewriting.scan_stacks import Reader, ScanLoop, counted, find_readers
 
 
 @dataclasses.dataclass(frozen=True)
 class Backward:
-    """The loop that reads the rows of stacks, each at its own step or counted from the end.
+    """The loop that reads the rows of stacks, from the first to the last or from the last to the first.
 
     Attributes:
         op: its index in the block of the scan.
         counter: the position of its carry that counts.
         readers: of each stack, by its carry.
-        forward: of each reader's op in the loop's body, whether it reads the row of its step, else as counted back.
+        forward: for each reader's op in the loop's body, whether it reads from the first row on.
     """
 
     op: int
@@ -38,34 +38,35 @@ class Backward:
 
 
 def segment_length(steps: int) -> int:
-    """The divisor of a number of steps nearest to its square root, 1 for a prime: as many segments as steps in one."""
+    """The largest divisor of a number of steps up to its square root, 1 for a prime."""
     return max(k for k in range(1, math.isqrt(steps) + 1) if steps % k == 0)
 
 
-def find_backward(graph: Graph, scan: Scan, stacks: Sequence[int]) -> Backward | Blocked:
+def find_backward(graph: Graph, scan: ScanLoop, stacks: Sequence[int]) -> Backward | Blocked:
     """The one loop that reads all rows of some of a scan's stacks, in as many steps."""
     results = graph.ops[scan.op].results
     readers: dict[int, tuple[Reader, ...]] = {}
     for carry in stacks:
-        found = find_readers(graph, results[carry])
-        if isinstance(found, Blocked):
-            return found
-        readers[carry] = found
-    paths = {reader.path for found in readers.values() for reader in found}
+        row_readers = find_readers(graph, results[carry])
+        if isinstance(row_readers, Blocked):
+            return row_readers
+        readers[carry] = row_readers
+    all_readers = [reader for row_readers in readers.values() for reader in row_readers]
+    paths = {reader.path for reader in all_readers}
     elsewhere = Blocked("other-readers", "its rows are not all read by one loop over as many steps")
     if len(paths) != 1 or len(path := next(iter(paths))) != 1:
         return elsewhere
     loop = graph.ops[path[0][0]]
-    counter = counted(graph, loop) if loop.name == "stablehlo.while" else None
+    counter = counted(graph, loop)
     if counter is None or counter.steps != scan.steps:
         return elsewhere
     body = nested_graph(graph, path)
     forward: dict[int, bool] = {}
-    for op in (body.ops[reader.op] for found in readers.values() for reader in found):
-        place = _affine(body, op.operands[1], body.arguments[counter.carry], scan.steps)
-        if place not in ((1, 0), (-1, scan.steps - 1)):
+    for op in (body.ops[reader.op] for reader in all_readers):
+        row = _affine(body, op.operands[1], body.arguments[counter.carry], scan.steps)
+        if row not in ((1, 0), (-1, scan.steps - 1)):
             return elsewhere
-        forward[op.index] = place == (1, 0)
+        forward[op.index] = row == (1, 0)
     return Backward(loop.index, counter.carry, readers, forward)
 
 
@@ -90,24 +91,22 @@ def _affine(body: Graph, value: int, counter: int, steps: int) -> tuple[int, int
     return (one[0] + sign * other[0], one[1] + sign * other[1]) if one and other else None
 
 
-def take_in_segments(graph: Graph, scan: Scan, backward: Backward, size: int) -> None:
-    """Rewrites a scan and its backward loop into segments of `size` steps, in place; the graph is stale then."""
+def take_in_segments(graph: Graph, scan: ScanLoop, backward: Backward, size: int) -> None:
+    """Rewrites a scan and its backward loop into segments of `size` steps, in place."""
     count = scan.steps // size
-    reader = graph.handles[backward.op]
-    sites = {carry: [_site(graph, backward, r) for r in readers] for carry, readers in backward.readers.items()}
+    handles = {
+        carry: [(nested_graph(graph, r.path).handles[r.op], backward.forward[r.op]) for r in readers]
+        for carry, readers in backward.readers.items()
+    }
     outer = _nest(graph.handles[scan.op], scan.counter, count, size, list(backward.readers))
-    later = _nest(reader, backward.counter, count, size, ())
-    for carry, handles in sites.items():
-        for handle, forward in handles:
-            _read(handle, outer.results[carry], later, backward.counter, (count, size), forward=forward)
-
-
-def _site(graph: Graph, backward: Backward, reader: Reader) -> tuple[Any, bool]:
-    return nested_graph(graph, reader.path).handles[reader.op], backward.forward[reader.op]
+    reading = _nest(graph.handles[backward.op], backward.counter, count, size, ())
+    for carry, readers in handles.items():
+        for reader, forward in readers:
+            _read(reader, outer.results[carry], reading, backward.counter, (count, size), forward=forward)
 
 
 def _nest(loop: Any, counter: int, count: int, size: int, stacks: Sequence[int]) -> Any:
-    """A loop over segments in the place of a loop over steps, each a loop over its steps; carries keep their places."""
+    """Replaces a loop over steps by one over segments with a loop over their steps inside; carries stay in order."""
     operands = list(loop.operands)
     body = loop.regions[1].blocks[0]
     with builders.building(loop, loop.location):
@@ -140,15 +139,13 @@ def _nest(loop: Any, counter: int, count: int, size: int, stacks: Sequence[int])
         for i, result in enumerate(loop.results):
             if any(True for _ in result.uses):
                 whole = builders.splat(result.type, count * size) if i == counter else outer.results[i]
-                result.replace_all_uses_with(
-                    builders.reshaped(whole, list(result.type.shape)) if i in stacks else whole
-                )
+                result.replace_all_uses_with(builders.reshaped(whole, list(result.type.shape)))
     loop.erase()
     return outer
 
 
 def _renumber(loop: Any, body: Any, counter: int, base: Any, stacks: Sequence[int]) -> None:
-    """In a body that was that of all steps: its counter counts a segment's, and rows are written into its stacks."""
+    """Adapts the body of a loop over all steps to a segment: the steps it counts, and the stacks it writes rows to."""
     end = body.operations[len(body.operations) - 1].operation
     step = body.arguments[counter]
     with builders.building(end, end.location):
@@ -172,16 +169,16 @@ def _read(reader: Any, stack: Any, outer: Any, counter: int, sizes: tuple[int, i
     segment = outer.regions[1].blocks[0]
     inner = next(op.operation for op in segment.operations if op.operation.name == "stablehlo.while")
     with builders.building(inner, inner.location):
-        rows = builders.slice_along(stack, 0, _place(segment.arguments[counter], count, forward=forward), 1)
+        rows = builders.slice_along(stack, 0, _row_index(segment.arguments[counter], count, forward=forward), 1)
         rows = builders.reshaped(rows, rows.type.shape[1:])
     step = inner.regions[1].blocks[0].arguments[counter]
     with builders.building(reader, reader.location):
-        place = builders.convert(_place(step, size, forward=forward), reader.operands[1].type.element_type)
-        starts = [place, *list(reader.operands)[2:]]
+        index = builders.convert(_row_index(step, size, forward=forward), reader.operands[1].type.element_type)
+        starts = [index, *list(reader.operands)[2:]]
         row = stablehlo.dynamic_slice(rows, starts, reader.attributes["slice_sizes"])
     reader.results[0].replace_all_uses_with(row)
     reader.erase()
 
 
-def _place(index: Any, count: int, *, forward: bool) -> Any:
+def _row_index(index: Any, count: int, *, forward: bool) -> Any:
     return index if forward else stablehlo.subtract(builders.splat(index.type, count - 1), index)

@@ -1,4 +1,4 @@
-"""What a loop over steps stores for later: stacks with a row for every step, and who reads their rows.
+"""Matches loops that store a row for every step in stacks, and the ops that read these rows; `rematerialise` calls it.
 
 `jax.lax.scan` becomes a while that counts from 0 and writes each step's outputs, a gradient's residuals among them,
 into stacks with dynamic_update_slice; the backward loop reads the rows in reverse with dynamic_slice.
@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from stablehlo_mem.analysis.fusion_classes import Class, classify
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects
-from stablehlo_mem.ir.loop_carries import invariant_carries
+from stablehlo_mem.ir.loop_carries import invariant_carries, is_only_read, readers_in
 from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.trip_count import Counter, find_counter
 
 
 @dataclasses.dataclass(frozen=True)
-class Scan:
+class ScanLoop:
     """A while that counts its steps from 0.
 
     Attributes:
@@ -51,33 +51,32 @@ class Reader:
 
 
 @dataclasses.dataclass(frozen=True)
-class Recomputation:
+class RowRecomputation:
     """What computes rows of stacks again.
 
     Attributes:
         ops: of the body, in program order.
         carries: the positions of the carries whose value at the step is needed.
-        kept: the stacks that are read instead, each with the value of the body that lies in it.
+        rows_read: the other stacks of which rows are read, each with the value of the body that it stores.
     """
 
     ops: tuple[int, ...]
     carries: tuple[int, ...]
-    kept: Mapping[int, int]
+    rows_read: Mapping[int, int]
 
 
-def find_scan(graph: Graph, op: Op) -> Scan | None:
+def find_scan(graph: Graph, op: Op) -> ScanLoop | None:
     """The scan that a while is, None if it is none or it stores nothing."""
-    counter = counted(graph, op) if op.name == "stablehlo.while" else None
+    counter = counted(graph, op)
     if counter is None or counter.steps < 2:
         return None
-    body, places = op.blocks[1], range(len(op.results))
-    rows = {i: row for i in places if (row := _row(body, i, counter)) is not None}
-    return Scan(op.index, counter.steps, counter.carry, invariant_carries(op), rows) if rows else None
+    rows = {i: row for i in range(len(op.results)) if (row := _row(op.blocks[1], i, counter)) is not None}
+    return ScanLoop(op.index, counter.steps, counter.carry, invariant_carries(op), rows) if rows else None
 
 
 def counted(graph: Graph, op: Op) -> Counter | None:
-    """The counter of a while that counts its steps from 0, one by one."""
-    counter = find_counter(graph, op)
+    """The counter of an op that is a while and counts its steps from 0, one by one."""
+    counter = find_counter(graph, op) if op.name == "stablehlo.while" else None
     return counter if counter is not None and (counter.start, counter.stride) == (0, 1) else None
 
 
@@ -97,53 +96,41 @@ def _row(body: Graph, carry: int, counter: Counter) -> int | None:
 
 def find_readers(graph: Graph, value: int) -> tuple[Reader, ...] | Blocked:
     """All readers of a stack, if it is only read row by row, in its block or in blocks inside."""
-    found = tuple(_readers(graph, value, ()))
-    blocked = next((r for r in found if isinstance(r, Blocked)), None)
-    return blocked or tuple(r for r in found if isinstance(r, Reader))
+    readers: list[Reader] = []
+    for reader in _readers(graph, value, ()):
+        if isinstance(reader, Blocked):
+            return reader
+        readers.append(reader)
+    return tuple(readers)
 
 
 def _readers(graph: Graph, value: int, path: Path) -> Iterator[Reader | Blocked]:
-    for user in graph.users[value]:
-        op = graph.ops[user]
-        if op.name == "stablehlo.while" and value in op.operands:
-            yield from _carried(graph, op, value, path)
+    for op in (graph.ops[user] for user in readers_in(graph, value)):
+        if op.name == "stablehlo.dynamic_slice" and op.operands[0] == value and _slice_rows(graph, op) == 1:
+            yield Reader(path, op.index)
+        elif op.name == "stablehlo.while":
+            body = op.blocks[1]
+            for i in (i for i, v in enumerate(op.operands) if v == value):
+                if is_only_read(graph, op, i):
+                    yield from _readers(body, body.arguments[i], (*path, (op.index, 1)))
+                else:
+                    yield Blocked("used-whole", f"{op.name} uses all of it")
+        elif op is graph.ops[-1]:
+            yield Blocked("returned", "it is handed on as a whole")
         elif value in op.operands:
-            yield Reader(path, user) if _reads_a_row(graph, op, value) else _used(graph, op)
-        if value in op.captures:
-            for i, block in enumerate(op.blocks):
-                if value in block.captured_from:
-                    inner = block.captured[block.captured_from.index(value)]
-                    yield from _readers(block, inner, (*path, (user, i)))
+            yield Blocked("used-whole", f"{op.name} uses all of it")
+        for i, block in enumerate(op.blocks):
+            if value in block.captured_from:
+                inner = block.captured[block.captured_from.index(value)]
+                yield from _readers(block, inner, (*path, (op.index, i)))
 
 
-def _carried(graph: Graph, loop: Op, value: int, path: Path) -> Iterator[Reader | Blocked]:
-    """The readers in a loop that carries a stack unchanged."""
-    same = invariant_carries(loop)
-    for i in (i for i, v in enumerate(loop.operands) if v == value):
-        if not same[i] or graph.users[loop.results[i]] or loop.blocks[0].users[loop.blocks[0].arguments[i]]:
-            yield _used(graph, loop)
-            continue
-        body = loop.blocks[1]
-        for found in _readers(body, body.arguments[i], (*path, (loop.index, 1))):
-            returned = isinstance(found, Blocked) and found.code == "returned"
-            if not returned:
-                yield found
-
-
-def _used(graph: Graph, op: Op) -> Blocked:
-    if op.index == len(graph.ops) - 1:
-        return Blocked("returned", "it is handed on as a whole")
-    return Blocked("used-whole", f"{op.name} uses all of it")
-
-
-def _reads_a_row(graph: Graph, op: Op, value: int) -> bool:
-    """Whether an op reads one row of a stack, or a part of it."""
-    rows = op.name == "stablehlo.dynamic_slice" and op.operands[0] == value
-    return rows and integers(graph, op, "slice_sizes")[0] == 1
+def _slice_rows(graph: Graph, op: Op) -> int:
+    return integers(graph, op, "slice_sizes")[0]
 
 
 def stored(body: Graph, row: int) -> int:
-    """The value that a row shows under another shape."""
+    """The value whose elements a row has, reshapes and other views left out."""
     producer = body.producer(row)
     while producer is not None and classify(body, producer) is Class.VIEW and len(producer.operands) == 1:
         row = producer.operands[0]
@@ -151,20 +138,20 @@ def stored(body: Graph, row: int) -> int:
     return row
 
 
-def recompute(body: Graph, scan: Scan, dropped: Iterable[int]) -> Recomputation | Blocked:
-    """How the rows of some stacks are computed again from what is left: other stacks, invariants and carries."""
+def recompute(body: Graph, scan: ScanLoop, dropped: Iterable[int]) -> RowRecomputation | Blocked:
+    """How the rows of some stacks are computed again from other stacks, loop invariants and carries."""
     dropped = set(dropped)
-    kept = {stored(body, row): carry for carry, row in scan.rows.items() if carry not in dropped}
+    stack_of = {stored(body, row): carry for carry, row in scan.rows.items() if carry not in dropped}
     position = {v: i for i, v in enumerate(body.arguments)}
     ops: set[int] = set()
     carries: set[int] = set()
-    reads: dict[int, int] = {}
+    rows_read: dict[int, int] = {}
     stack = [scan.rows[carry] for carry in dropped]
     seen = set(stack)
     while stack:
         value = stack.pop()
-        if value in kept:
-            reads[kept[value]] = value
+        if value in stack_of:
+            rows_read[stack_of[value]] = value
         elif value in position:
             if position[value] != scan.counter and not scan.invariant[position[value]]:
                 carries.add(position[value])
@@ -172,7 +159,7 @@ def recompute(body: Graph, scan: Scan, dropped: Iterable[int]) -> Recomputation 
             if op.index in effects(body):
                 return Blocked("effects", f"{op.name} cannot be run twice")
             ops.add(op.index)
-            inputs = [v for v in (*op.operands, *op.captures) if v not in seen]
+            inputs = [v for v in op.inputs if v not in seen]
             seen.update(inputs)
             stack += inputs
-    return Recomputation(tuple(sorted(ops)), tuple(sorted(carries)), reads)
+    return RowRecomputation(tuple(sorted(ops)), tuple(sorted(carries)), rows_read)

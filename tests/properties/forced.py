@@ -28,7 +28,7 @@ from stablehlo_mem.ir.graph import Graph, Path, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Options, Step, allows, weakest
 from stablehlo_mem.passes import PASSES, blocked_top_k, sort_to_top_k
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
-from stablehlo_mem.passes.rematerialise import Drop, Rematerialise
+from stablehlo_mem.passes.rematerialise import DroppedStacks, Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.planner import search_state
@@ -118,7 +118,7 @@ def small_values_too() -> Generator[None]:
     """No value is too small for a loop, no row too short for a top-k, or for one in blocks."""
     thresholds = ((candidates, "_SMALLEST", 1), (sort_to_top_k, "_LEAST", 1), (blocked_top_k, "_LEAST", 1))
     with contextlib.ExitStack() as stack:
-        for module, name, value in (*thresholds, (blocked_top_k, "_LANES", 2), (blocked_top_k, "_GAIN", 0)):
+        for module, name, value in (*thresholds, (blocked_top_k, "_LANES", 2), (blocked_top_k, "_MIN_GAIN", 0)):
             stack.enter_context(mock.patch.object(module, name, value))
         yield
 
@@ -250,7 +250,7 @@ def _places(state: SearchState, one: RewritingPass, draw: Draw, *, prefer_memory
                 sites.append((path, op.index))
                 numerics.append(match.numerics)
                 removed.update(match.removed)
-    step = Step(one.name, "", Rewriting(sites=tuple(sorted(sites)), prefer_memory=prefer_memory))
+    step = Step(one.name, "", Rewriting(roots=tuple(sorted(sites)), prefer_memory=prefer_memory))
     return Forced(step, weakest(numerics)) if sites else None
 
 
@@ -265,7 +265,7 @@ def _stacks(state: SearchState, draw: Draw) -> Forced | None:
         body = op.blocks[1]
         inputs = [c for c, row in scan.rows.items() if stored(body, row) in body.arguments]
         size = segment_length(scan.steps)
-        drop = functools.partial(Drop, path=path, loop=op.index, stacks=len(scan.rows), steps=scan.steps)
+        drop = functools.partial(DroppedStacks, path=path, loop=op.index, stacks=len(scan.rows), steps=scan.steps)
         if inputs and size > 1 and draw(0, 1) and not hasattr(find_backward(graph, scan, inputs), "message"):
             return Forced(Step(Rematerialise.name, "", drop(dropped=tuple(inputs), segment=size)), "exact")
         dropped = [c for c in droppable(graph, scan) if draw(0, 2)]
