@@ -23,7 +23,7 @@ from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.targets import compile as compiling
 from stablehlo_mem.targets import devices, isolated_compile
 from stablehlo_mem.targets.chips import CHIPS, Kind
-from stablehlo_mem.targets.compile import constant_bytes, refusal
+from stablehlo_mem.targets.compile import hlo_constant_bytes, refusal
 from stablehlo_mem.targets.gpu_configs import target_config
 from stablehlo_mem.targets.measurement import Measured, Refused
 from stablehlo_mem.targets.target import named_targets, resolve_targets
@@ -242,7 +242,7 @@ def test_constants_are_read_from_compiled_text():
   %scalar = f32[] constant(1)
   %x = f32[100]{0} add(%constant, %c.1)
 """
-    assert constant_bytes(text) == 4096 * 1000 * 4 + 10 + 6 * 8 + 16 + 4
+    assert hlo_constant_bytes(text) == 4096 * 1000 * 4 + 10 + 6 * 8 + 16 + 4
 
 
 @needs["cuda"]
