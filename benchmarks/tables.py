@@ -72,27 +72,42 @@ def gpu(data: dict[str, Any]) -> str:
         rows.append([f"{name} {sizes(row)}", *memory, *times, optional(row.get("ratio"), "{:.2f}".format)])
     names = ["program", "memory before", "after", "time before", "after", "after / before"]
     note = f"The allocator's high-water mark in a fresh process, arguments included. {data['device']}, {stamp(data)}"
-    return table(names, rows) + f"\n{note}.\n"
+    return f"On a GPU:\n\n{table(names, rows)}\n{note}.\n"
 
 
 def calibration(data: dict[str, Any]) -> str:
-    """One line a group and one for every comparison out of bounds: static / measured temporaries."""
+    """One line a group and one for every comparison out of bounds: static / measured temporaries.
+
+    Cases in which both are too small to matter have no ratio.
+    """
     bounds = data["upper_bounds"]
     groups = dict.fromkeys(row["group"] for row in data["rows"])
-    lines = [[group, *(_within(data, group, target) for target in bounds)] for group in groups]
+    lines = [[group, *(cell for target in bounds for cell in _within(data, group, target))] for group in groups]
     out = [row for row in data["rows"] if not row["holds"]]
     missed = [[_case(row), row["target"], *_figures(row)] for row in out]
-    limits = ", ".join(f"{target} 0.9 to {upper or 'any'}" for target, upper in bounds.items())
-    note = f"Static over measured temporaries: cases within bounds of all, lowest to highest ratio; bounds: {limits}"
-    text = table(["programs", *bounds], lines) + f"\n{note}; {stamp(data)}.\n"
+    limits = ", ".join(f"{target} {f'0.9 to {upper}' if upper else 'at least 0.9'}" for target, upper in bounds.items())
+    close = ", ".join(f"{_close(data, target)} on {target}" for target in bounds)
+    note = f"Ratios are static / measured temporaries. Bounds: {limits}. Ratios from 0.9 to 1.1: {close}"
+    names = [name for target in bounds for name in (f"{target}, in bounds", "ratios")]
+    text = table(["programs", *names], lines) + f"\n{note}. {stamp(data)}.\n"
     return text + "\nOut of bounds:\n\n" + table(["program", "target", "static", "measured"], missed) if out else text
 
 
-def _within(data: dict[str, Any], group: str, target: str) -> str:
+def _within(data: dict[str, Any], group: str, target: str) -> tuple[str, str]:
+    """How many cases of a group are within the bounds, and the lowest and the highest ratio."""
     rows = [row for row in data["rows"] if row["group"] == group and row["target"] == target]
-    ratios = [row["ratio"] for row in rows if row["ratio"] is not None and not row["small"]]
-    spread = f" ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else ""
-    return f"{sum(row['holds'] for row in rows)} of {len(rows)}{spread}"
+    ratios = _ratios(rows)
+    spread = f"{min(ratios):.2f} to {max(ratios):,.2f}" if ratios else ""
+    return f"{sum(row['holds'] for row in rows)} of {len(rows)}", spread
+
+
+def _close(data: dict[str, Any], target: str) -> str:
+    ratios = _ratios([row for row in data["rows"] if row["target"] == target])
+    return f"{sum(0.9 <= ratio <= 1.1 for ratio in ratios)} of {len(ratios)}"
+
+
+def _ratios(rows: list[dict[str, Any]]) -> list[float]:
+    return [row["ratio"] for row in rows if row["ratio"] is not None and not row["small"]]
 
 
 def _case(row: dict[str, Any]) -> str:
@@ -204,11 +219,7 @@ def table(names: list[str], rows: list[list[str]]) -> str:
 
 def render(match: re.Match[str]) -> str:
     path = RESULTS / f"{SOURCES.get(match[2], match[2])}.json"
-    if path.exists():
-        body = maker(match[2])(json.loads(path.read_text()))
-    else:
-        script = match[2].replace("exla_", "exla/")
-        body = f"*Not measured yet: `benchmarks/{script}.py` writes the figures.*\n"
+    body = maker(match[2])(json.loads(path.read_text())) if path.exists() else ""  # not measured yet
     return f"{match[1]}\n{wrapped(body)}\n{match[3]}"
 
 

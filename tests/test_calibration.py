@@ -21,7 +21,7 @@ from stablehlo_mem.targets.target import named_targets
 def path(monkeypatch, tmp_path):
     """Where figures are kept; what is measured is small."""
     monkeypatch.setattr(calibration, "_LONG_SECONDS", 0.0)
-    monkeypatch.setattr(calibration, "_STEPS", 20)
+    monkeypatch.setattr(calibration, "_ITERATIONS", 20)
     file = tmp_path / "settings" / "chips.json"
     monkeypatch.setenv("STABLEHLO_MEM_CALIBRATION", str(file))
     return file

@@ -272,7 +272,7 @@ def test_targets_lists_what_is_known_and_what_is_here(capsys: pytest.CaptureFixt
 def test_a_target_whose_compiler_is_missing_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("stablehlo_mem.targets.registry.is_installed", lambda _: False)
+    monkeypatch.setattr("stablehlo_mem.targets.known_targets.is_installed", lambda _: False)
     assert cli.main(["targets"]) == 0
     assert "pip install stablehlo-mem[cuda]" in capsys.readouterr().out
 

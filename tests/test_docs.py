@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import stablehlo_mem as shm
+from stablehlo_mem.analysis.compiler_model import CompilerModel
 from stablehlo_mem.ir.bindings import chlo, stablehlo
 from stablehlo_mem.sharding_rules import OP_RULES
 from tests.textual import CASES
@@ -126,6 +127,15 @@ def test_every_public_name_is_used_in_a_test() -> None:
     others = [path.read_text() for path in (ROOT / "tests").rglob("*.py") if path.name != "test_docs.py"]
     unused = [name for name in shm.__all__ if not any(re.search(rf"\bshm\.{name}\b", text) for text in others)]
     assert unused == []
+
+
+def test_every_question_to_a_compiler_is_on_the_page_of_targets() -> None:
+    page = (ROOT / "docs" / "writing_a_target.md").read_text()
+    assert [name for name in vars(CompilerModel) if name[0] != "_" and f"`{name}`" not in page] == ["materialises"]
+    assert "def materialises(" in page
+    files = re.findall(r"^\| `(\w+/\w+\.py)`", page, re.MULTILINE)
+    missing = [file for file in files if not (ROOT / "stablehlo_mem" / file).exists()]
+    assert missing == ["analysis/your_compiler.py"]
 
 
 def test_every_pass_has_a_page_with_textual_cases() -> None:

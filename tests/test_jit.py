@@ -16,7 +16,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import stablehlo_mem as shm
 from stablehlo_mem.planner import budget_loop
-from stablehlo_mem.targets.compile import constant_bytes
+from stablehlo_mem.targets.compile import hlo_constant_bytes
 
 N = 768
 MIB = 2**20
@@ -60,7 +60,7 @@ def compiled_peak(fun, *args):
     compiled = jax.jit(fun).lower(*args).compile()
     m: Any = compiled.memory_analysis()
     sizes = m.argument_size_in_bytes + m.output_size_in_bytes + m.temp_size_in_bytes - m.alias_size_in_bytes
-    return sizes + constant_bytes(compiled.as_text() or "")
+    return sizes + hlo_constant_bytes(compiled.as_text() or "")
 
 
 def batch(f):

@@ -352,9 +352,7 @@ CALIBRATED = {**FORWARD, **SPLIT, **{n: DEVELOPMENT[n] for n in ("norm_mlp", "gp
 needs = {
     "cpu": pytest.mark.skipif(False, reason=""),
     "tpu": pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"),
-    "cuda": pytest.mark.skipif(
-        not any(devices.is_installed(p) for p in devices.CUDA_PLUGINS), reason="no CUDA plugin is installed"
-    ),
+    "cuda": pytest.mark.skipif(not devices.is_installed("cuda"), reason="no CUDA plugin is installed"),
 }
 
 

@@ -1,10 +1,14 @@
 """Targets: named, resolved for a program, and measuring what its compiler says; devices are not needed."""
 
+import dataclasses
 import importlib.util
 import json
 import os
+import pathlib
 import subprocess
 import sys
+import tomllib
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -13,21 +17,21 @@ import pytest
 from jax.export import export
 
 import stablehlo_mem as shm
+from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.targets import compile as compiling
 from stablehlo_mem.targets import devices, isolated_compile
-from stablehlo_mem.targets.chips import CHIPS
-from stablehlo_mem.targets.compile import constant_bytes, refusal
+from stablehlo_mem.targets.chips import CHIPS, Kind
+from stablehlo_mem.targets.compile import hlo_constant_bytes, refusal
+from stablehlo_mem.targets.gpu_configs import target_config
 from stablehlo_mem.targets.measurement import Measured, Refused
 from stablehlo_mem.targets.target import named_targets, resolve_targets
 
 needs = {
     "cpu": pytest.mark.skipif(False, reason=""),
     "tpu": pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"),
-    "cuda": pytest.mark.skipif(
-        not any(devices.is_installed(p) for p in devices.CUDA_PLUGINS), reason="no CUDA plugin is installed"
-    ),
+    "cuda": pytest.mark.skipif(not devices.is_installed("cuda"), reason="no CUDA plugin is installed"),
 }
 NAMES = [pytest.param(name, marks=needs[chip.kind]) for name, chip in CHIPS.items()]
 THREE = [pytest.param(name, marks=needs[CHIPS[name].kind]) for name in ("cpu", "tpu:v5e", "cuda:h200")]
@@ -238,13 +242,32 @@ def test_constants_are_read_from_compiled_text():
   %scalar = f32[] constant(1)
   %x = f32[100]{0} add(%constant, %c.1)
 """
-    assert constant_bytes(text) == 4096 * 1000 * 4 + 10 + 6 * 8 + 16 + 4
+    assert hlo_constant_bytes(text) == 4096 * 1000 * 4 + 10 + 6 * 8 + 16 + 4
 
 
 @needs["cuda"]
 def test_chips_differ_where_their_compilers_do():
     assert devices.topology_devices(CHIPS["cuda:a100"], 1)[0].device_kind == "NVIDIA A100-SXM4-80GB"
     assert "H200" in devices.topology_devices(CHIPS["cuda:h200"], 1)[0].device_kind
+
+
+def test_every_kind_of_chip_has_its_places():
+    """What docs/writing_a_target.md lists, where a place that is forgotten shows only when the chip is used."""
+    kinds = set(get_args(Kind))
+    assert set(devices.COMPILERS) == {chip.kind for chip in CHIPS.values()} == kinds
+    assert all(compiler_model(chip) for chip in CHIPS.values())
+    project = tomllib.loads((pathlib.Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert kinds - {"cpu"} <= set(project["optional-dependencies"])
+    assert {name for name, chip in CHIPS.items() if chip.kind == "tpu"} == set(devices._GRIDS)
+    assert all(target_config(name) for name, chip in CHIPS.items() if chip.kind == "cuda")
+
+
+def test_a_chip_of_an_unknown_kind_is_refused_by_name():
+    chip = dataclasses.replace(CHIPS["tpu:v5e"], name="npu:one", kind="npu")
+    with pytest.raises(TargetError, match="npu:one is of an unknown kind 'npu': known are cpu, cuda, tpu"):
+        devices.topology_devices(chip, 1)
+    with pytest.raises(TargetError, match="must be attached"):
+        devices.topology_devices(CHIPS["cpu"], 1)
 
 
 def test_resolving():

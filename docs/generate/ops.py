@@ -161,7 +161,7 @@ class _Answers:
         return self.book.split(self.op.index, at.side, at.position, at.dimension, size)
 
     def _why(self, blocked: Blocked) -> str:
-        return "nobody has said how" if blocked.code == "no-rule" else _POSITION.sub("", blocked.message)
+        return "no rule" if blocked.code == "no-rule" else _POSITION.sub("", blocked.message)
 
     def _exactly(self, summed: dict[str, None]) -> Iterator[str]:
         op_rule = OP_RULES[self.op.name]

@@ -20,7 +20,8 @@ class CompilerModel(abc.ABC):
     """How a compiler turns a block into kernels and buffers. One instance serves all chips of a kind.
 
     Three decisions every compiler takes its own way are abstract. The rest has a default: what most compilers do, or
-    that the compiler does nothing of the kind. All methods are pure: the answers are cached with the graph.
+    that the compiler does nothing of the kind. All methods are pure, so what is made of
+    their answers is cached with the graph.
     """
 
     reads_from_memory: frozenset[str] = frozenset({"stablehlo.sort"})
@@ -28,9 +29,9 @@ class CompilerModel(abc.ABC):
     always_materialised: frozenset[str] = frozenset()
     """Ops that are not fused into their users, though their class is."""
     recomputes_materialised: bool = True
-    """Whether kernels compute a cheap value on the fly although others read it from memory."""
+    """Whether a cheap value that some kernel needs in memory is still recomputed in the others."""
     fuses_only_unary_into_dots: bool = False
-    """Whether a dot takes in of the producers of its operands only chains of ops with one tensor operand."""
+    """Whether a dot fuses a chain of producers of its operand only if each op of the chain has one tensor operand."""
     fuses_sibling_reductions: bool = False
     """Whether a kernel and a reduction of the same operand become one, so that nothing is written over the operand."""
     runs_breadth_first: bool = False

@@ -37,7 +37,8 @@ class Buffers:
     """What one block keeps in memory.
 
     Attributes:
-        materialised: per value, whether it has a buffer; always False for arguments and captures.
+        materialised: per value, whether a kernel writes it to a buffer; False for arguments and captures, which
+            have buffers anyway.
         reads: per op, the values its kernel reads from memory; empty for ops fused away.
         aligned: per op, those of `reads` it reads only at the place it writes: the result may be written over them.
         scratch: per op, bytes its kernel needs beside operands and results.

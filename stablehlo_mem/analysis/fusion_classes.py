@@ -92,9 +92,9 @@ def is_view(graph: Graph, op: Op) -> bool:
 
 
 def transposed_dot(graph: Graph, op: Op) -> Op | None:
-    """The dot of whose result a transpose is the only user and which compilers merge with it, by swapping operands.
+    """The dot before a transpose, if the transpose is its only user and compilers merge the two by swapping operands.
 
-    None for other transposes. JAX writes the gradient of every weight matrix so. A dot with several free dimensions an
+    None for any other op. JAX writes the gradient of every weight matrix so. A dot with several free dimensions an
     operand XLA:CPU does not merge.
     """
     dot = graph.producer(op.operands[0]) if op.name == "stablehlo.transpose" else None

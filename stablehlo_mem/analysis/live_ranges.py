@@ -1,6 +1,8 @@
 """Buffers over time: when each is alive, which of them can live in an output's buffer, and the moment of the peak.
 
-`peak_memory` fills a `Timeline` as it walks a program; passes and the planner read the `Peak`.
+`peak_memory` fills a `Timeline` as it walks a program; passes and the planner read the `Peak`. A `Slot` is an
+allocation, a `Live` the value in it at the peak, a `Scratch` what a kernel needs at the peak beside values.
+`results.memory_history` makes of them what reports show.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ def invariant_ops(body: Graph) -> frozenset[int]:
 
 
 def constants_of_dots(graph: Graph, loop: Op, read_by: Callable[[Graph, Op], set[int]]) -> list[int]:
-    """The values outside a loop that its dots read and that no loop around it leaves unchanged; none of another op.
+    """The loop-invariant values that a loop's dots read, by their values outside; none if the op is no while.
 
-    What an outer loop does not change either is left out: compilers copy it before that one.
+    What an enclosing loop does not change either is left out: compilers copy it before that one.
 
     Args:
         graph: the loop's block.
@@ -68,7 +68,7 @@ def unchanged(loop: Op) -> dict[int, int]:
 
 
 def constants(graph: Graph) -> set[int]:
-    """What a loop's body does not change; nothing in a function's block."""
+    """The values that are invariant in the loop of whose body a block is; none in a function's block."""
     if not is_nested(graph):
         return set()
     return set(graph.captured) | {a for a, r in zip(graph.arguments, graph.returned, strict=False) if a == r}

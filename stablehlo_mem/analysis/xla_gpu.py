@@ -27,19 +27,20 @@ _ONE_STEP = 4096
 """Elements of a longer reduced dimension are reduced in two steps, with about the square root of their number of
 partial results: `tree_reduction_rewriter.cc`."""
 _NESTED_RATIO = 16
-"""A reduction is computed inside the next one if that reduces this many times more elements in one step ... (this and
-the next two: seen in compiled programs)."""
+"""A reduction is computed inside the next one only if that reduces this many times more elements in one step (seen in
+compiled programs, like the next two)."""
 _L2_BYTES = 50 * 2**20
-"""... what it reads fits the L2 cache of an H100 ..."""
+"""A reduction is computed inside the next one only if what it reads fits the L2 cache; this is an H100's, used for all
+chips."""
 _PARALLEL_ROWS = 4096
-"""... and there are this many results to compute side by side."""
+"""A reduction is computed inside the next one only if there are this many results to compute side by side."""
 _MOST_TILES = 4 * 132
-"""The contraction of a dot is split if it has fewer output tiles than four waves of blocks on an H100's 132 cores ...
-(this and the next two: seen in compiled programs)."""
+"""The contraction of a dot is split only if the dot has fewer output tiles than this: four waves of blocks on an H100's
+132 cores, used for all chips (seen in compiled programs, like the next two)."""
 _DEPTH_RATIO = 8
-"""... and is this many times longer than there are tiles; ..."""
+"""The contraction of a dot is split only if it is this many times longer than there are output tiles."""
 _LEAST_PART = 256
-"""... a part has at least this many elements."""
+"""Elements of the contraction that each of its parts has at least."""
 _SUMMED_DOT = 10_000_000
 """Elements of a dot's operands from which a matrix times a vector is a library call: the GPU's
 `algebraic_simplifier.cc`, `ShouldStrengthReduceDotToReduce`."""

@@ -19,11 +19,13 @@ Array = np.ndarray[Any, Any]
 _ERROR_RATIO = 2.0
 """A rewrite may have this many times the original's own error: the limit of docs/numerics.md."""
 _ROUNDING = 1e-6
-"""And this share of the largest magnitude more, eight roundings of float32; or one rounding of a coarser dtype."""
+"""A rewrite may also be off by this share of the largest magnitude, which is eight roundings of float32; or by one
+rounding of a coarser dtype."""
 _NUDGE_RATIO = 4.0
-"""Room for this many times what nudged arguments change: three runs see about the usual change, not the largest ..."""
+"""The limit grows by this many times what nudged arguments change: three runs see the usual change, not the largest."""
 _NUDGE_QUANTILE = 0.9
-"""... in this share of the elements: in the others a discontinuity may be near, and they are judged one by one."""
+"""The change counted is that in this share of the elements. In the others a discontinuity may be near: they are judged
+one by one."""
 _FEW_ELEMENTS = 1000
 """Below this size even the original's largest error is chance: the rounding allowed is `_NUDGE_RATIO` times as much."""
 _BLOCK = 2**20

@@ -37,7 +37,7 @@ from stablehlo_mem.reports.text import (
 from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.results.check import CheckError
 from stablehlo_mem.targets.calibration import calibration_path
-from stablehlo_mem.targets.registry import known_targets
+from stablehlo_mem.targets.known_targets import known_targets
 from stablehlo_mem.utils.plain_data import plain_data
 from stablehlo_mem.utils.progress import listening
 

@@ -33,7 +33,7 @@ from stablehlo_mem.results.memory_profile import MemoryProfile
 from stablehlo_mem.results.memory_time_curve import CurvePoint
 from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.chips import Chip
-from stablehlo_mem.targets.registry import KnownTarget
+from stablehlo_mem.targets.known_targets import KnownTarget
 from stablehlo_mem.utils.plain_data import plain_data
 from stablehlo_mem.utils.units import format_bytes, format_seconds
 

@@ -12,9 +12,10 @@ class BudgetError(StableHLOMemError):
 
     Attributes:
         budget_bytes: the budget that was asked for.
-        needed_bytes: the peak of the unoptimised program.
-        reached_bytes: the smallest peak reached.
-        best: the plan that reached it, or None if nothing was attempted.
+        needed_bytes: the peak of the unoptimised program. If the budget is below arguments + outputs − aliased, nothing
+            is planned, and this is their sum.
+        reached_bytes: the smallest peak reached; the same sum if nothing is planned.
+        best: the plan that reached it, None if nothing is planned.
         obstacles: the refusals at the peak, largest value first.
     """
 

@@ -28,7 +28,9 @@ from stablehlo_mem.utils.atomic_write import write_whole
 _log = logging.getLogger(__name__)
 
 _VARIABLE = "STABLEHLO_MEM_CALIBRATION"
+"""The environment variable that names the file of the figures."""
 _CACHES = "/sys/devices/system/cpu/cpu0/cache"
+"""Where Linux tells the sizes of the caches."""
 _LONG_SECONDS = 0.02
 """Seconds that a measured call takes at least, so that the overhead of a call matters little."""
 _LEAST: dict[str, float] = {
@@ -44,7 +46,7 @@ _MOST = 1e18
 """The largest value of any field; anything larger is no measurement."""
 _ROUNDS = 5
 """Executions of which the fastest counts."""
-_STEPS = 2000
+_ITERATIONS = 2000
 """Iterations of the loop that measures the overhead of an iteration."""
 _SUMMED = 4
 """Elements of each sum that measures the overhead of a reduction's result."""
@@ -73,14 +75,15 @@ def calibrated(chip: Chip, device_kind: str) -> Chip:
 
 def measured(chip: Chip, device: Any) -> dict[str, float]:
     """The figures of a device, by fields of `Chip`: seconds, FLOPs and bytes. Takes some seconds."""
+    is_host = chip.kind == "cpu"
     with jax.default_device(device):
         flops, bandwidth = _matmul_rate(), _bandwidth()
         figures = {"flops_per_second": flops, "bytes_per_second": bandwidth, "step_seconds": _step_seconds()}
-        if chip.kind == "cpu":
+        if is_host:
             figures["reduced_seconds"] = _reduced_seconds(bandwidth)
     # Two digits: calibrating the same machine again gives, as a rule, the same figures and so the same plans.
     rounded: dict[str, float] = {name: float(f"{value:.1e}") for name, value in figures.items()}
-    return {**rounded, **(_cpu_facts() if chip.kind == "cpu" else {})}
+    return {**rounded, **(_cpu_facts() if is_host else {})}
 
 
 def keep(figures: dict[str, float], chip: Chip, device_kind: str) -> None:
@@ -200,8 +203,8 @@ def _step_seconds() -> float:
         return jax.lax.dynamic_update_slice(x, jnp.tanh(part @ weights), (i * rows, 0))
 
     weights = jnp.full((width, width), 1 / width, jnp.float32)
-    x = jnp.ones((_STEPS * rows, width), jnp.float32)
-    return _seconds(lambda x: jax.lax.fori_loop(0, _STEPS, body, x), x) / _STEPS
+    x = jnp.ones((_ITERATIONS * rows, width), jnp.float32)
+    return _seconds(lambda x: jax.lax.fori_loop(0, _ITERATIONS, body, x), x) / _ITERATIONS
 
 
 def _reduced_seconds(bytes_per_second: float) -> float:

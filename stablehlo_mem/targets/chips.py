@@ -1,6 +1,7 @@
 """The chips and their figures: plain data, which the analyses, the passes and the planner read.
 
-A chip names its compiler by `kind`; what that compiler does is in `analysis.compilers`.
+A chip names its compiler by `kind`. How the compiler is reached is in `targets.devices`, what it does to a program in
+`analysis.compilers`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import dataclasses
 from typing import Literal
 
 Kind = Literal["cpu", "cuda", "tpu"]
+"""The compilers, by the name that an Exported has for the platform. A chip of kind "cpu" is the host itself."""
 
 _GB = 10**9
 _GIB = 2**30
@@ -30,13 +32,13 @@ class Chip:
             eighths of the shared cache: what else an iteration reads and writes needs the rest.
         cores: that share out the rows of a kernel.
         lanes: elements of the innermost dimension that a kernel computes at a time; fewer take as long.
-        packed_rows: rows of a matmul that takes twice the time for each FLOP, as packing an operand takes as long as
-            its FLOPs: all of its rows and columns are packed, however few the other operand has.
+        packed_rows: rows of one operand of a matmul at which packing the other operand takes as long as the arithmetic,
+            so that the matmul takes twice the time. An operand is packed as a whole, however few rows the other has.
         transposed_rows: rows to add to that if the left operand lies transposed, or the right one does too.
         reduced_seconds: overhead of each result of a reduction, whatever its length: XLA:CPU starts a kernel for each.
         unit_sum_seconds: overhead of each element of a sum of products over a dimension of one element: XLA:CPU
             compiles a dot for each row.
-        unseen_bytes: scratch that is in no report, for which a first goal leaves room: XLA:CPU's matmuls pack tiles.
+        unseen_bytes: scratch that is in no compiler's report: XLA:CPU's matmuls pack tiles. The search leaves room.
     """
 
     name: str
@@ -74,18 +76,24 @@ _CPU = Chip(
     unit_sum_seconds=1.5e-8,
     unseen_bytes=_MIB,
 )
-"""A typical server with two cores. `calibrate` measures most of these figures on the user's machine."""
+"""A typical server with two cores. `calibrate` measures most of these figures on the user's machine. The others
+(`packed_rows`, `transposed_rows`, `lanes`, `unit_sum_seconds`) were chosen to match timings on such a server."""
+_STEP_SECONDS: dict[Kind, float] = {"cuda": 2e-5, "tpu": 1e-5}
+"""Overhead of a loop iteration on accelerators: rough figures, not measured. On CUDA it is a few kernel launches."""
 
 
 def _accelerator(kind: Kind, name: str, memory_bytes: int, flops: float, bandwidth: float) -> Chip:
-    """A chip with its published memory and bandwidth, and a rough rate of float32 matmuls."""
+    """A chip with its published memory and bandwidth, and a rough rate of float32 matmuls.
+
+    For CUDA this rate is near the published one. For TPU it is about a quarter of the published rate for bfloat16.
+    """
     return Chip(
         name=f"{kind}:{name}",
         kind=kind,
         memory_bytes=memory_bytes,
         flops_per_second=flops,
         bytes_per_second=bandwidth,
-        step_seconds=1e-5 if kind == "tpu" else 2e-5,
+        step_seconds=_STEP_SECONDS[kind],
     )
 
 

@@ -94,7 +94,7 @@ def refusal(message: str, floor_bytes: int) -> Refused:
     return Refused(message, None)
 
 
-def constant_bytes(hlo: str) -> int:
+def hlo_constant_bytes(hlo: str) -> int:
     """Bytes of the array constants in the text of a compiled module: they are on the device, and in no other figure."""
     total = 0.0
     for dtype, shape in _CONSTANT.findall(hlo):
@@ -172,7 +172,7 @@ def _figures(compiled: Any, text: str) -> Measured:
         output_bytes=analysis.output_size_in_bytes,
         temp_bytes=analysis.temp_size_in_bytes,
         alias_bytes=analysis.alias_size_in_bytes,
-        constant_bytes=constant_bytes(text),
+        constant_bytes=hlo_constant_bytes(text),
     )
 
 

@@ -1,24 +1,25 @@
-"""The devices a target compiles for: those of this machine, or a topology that a compiler plugin describes.
+"""The compilers by kind of chip, and the devices they compile for: this machine's, or those of a topology.
 
-`Target.devices` is the main caller.
+A topology is what a compiler knows about devices that need not be attached. `Target.devices` is the main caller.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import importlib.util
 import math
 import os
-from collections.abc import Generator
-from typing import Any, Literal
+from collections.abc import Callable, Generator
+from typing import Any
 
 import jax
 from jax.experimental import topologies
 
 from stablehlo_mem.errors import TargetError
-from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.targets.chips import Chip, Kind
 from stablehlo_mem.targets.gpu_configs import target_config
 
 _GRIDS: dict[str, tuple[str, ...]] = {
@@ -35,7 +36,24 @@ _TPU_ENVIRONMENT = {
 }
 """For libtpu where no TPU is attached: it does not look for one over the network, allows other processes with libtpu,
 and does not complain that the machine is no TPU host. The accelerator type does not change the topology."""
-CUDA_PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
+_CUDA_PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
+"""The modules that bring XLA:GPU, the preferred one first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiler:
+    """How this machine gets at the compiler for chips of a kind.
+
+    Attributes:
+        modules: Python modules, one of which brings the compiler. The extra of this package that installs one is named
+            after the kind.
+        describe: a topology of at least so many devices of a chip; None if it compiles only for attached devices.
+        is_isolated: whether it runs in a process of its own for a topology, because it may end the process it is in.
+    """
+
+    modules: tuple[str, ...]
+    describe: Callable[[Chip, int], tuple[Any, ...]] | None = None
+    is_isolated: bool = False
 
 
 def local_devices(platform: str) -> list[Any]:
@@ -53,17 +71,36 @@ def topology_devices(chip: Chip, count: int) -> tuple[Any, ...]:
     Raises:
         TargetError: the compiler plugin is not installed or cannot describe so many devices.
     """
-    return _cuda_topology(chip, count) if chip.kind == "cuda" else _tpu_topology(chip, count)
+    require_compiler(chip)
+    describe = COMPILERS[chip.kind].describe
+    if describe is None:
+        raise TargetError(f"{chip.name} must be attached: the {chip.kind} compiler does not describe devices")
+    return describe(chip, count)
 
 
-def require_libtpu(chip: Chip) -> None:
-    """Raises a TargetError unless the compiler of a TPU is installed."""
-    if importlib.util.find_spec("libtpu") is None:
-        raise _missing_plugin(chip, "tpu")
+def require_compiler(chip: Chip) -> None:
+    """Raises a TargetError unless the compiler for a chip is known and installed."""
+    if chip.kind not in COMPILERS:
+        raise TargetError(f"{chip.name} is of an unknown kind {chip.kind!r}: known are {', '.join(COMPILERS)}")
+    if not is_installed(chip.kind):
+        raise TargetError(
+            f"compiling for {chip.name} needs the {chip.kind.upper()} compiler plugin, which is not installed: "
+            f"pip install stablehlo-mem[{chip.kind}]"
+        )
+
+
+def is_installed(kind: Kind) -> bool:
+    """Whether the compiler for chips of a kind is installed."""
+    return any(map(_is_importable, COMPILERS[kind].modules))
+
+
+def _is_importable(module: str) -> bool:
+    """Whether a module, possibly in a package, can be imported."""
+    parent = module.partition(".")[0]
+    return importlib.util.find_spec(parent) is not None and importlib.util.find_spec(module) is not None
 
 
 def _tpu_topology(chip: Chip, count: int) -> tuple[Any, ...]:
-    require_libtpu(chip)
     grid = next((g for g in _GRIDS[chip.name] if _size(g) >= count), None)
     if grid is None:
         raise TargetError(f"{chip.name} is known in grids of up to {_size(_GRIDS[chip.name][-1])} chips, not {count}")
@@ -74,8 +111,6 @@ def _tpu_topology(chip: Chip, count: int) -> tuple[Any, ...]:
 
 
 def _cuda_topology(chip: Chip, count: int) -> tuple[Any, ...]:
-    if not any(is_installed(plugin) for plugin in CUDA_PLUGINS):
-        raise _missing_plugin(chip, "cuda")
     shape = f"1x1x{count}"
     describe = functools.partial(
         topologies.get_topology_desc,
@@ -94,22 +129,9 @@ def _cuda_topology(chip: Chip, count: int) -> tuple[Any, ...]:
 def _register_cuda_plugin() -> None:
     """Registers the plugin as a compiler only: JAX starts its backends first and never tries the plugin as one."""
     jax.local_devices()
-    plugin = next(p for p in CUDA_PLUGINS if is_installed(p))
+    plugin = next(p for p in _CUDA_PLUGINS if _is_importable(p))
     with _environment({"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}):
         importlib.import_module(plugin).initialize()
-
-
-def is_installed(module: str) -> bool:
-    """Whether a module, possibly in a package, can be imported."""
-    parent = module.partition(".")[0]
-    return importlib.util.find_spec(parent) is not None and importlib.util.find_spec(module) is not None
-
-
-def _missing_plugin(chip: Chip, extra: Literal["cuda", "tpu"]) -> TargetError:
-    return TargetError(
-        f"compiling for {chip.name} needs the {extra.upper()} compiler plugin, which is not installed: "
-        f"pip install stablehlo-mem[{extra}]"
-    )
 
 
 def _size(grid: str) -> int:
@@ -126,3 +148,11 @@ def _environment(wanted: dict[str, str]) -> Generator[None]:
     finally:
         for name in added:
             os.environ.pop(name, None)
+
+
+COMPILERS: dict[Kind, Compiler] = {
+    "cpu": Compiler(("jaxlib",)),
+    "cuda": Compiler(_CUDA_PLUGINS, _cuda_topology),
+    "tpu": Compiler(("libtpu",), _tpu_topology, is_isolated=True),
+}
+"""The compilers by kind of chip. What each of them does to a program is in `analysis.compilers`."""

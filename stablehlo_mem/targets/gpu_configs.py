@@ -34,7 +34,8 @@ _A100 = {
     "minor": 0,
 }
 _GPUS = {"cuda:h200": _H200, "cuda:h100": _H100, "cuda:a100": _A100}
-"""Published figures, by the names of the fields of XLA's proto."""
+"""Published figures, by the names of the fields of XLA's proto. The memory is about what the driver
+reports: the 141 and 80 "GB" of the cards' names are GiB. `chips.py` counts them as GB and so leaves a few per cent."""
 
 _CONFIG = """
 gpu_device_info {{

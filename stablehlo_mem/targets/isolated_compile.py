@@ -33,7 +33,7 @@ class Request:
     """A program to compile.
 
     Attributes:
-        target: the name of a chip.
+        target: the name of a target that is a chip, such as "tpu:v5e".
         exported: a serialised Exported with flat trees.
         donated: indices of donated arguments.
         floor_bytes: bytes of arguments and outputs.

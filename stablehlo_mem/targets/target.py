@@ -16,11 +16,11 @@ from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.targets import compile as compiling
 from stablehlo_mem.targets.calibration import calibrated
 from stablehlo_mem.targets.chips import CHIPS, Chip
-from stablehlo_mem.targets.devices import local_devices, require_libtpu, topology_devices
+from stablehlo_mem.targets.devices import COMPILERS, local_devices, require_compiler, topology_devices
 from stablehlo_mem.targets.isolated_compile import Request, measure_isolated
 from stablehlo_mem.targets.measurement import Measured, Refused
 
-_KINDS = {
+_CHIP_NAMES = {
     "NVIDIA H200": "cuda:h200",
     "NVIDIA H100": "cuda:h100",
     "NVIDIA A100": "cuda:a100",
@@ -29,7 +29,7 @@ _KINDS = {
     "TPU v6": "tpu:v6e",
     "TPU v5": "tpu:v5p",
 }
-"""The chip of a device by the beginning of the device's kind; longer beginnings come before their own beginnings."""
+"""The chip of a device by the beginning of its `device_kind`; longer beginnings come before their own beginnings."""
 _PLATFORMS = {"gpu": "cuda"}
 """The platform's name in an Exported where JAX's backend has another."""
 
@@ -74,10 +74,11 @@ class Target:
         if program.platforms and self.platform not in program.platforms:
             raise mismatch(self.name, self.platform, program)
         count = program.exported.nr_devices if program.exported is not None else 1
-        if ":" in self.name and self.platform == "tpu":
-            require_libtpu(self.chip)
-            exported = compiling.flattened(as_exported(program, module, self.platform)).serialize()
-            return measure_isolated(Request(self.name, bytes(exported), kept_donated(program), program.floor_bytes))
+        if ":" in self.name:
+            require_compiler(self.chip)
+            if COMPILERS[self.chip.kind].is_isolated:
+                exported = compiling.flattened(as_exported(program, module, self.platform)).serialize()
+                return measure_isolated(Request(self.name, bytes(exported), kept_donated(program), program.floor_bytes))
         return compiling.measure(program, module, self.platform, self.devices(count))
 
 
@@ -163,15 +164,15 @@ def _named_target(name: Any) -> Target:
 
 
 def _chip_of(device: Any, fallback: Chip) -> Chip:
-    kind = next((k for k in _KINDS if device.device_kind.startswith(k)), None)
-    chip = CHIPS[_KINDS[kind]] if kind is not None else fallback
+    beginning = next((b for b in _CHIP_NAMES if device.device_kind.startswith(b)), None)
+    chip = CHIPS[_CHIP_NAMES[beginning]] if beginning is not None else fallback
     stats = device.memory_stats() or {}
     chip = dataclasses.replace(chip, memory_bytes=stats.get("bytes_limit", chip.memory_bytes))
     return calibrated(chip, device.device_kind)
 
 
 def _known() -> str:
-    return f"known are cpu, cuda, tpu, {', '.join(name for name in CHIPS if ':' in name)}"
+    return f"known are {', '.join((*COMPILERS, *(name for name in CHIPS if ':' in name)))}"
 
 
 def _listed(names: Any) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 
 from stablehlo_mem.targets.chips import CHIPS, Chip
-from stablehlo_mem.targets.devices import CUDA_PLUGINS, is_installed, local_devices
+from stablehlo_mem.targets.devices import COMPILERS, is_installed, local_devices
 from stablehlo_mem.targets.target import named_targets
 
 
@@ -29,19 +28,15 @@ class KnownTarget:
 
 def known_targets() -> tuple[KnownTarget, ...]:
     """All targets, in the order of `CHIPS`. Starts the devices of this machine."""
-    compilers = {
-        "cpu": True,
-        "cuda": any(is_installed(plugin) for plugin in CUDA_PLUGINS),
-        "tpu": importlib.util.find_spec("libtpu") is not None,
-    }
-    counts = {kind: len(local_devices(kind)) for kind in compilers}
+    compiles = {kind: is_installed(kind) for kind in COMPILERS}
+    counts = {kind: len(local_devices(kind)) for kind in COMPILERS}
     attached = {named_targets(kind)[0].chip.name: count for kind, count in counts.items() if count}
     return tuple(
         KnownTarget(
             chip=chip,
             attached=attached.get(chip.name, 0),
-            compiles=compilers[chip.kind],
-            missing="" if compilers[chip.kind] else f"pip install stablehlo-mem[{chip.kind}]",
+            compiles=compiles[chip.kind],
+            missing="" if compiles[chip.kind] else f"pip install stablehlo-mem[{chip.kind}]",
         )
         for chip in CHIPS.values()
     )
