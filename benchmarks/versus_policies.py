@@ -1,6 +1,6 @@
-"""A Llama-like step beside the remat policies its users tune by hand, as compilers report: results/versus_policies.json.
+"""A Llama-like step beside the remat policies its users tune by hand: results/versus_policies.json.
 
-Each policy is compiled; *ours* is the step as written, planned for the policy's peak. FLOPs and seconds are this
+Peaks are the compilers'. Each policy is compiled; *ours* is the step as written, planned for the policy's peak. FLOPs and seconds are this
 library's own estimates of both programs. Nothing is executed.
 """
 

@@ -265,6 +265,13 @@ def _parser() -> argparse.ArgumentParser:
     optimize.add_argument("--budget", required=True, help='bytes, "512MiB", "1.5GB", "min" or "none"')
     optimize.add_argument("-o", "--output", metavar="FILE", help='where to write the result, "-" for standard output')
     optimize.add_argument("--max-compiles", type=int, default=shm.Options().max_compiles, metavar="N")
+    optimize.add_argument(
+        "--max-slowdown",
+        type=_limit,
+        default=shm.Options().max_slowdown,
+        metavar="N",
+        help='estimated time over the original\'s beyond which a budget is not kept; "none" for no limit',
+    )
     optimize.add_argument("--tune", action="store_true", help="time the best few plans on this machine's device")
     optimize.add_argument(
         "--check", action="store_true", help="run the original and the result and compare them before writing"
@@ -302,10 +309,13 @@ def _budget(text: str) -> int | str | None:
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 
+def _limit(text: str) -> float | None:
+    return None if text == "none" else float(text)
+
+
 def _options(arguments: argparse.Namespace) -> shm.Options:
-    max_compiles = getattr(arguments, "max_compiles", shm.Options().max_compiles)
-    tune = getattr(arguments, "tune", False)
-    return shm.Options(numerics=arguments.numerics, max_compiles=max_compiles, tune=tune)
+    names = ("numerics", "max_compiles", "max_slowdown", "tune")
+    return shm.Options(**{name: getattr(arguments, name) for name in names if hasattr(arguments, name)})
 
 
 def _targets(names: list[str] | None) -> str | tuple[str, ...] | None:

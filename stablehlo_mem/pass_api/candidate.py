@@ -30,6 +30,8 @@ class Options:
         tune: time the best few plans on this machine's device, on drawn arguments, and take the fastest. The result
             depends on the machine and its load; with "min" nothing is timed.
         max_compiles: how often the target's compiler may be asked.
+        max_slowdown: a plan's estimated time over the original's beyond which a budget counts as not kept; None for no
+            limit. With budget="min" twice as much is allowed.
         verify: run the MLIR verifier and check the signature of the result.
         cache: reuse plans of earlier calls: those in $STABLEHLO_MEM_CACHE, or beside the executables that JAX keeps
             (`jax_compilation_cache_dir`). `jit` keeps its own too.
@@ -39,6 +41,7 @@ class Options:
     passes: tuple[str, ...] | None = None
     tune: bool = False
     max_compiles: int = 16
+    max_slowdown: float | None = 2.0
     verify: bool = True
     cache: bool = True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.pass_api.candidate import Goal, Identity, Refusal
@@ -39,7 +39,10 @@ _EXPAND_MARGIN = 0.25
 
 
 def search(
-    state: SearchState, goal: Goal, not_first: frozenset[Identity] = frozenset()
+    state: SearchState,
+    goal: Goal,
+    not_first: frozenset[Identity] = frozenset(),
+    visit: Callable[[SearchState], None] = lambda _: None,
 ) -> tuple[SearchState, tuple[Refusal, ...]]:
     """Takes steps until the static temporaries are within the goal or no candidate lowers the peak.
 
@@ -47,14 +50,15 @@ def search(
 
     Args:
         not_first: candidates not to begin with, from the `SearchState.first` of earlier searches.
+        visit: is told of every state on the way.
 
     Returns:
         The last state, and the refusals at its peak if the goal is not reached.
     """
-    first, refusals = greedy_descent(state, goal, not_first)
+    first, refusals = greedy_descent(state, goal, not_first, visit=visit)
     if not _is_small(state, first):
         return first, refusals
-    tree = BranchAndBound(state, goal, not_first)
+    tree = BranchAndBound(state, goal, not_first, visit)
     if refusals:
         # Small chunks in the first step may leave nothing to split for a second; the smallest may need no second.
         aims = (_with_large_chunks(goal), dataclasses.replace(goal, chunk_share=0.0))
@@ -84,14 +88,21 @@ class BranchAndBound:
 
     Attributes:
         not_first: candidates that no descent begins with.
+        visit: is told of every state.
         incumbent: the least objective so far.
         most_steps: the number of steps after which a descent is pruned.
         expanded: goals, peaks and seconds of the ends whose variants were searched. Ends alike in all three, as loops
             over the batch or the heads of attention, have the same variants.
     """
 
-    def __init__(self, root: SearchState, goal: Goal, not_first: frozenset[Identity]):
-        self.root, self.goal, self.not_first = root, goal, not_first
+    def __init__(
+        self,
+        root: SearchState,
+        goal: Goal,
+        not_first: frozenset[Identity],
+        visit: Callable[[SearchState], None] = lambda _: None,
+    ):
+        self.root, self.goal, self.not_first, self.visit = root, goal, not_first, visit
         self.incumbent = self.most_steps = math.inf
         self.expanded: set[tuple[Goal, int, str]] = set()
 
@@ -126,7 +137,7 @@ class BranchAndBound:
 
     def descend_to(self, aim: Goal) -> SearchState | None:
         """The end of a descent, None if it takes no step or misses the goal."""
-        end, refusals = greedy_descent(self.root, aim, self.not_first, self.is_pruned)
+        end, refusals = greedy_descent(self.root, aim, self.not_first, self.is_pruned, self.visit)
         if end.steps == self.root.steps or refusals or end.peak.temp_bytes > aim.temp_bytes:
             return None
         self.incumbent = min(self.incumbent, self.objective(end))
@@ -185,6 +196,7 @@ class BranchAndBound:
             if following is None:
                 break
             following = with_decision(state, following)
+            self.visit(following)
             if following.regroups and not state.regroups and self.objective(following) > self.objective(state):
                 aim = _without_regrouping(aim)
             else:

@@ -19,7 +19,8 @@ from stablehlo_mem.ir.bindings import ir, module_bytes
 from stablehlo_mem.pass_api.candidate import Goal, Identity, Options, Refusal, Step
 from stablehlo_mem.planner import autotune, plan_cache
 from stablehlo_mem.planner.branch_and_bound import CACHE_MULTIPLE
-from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form
+from stablehlo_mem.planner.cheaper import cheaper
+from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form, cost
 from stablehlo_mem.planner.goals import SHRINK, Goals
 from stablehlo_mem.planner.greedy_search import apply_first_candidates, nothing_to_split, propose
 from stablehlo_mem.planner.search_state import SearchState
@@ -28,7 +29,7 @@ from stablehlo_mem.planner.validation import below_floor, check_options, check_t
 from stablehlo_mem.reports.phrases import budget_error_text
 from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.results.memory_profile import MemoryProfile, Origin, profile_graph
-from stablehlo_mem.results.plan import Cost, Figures, Plan, Timing
+from stablehlo_mem.results.plan import Figures, Plan, Timing
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.measurement import Measured
 from stablehlo_mem.targets.target import Target
@@ -39,6 +40,8 @@ _MAX_UNSEEN = 1 / 16
 """Share of the room that the first goal leaves for `Chip.unseen_bytes`, which no compiler reports, at most."""
 _MAX_STALLED = 3
 """Compilations in a row that may bring nothing before a form of the program is given up: a compilation takes long."""
+_SLOWDOWN_FACTOR_MIN = 2
+"""Who asks for the smallest peak accepts more: with budget="min" `Options.max_slowdown` counts so many times."""
 _MIN_SAVING = 0.05
 """Without a budget, share of its estimated time that a program must save to be changed: the error of estimates."""
 _MIN_SAVING_CACHE = 0.2
@@ -50,7 +53,7 @@ def keep_budget(program: Program, budget: Budget, targets: tuple[Target, ...], o
 
     Args:
         budget: bytes of arguments + outputs + temporaries + constants − aliased; "min" for the smallest found
-            within `options.max_compiles` and four times the original's estimated time; None for no limit.
+            within `options.max_compiles` and twice `options.max_slowdown`; None for no limit.
 
     Raises:
         BudgetError: the budget is below arguments + outputs − aliased, which no plan changes; nothing was compiled.
@@ -84,7 +87,7 @@ def require_fit(plan: Plan) -> Plan:
         budget_error_text(plan),
         budget_bytes=plan.budget_bytes,
         needed_bytes=plan.before.peak_bytes,
-        reached_bytes=plan.after.peak_bytes,
+        reached_bytes=plan.affordable_peak_bytes or plan.after.peak_bytes,
         best=plan,
         obstacles=plan.refusals,
     )
@@ -96,18 +99,41 @@ class _Planning:
     def __init__(self, program: Program, budget: Budget, targets: tuple[Target, ...], options: Options):
         self.program, self.targets, self.options = program, targets, options
         self.budget: Budget = budget
-        self.evaluator = Evaluator(program, targets, options, any_peak=budget is None)
+        limit = math.inf if options.max_slowdown is None else options.max_slowdown
+        self.evaluator = Evaluator(
+            program,
+            targets,
+            options,
+            any_peak=budget is None,
+            max_slowdown=limit * _SLOWDOWN_FACTOR_MIN if budget == "min" else limit,
+        )
+        self.form: Form = "quick"
+        self.affordable: Evaluation | None = None
 
     def run(self) -> Plan:
         original = self.evaluator.original()
         best = self.fastest(original) if self.budget is None else original
         if self.budget is not None and not self.fits(original):
-            for evaluation in self.evaluations(original):
-                if evaluation.peak_bytes < best.peak_bytes:
-                    best = evaluation
-                if self.fits(evaluation):
-                    break
+            best = self.search(original)
         return self.tuned(original, best) if self.options.tune else self.plan(original, best)
+
+    def search(self, original: Evaluation) -> Evaluation:
+        """The cheapest program found that fits, or that of the smallest peak."""
+        seen = [original]
+        for evaluation in self.evaluations(original):
+            if self.fits(evaluation):
+                fixed, room = self.evaluator.fixed_bytes(original), self.room(original)
+                evaluation = cheaper(self.evaluator, self.form, evaluation, seen, self.fits, fixed, room)
+                self.affordable = self.smallest_affordable([*seen, evaluation])
+                return evaluation
+            seen.append(evaluation)
+        self.affordable = self.smallest_affordable(seen)
+        return min(seen, key=lambda e: e.peak_bytes)
+
+    def smallest_affordable(self, evaluations: list[Evaluation]) -> Evaluation | None:
+        """The program of the smallest peak that is not too slow."""
+        within = (e for e in evaluations if not self.evaluator.is_slow(e.state))
+        return min(within, key=lambda e: e.peak_bytes, default=None)
 
     def tuned(self, original: Evaluation, best: Evaluation) -> Plan:
         """The plan that is fastest on the device: the best estimate, or another one that fits."""
@@ -157,6 +183,7 @@ class _Planning:
     def evaluations(self, original: Evaluation) -> Iterator[Evaluation]:
         """The programs to compile, from each form until one fits."""
         for form in self.forms(original):
+            self.form = form
             least = self.budget == "min"
             yield from minimise_peak(self.evaluator, original, form) if least else self.towards_budget(original, form)
 
@@ -183,7 +210,8 @@ class _Planning:
         """
         assert isinstance(self.budget, int)
         room = self.room(original)
-        goals = Goals(self.first_goal(original, room), room)
+        temp = original.peak_bytes - self.evaluator.fixed_bytes(original)
+        goals = Goals(self.first_goal(original, room), room, (original.state.peak.temp_bytes, temp))
         latest = original
         tried: set[Identity] = set()
         best, stalled = original.peak_bytes, 0
@@ -242,6 +270,7 @@ class _Planning:
         return SHRINK * static * room / max(1, temp)
 
     def plan(self, original: Evaluation, best: Evaluation) -> Plan:
+        too_slow = self.fits(best) and self.evaluator.is_slow(best.state)
         plan = Plan(
             budget_bytes=self.budget if isinstance(self.budget, int) else None,
             target=tuple(t.name for t in self.targets),
@@ -250,13 +279,15 @@ class _Planning:
             steps=best.state.steps,
             summaries=tuple(decision.summary for decision in best.state.decisions),
             decisions=best.state.decisions,
-            cost_before=_cost(self.evaluator.original_state(best.state.chip)),
-            cost_after=_cost(best.state),
+            cost_before=cost(self.evaluator.original_state(best.state.chip)),
+            cost_after=cost(best.state),
             figures=_figures(original, best),
             options=self.options,
             refusals=best.refusals if best.refusals or self.fits(best) else self.refusals_of(best),
             compiles=self.evaluator.compiles,
-            fits=self.fits(best) or self.budget is None or self.budget == "min",
+            fits=self.budget is None or self.budget == "min" or (self.fits(best) and not too_slow),
+            too_slow=too_slow,
+            affordable_peak_bytes=int(self.affordable.peak_bytes) if too_slow and self.affordable else None,
             planning_seconds=self.evaluator.seconds,
             result=None,
             exported=None,
@@ -290,11 +321,6 @@ def _compiles(evaluation: Evaluation) -> bool:
 def _profile(evaluation: Evaluation) -> MemoryProfile:
     static = profile_graph(evaluation.state.graph, evaluation.target.chip)
     return dataclasses.replace(static, measured=evaluation.measured)
-
-
-def _cost(state: SearchState) -> Cost:
-    """The estimated cost; time is at least that of the arithmetic, as savings by the cache are estimated apart."""
-    return Cost(max(state.seconds, state.flops / state.chip.flops_per_second), state.flops)
 
 
 def _figures(original: Evaluation, best: Evaluation) -> tuple[Figures, ...]:

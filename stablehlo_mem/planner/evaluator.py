@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Generator, Iterator
 from typing import Literal, get_args
 
-from stablehlo_mem.analysis.cost_model import graph_seconds
 from stablehlo_mem.frontend.canonicalize import canonicalize, remove_rules
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, ir
 from stablehlo_mem.pass_api.candidate import Goal, Identity, Options, Refusal
 from stablehlo_mem.planner.branch_and_bound import search
 from stablehlo_mem.planner.greedy_search import cheapen
+from stablehlo_mem.planner.pareto_front import ParetoFront
 from stablehlo_mem.planner.search_state import SearchState, start
 from stablehlo_mem.results.memory_profile import constant_bytes
+from stablehlo_mem.results.plan import Cost
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.measurement import Measured, Refused
 from stablehlo_mem.targets.target import Target
@@ -26,8 +28,8 @@ from stablehlo_mem.utils.units import format_bytes
 Form = Literal["quick", "small", "written"]
 """The program that a search begins from: after all time-saving steps, after those chosen for memory, or unchanged."""
 
-_MAX_SLOWDOWN = 4.0
-"""With budget="min" a program may take this many times the original's estimated time: the API documents it."""
+_UNNOTICED_SECONDS = 1e-3
+"""A program that takes less is never too slow: calling it takes some 0.1 ms, and estimates of so little mean little."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +56,17 @@ class Evaluation:
         return self.measured.needed_bytes or float("inf")
 
 
+def cost(state: SearchState) -> Cost:
+    """The estimated cost; time is at least that of the arithmetic, as savings by the cache are estimated apart."""
+    return Cost(max(state.seconds, state.flops / state.chip.flops_per_second), state.flops)
+
+
 class Evaluator:
     """Searches and compilations of one program; no search is run twice.
 
     Args:
         any_peak: whether time-saving steps may raise the peak by any amount.
+        max_slowdown: estimated time over the original's beyond which a program is too slow.
 
     Attributes:
         compiles: the number of compilations, each for one target.
@@ -67,9 +75,19 @@ class Evaluator:
         originals: for each chip the state of the unchanged program.
         forms: for each chip and form its state.
         searched: the results of searches.
+        fronts: for each chip and form what its searches visited.
     """
 
-    def __init__(self, program: Program, targets: tuple[Target, ...], options: Options, *, any_peak: bool):
+    def __init__(
+        self,
+        program: Program,
+        targets: tuple[Target, ...],
+        options: Options,
+        *,
+        any_peak: bool,
+        max_slowdown: float = math.inf,
+    ):
+        self.max_slowdown = max_slowdown
         self.program, self.targets, self.options = program, targets, options
         self.any_peak = any_peak
         self.compiles = 0
@@ -78,6 +96,7 @@ class Evaluator:
         self.originals: dict[str, SearchState] = {}
         self.forms: dict[tuple[str, Form], SearchState] = {}
         self.searched: dict[tuple[Form, Goal, frozenset[Identity]], tuple[SearchState, tuple[Refusal, ...]]] = {}
+        self.fronts: dict[tuple[str, Form], ParetoFront] = {}
 
     def original(self) -> Evaluation:
         """The program as it is."""
@@ -116,13 +135,18 @@ class Evaluator:
     def search(
         self, form: Form, goal: Goal, not_first: frozenset[Identity] = frozenset()
     ) -> tuple[SearchState, tuple[Refusal, ...]]:
-        """The state that a search from a form ends with, and its refusals; it begins with none of `not_first`."""
+        """The state that a search from a form ends with, and its refusals; it begins with none of `not_first`.
+
+        If an earlier search visited a clearly faster state within the goal, that is the result.
+        """
         root = self.form_state(goal.chip, form)
         key = form, goal, not_first
         if key not in self.searched:
             tell(f"search for {format_bytes(goal.temp_bytes)} of temporaries on {goal.chip.name}")
             with self.timed():
-                self.searched[key] = search(root, goal, not_first)
+                front = self.fronts.setdefault((goal.chip.name, form), ParetoFront())
+                end, refusals = search(root, goal, not_first, front.add)
+                self.searched[key] = end if not_first else front.improve(end, goal.temp_bytes), refusals
         return self.searched[key]
 
     @property
@@ -131,9 +155,13 @@ class Evaluator:
         return self.compiles + len(self.targets) <= self.options.max_compiles
 
     def is_slow(self, state: SearchState) -> bool:
-        """Whether a state is too slow for budget="min"."""
-        original = graph_seconds(self.original_state(state.chip).graph, state.chip)
-        return graph_seconds(state.graph, state.chip) > _MAX_SLOWDOWN * original
+        """Whether a state is beyond the limit of the price."""
+        return self.slowdown(state) > self.max_slowdown and cost(state).seconds > _UNNOTICED_SECONDS
+
+    def slowdown(self, state: SearchState) -> float:
+        """The estimated time over the original's."""
+        before = cost(self.original_state(state.chip)).seconds
+        return cost(state).seconds / before if before else 1.0
 
     def fixed_bytes(self, original: Evaluation) -> int:
         """Bytes that no rewriting changes: arguments, outputs and constants as the target lays them out, less aliases.

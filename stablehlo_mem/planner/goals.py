@@ -5,31 +5,41 @@ from __future__ import annotations
 import math
 
 SHRINK = 0.8
-"""The next static goal is this share of what would just fit: the compiler's peak is no smooth function of the goal."""
+"""The first static goal is this share of what would just fit if the profile erred by one factor everywhere."""
+CLOSE_GOALS = 1.25
+"""Goals within this ratio are not searched between: the program differs little."""
+_AIM = 0.97
+"""Share of the room that later goals aim at: programs have peaks in steps, and the interpolation errs."""
+_LEAST_RATIO = 0.1
+"""A goal is at least this share of the last program's peak, however much more the compiler needs."""
 
 
 class Goals:
-    """Static goals, each lower than the last by the ratio of the compiler's figure to the profile's.
+    """Static goals, each lower than the last, interpolated from what the compiler reported of the programs before.
 
-    If a goal gives a program worse than the best so far, a goal between the two follows once: the profile may be right
-    for the best program and wrong only for the last.
+    The next goal lies on the line through the last two programs, static bytes against the compiler's (the secant
+    method), and is no larger than the ratio of the room to the last one's figure gives. If a goal gives a program worse
+    than the best so far, a goal between the two follows once: the profile may be right for the best program and wrong
+    only for the last.
 
     Args:
         first: the first goal, in bytes of temporaries.
         room: bytes that the budget leaves for temporaries.
+        original: temporaries of the unchanged program: by the profile, and as the compiler reports them.
 
     Attributes:
         goal: the current goal.
         between: whether it lies between two earlier ones.
     """
 
-    def __init__(self, first: float, room: float):
-        self.first, self.room = first, room
+    def __init__(self, first: float, room: float, original: tuple[float, float]):
+        self.first, self.room, self.original = first, room, original
         self.restart()
 
     def restart(self) -> None:
         """Returns to the first goal, for a search with another first step."""
         self.goal = self.lower = self.first
+        self.latest = self.original
         self.best_static: int | None = None
         self.between = False
 
@@ -39,7 +49,8 @@ class Goals:
         Args:
             better: whether its peak is the lowest so far.
         """
-        lower = static * max(0.1, min(1.0, self.room / temp if temp > 0 else 1.0)) * SHRINK
+        lower = interpolated((static, temp), self.latest, self.room)
+        self.latest = (static, temp)
         self.lower = min(lower, self.lower)
         if better:
             self.goal, self.between, self.best_static = lower, False, static
@@ -53,3 +64,17 @@ class Goals:
         is_lower = self.goal > self.lower
         self.goal, self.between = self.lower, False
         return is_lower
+
+
+def interpolated(one: tuple[float, float], larger: tuple[float, float], room: float) -> float:
+    """The static peak at which the compiler should report what just fits the room.
+
+    It is on the line through two programs, each given by its static temporaries and the compiler's, and never more than
+    their ratio in the first program gives.
+    """
+    static, temp = one
+    aim = _AIM * min(room, temp)
+    ratio = max(_LEAST_RATIO, aim / temp) if temp > 0 else _AIM
+    slope = (larger[1] - temp) / (larger[0] - static) if larger[0] > static else 0.0
+    secant = static - (temp - aim) / slope if 0 < slope < math.inf else math.inf
+    return max(_LEAST_RATIO * static, min(secant, ratio * static))

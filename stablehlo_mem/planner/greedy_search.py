@@ -86,12 +86,14 @@ def greedy_descent(
     goal: Goal,
     not_first: frozenset[Identity],
     is_pruned: Callable[[SearchState], bool] = lambda _: False,
+    visit: Callable[[SearchState], None] = lambda _: None,
 ) -> tuple[SearchState, tuple[Refusal, ...]]:
     """Takes the best step at each peak.
 
     Args:
         not_first: candidates not to begin with, from the `SearchState.first` of earlier descents.
         is_pruned: whether to stop at a state.
+        visit: is told of every state on the way.
 
     Returns:
         The last state, and the refusals at its peak if no step reaches the goal.
@@ -110,6 +112,7 @@ def greedy_descent(
         if slow_steps > _MAX_SLOW_STEPS:
             return state, refusals
         state = with_decision(state, following)
+        visit(state)
     return state, propose(state, goal)[1]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from stablehlo_mem.pass_api.candidate import Goal, Step
 from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form
+from stablehlo_mem.planner.goals import CLOSE_GOALS
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.measurement import Measured
 
@@ -17,8 +18,6 @@ _GOAL_RATIO = 4
 """Ratio of successive static goals: two compilations for a sixteenth, and `_bisect` looks between."""
 _MAX_STALLED = 3
 """Goals in a row that may bring nothing before the search ends."""
-_CLOSE_GOALS = 1.25
-"""Goals within this ratio are not searched between: the program differs little."""
 
 
 def minimise_peak(evaluator: Evaluator, original: Evaluation, form: Form) -> Iterator[Evaluation]:
@@ -34,7 +33,7 @@ def minimise_peak(evaluator: Evaluator, original: Evaluation, form: Form) -> Ite
     seen: list[tuple[Step, ...]] = []
     while evaluator.may_compile and stalled < _MAX_STALLED:
         goal = max(fast / _GOAL_RATIO, math.sqrt(fast * too_small))
-        if too_small and fast <= too_small * _CLOSE_GOALS:
+        if too_small and fast <= too_small * CLOSE_GOALS:
             break
         state, refusals = evaluator.search(form, Goal(chip, evaluator.options, int(goal)))
         if not state.steps:
@@ -65,7 +64,7 @@ def _bisect(evaluator: Evaluator, chip: Chip, form: Form, reached: float, missed
 
     A search for a goal between them may take other steps than either.
     """
-    while evaluator.may_compile and reached > missed * _CLOSE_GOALS:
+    while evaluator.may_compile and reached > missed * CLOSE_GOALS:
         goal = math.sqrt(reached * max(missed, reached / _GOAL_RATIO**2))
         state, refusals = evaluator.search(form, Goal(chip, evaluator.options, int(goal)))
         is_lower = state.peak.temp_bytes < reached and not evaluator.is_slow(state)

@@ -32,6 +32,8 @@ def check_options(options: Options) -> None:
         raise InputError(f"numerics is one of {', '.join(get_args(Numerics))}, not {options.numerics!r}")
     if options.max_compiles < 1:
         raise InputError(f"max_compiles is at least 1, not {options.max_compiles}")
+    if options.max_slowdown is not None and not options.max_slowdown >= 1:
+        raise InputError(f"max_slowdown is at least 1, or None for no limit, not {options.max_slowdown}")
 
 
 def check_tuning(program: Program, targets: tuple[Target, ...]) -> None:

@@ -13,7 +13,7 @@ from stablehlo_mem.results.memory_history import LiveValue
 from stablehlo_mem.results.memory_profile import MemoryProfile
 from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.measurement import Measured
-from stablehlo_mem.utils.units import format_bytes
+from stablehlo_mem.utils.units import format_bytes, format_seconds
 
 PARTS = (
     ("arguments", "argument_bytes"),
@@ -25,6 +25,8 @@ PARTS = (
 """The parts of a peak with their attributes in `MemoryProfile` and `Measured`; the last one is subtracted."""
 SHOWN = 6
 """Rows of a list of values or refusals in a terminal: the largest few matter, `Plan.to_json` has the rest."""
+_SLOW = 1.5
+"""Slowdown from which reports warn: most would accept a quarter, few a half."""
 _DONATION_SHARE = 0.5
 """Share of the peak from which arguments and outputs are so large that donation is suggested."""
 
@@ -51,7 +53,10 @@ def headline(plan: Plan) -> str:
     if plan.budget_bytes is None:
         verdict = "no limit"
     else:
-        verdict = f"{'within' if plan.fits else 'OVER'} the budget of {format_bytes(plan.budget_bytes)}"
+        verdict = f"{'OVER' if plan.after.peak_bytes > plan.budget_bytes else 'within'} the budget of "
+        verdict += format_bytes(plan.budget_bytes)
+    if plan.too_slow or plan.slowdown >= _SLOW:
+        verdict += f", {'TOO SLOW' if plan.too_slow else 'slow'}: {plan.slowdown:.2g} times the estimated time"
     return f"{', '.join(plan.target)}: {peaks}, {verdict}"
 
 
@@ -94,6 +99,8 @@ def advice(plan: Plan) -> list[str]:
 
 def budget_error_text(plan: Plan) -> str:
     """The message of a `BudgetError`: the budget, what is needed and reached, and what stands in the way."""
+    if plan.too_slow:
+        return _too_slow_text(plan)
     after = plan.after
     budget, needed, reached = _distinct_sizes(plan.budget_bytes or 0, plan.before.peak_bytes, after.peak_bytes)
     lines = [
@@ -108,6 +115,22 @@ def budget_error_text(plan: Plan) -> str:
         lines += [f"  {_refusal_line(refusal)}" for refusal in distinct(plan.refusals)[:SHOWN]]
     if suggestions := advice(plan):
         lines += ["what may help:", *(f"  {line}" for line in suggestions)]
+    return "\n".join(lines)
+
+
+def _too_slow_text(plan: Plan) -> str:
+    """The message where the budget is kept at too high a price."""
+    budget = format_bytes(plan.budget_bytes or 0)
+    lines = [
+        f"the budget of {budget} is kept on {', '.join(plan.target)} only at {plan.slowdown:.3g} times the estimated time; "
+        f"Options(max_slowdown={plan.options.max_slowdown}) allows less",
+        f"  peak of that plan, which is `.best`: {format_bytes(plan.after.peak_bytes)}",
+    ]
+    if plan.affordable_peak_bytes is not None:
+        lines.append(f"  smallest peak within the limit: {format_bytes(plan.affordable_peak_bytes)}")
+    slowest = sorted(plan.decisions, key=lambda d: -d.added_seconds)[:SHOWN]
+    lines.append("what takes the time:")
+    lines += [f"  {format_seconds(d.added_seconds)}  {d.what}{_at(d.location)}" for d in slowest if d.added_seconds > 0]
     return "\n".join(lines)
 
 

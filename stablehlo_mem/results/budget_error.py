@@ -14,8 +14,8 @@ class BudgetError(StableHLOMemError):
         budget_bytes: the budget that was asked for.
         needed_bytes: the peak of the unoptimised program. If the budget is below arguments + outputs − aliased, nothing
             is planned, and this is their sum.
-        reached_bytes: the smallest peak reached; the same sum if nothing is planned.
-        best: the plan that reached it, None if nothing is planned.
+        reached_bytes: the smallest peak reached within `Options.max_slowdown`; the same sum if nothing is planned.
+        best: the plan of the smallest peak, None if nothing is planned. If it is `too_slow`, it keeps the budget.
         obstacles: the refusals at the peak, largest value first.
     """
 

@@ -72,7 +72,9 @@ class Plan(HasPage):
         options: the options of the call.
         refusals: why the final peak is not lower, largest value first.
         compiles: the number of compilations.
-        fits: whether the measured peak is within the budget on every target.
+        fits: whether the measured peak is within the budget on every target, and the plan is not too slow.
+        too_slow: whether the peak is within the budget and the estimated time beyond `Options.max_slowdown`.
+        affordable_peak_bytes: of a plan that is too slow, the smallest peak of a compiled program that is not.
         result: the optimised program, of the kind that was given; the very same object if there are no steps.
         exported: the result as an Exported, None if the input was not an Exported.
         bytecode: the optimised module.
@@ -98,6 +100,15 @@ class Plan(HasPage):
     cost_after: Cost | None = None
     figures: tuple[Figures, ...] = ()
     timings: tuple[Timing, ...] = ()
+    too_slow: bool = False
+    affordable_peak_bytes: int | None = None
+
+    @property
+    def slowdown(self) -> float:
+        """The estimated time over the original's; 1.0 without estimates."""
+        if self.cost_before is None or self.cost_after is None or not self.cost_before.seconds:
+            return 1.0
+        return self.cost_after.seconds / self.cost_before.seconds
 
     @property
     def module(self) -> ir.Module:

@@ -1,0 +1,119 @@
+"""Going back once a program fits, what searches remember, and the limit of the price."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+import stablehlo_mem as shm
+from stablehlo_mem.pass_api.candidate import Options
+from stablehlo_mem.planner.cheaper import cheaper
+from stablehlo_mem.planner.pareto_front import ParetoFront
+from stablehlo_mem.targets.chips import CHIPS
+from tests.support import exported, spec
+
+
+def state(nbytes, seconds) -> Any:
+    return SimpleNamespace(
+        peak=SimpleNamespace(temp_bytes=nbytes), seconds=seconds, fingerprint=f"{nbytes} {seconds}", steps=(nbytes,)
+    )
+
+
+def test_a_front_forgets_what_is_dominated_and_improves_a_slow_end():
+    front = ParetoFront()
+    for nbytes, seconds in ((100, 9.0), (80, 5.0), (90, 6.0), (50, 7.0)):
+        front.add(state(nbytes, seconds))
+    assert [s.fingerprint for s in front.within(1000)] == ["80 5.0", "50 7.0"]
+    assert front.improve(state(75, 9.0), 80).fingerprint == "80 5.0"
+    assert front.improve(state(75, 5.1), 80).fingerprint == "75 5.1", "no faster than the error of estimates"
+    assert front.improve(state(75, 9.0), 60).fingerprint == "50 7.0", "a search that missed its goal"
+    assert front.improve(state(75, 9.0), 40).fingerprint == "75 9.0"
+
+
+class Searches:
+    """Stands for `Evaluator`: the program at a static goal takes 1000 / goal seconds and needs `factor` its bytes."""
+
+    options = Options()
+
+    def __init__(self, factor=1.0, compiles=16):
+        self.factor, self.left, self.asked = factor, compiles, []
+
+    @property
+    def may_compile(self):
+        return self.left > 0
+
+    def search(self, form, goal):
+        self.asked.append(goal.temp_bytes)
+        return state(goal.temp_bytes, 1000 / goal.temp_bytes), ()
+
+    def measure(self, found, refusals):
+        self.left -= 1
+        return evaluation(found, self.factor)
+
+
+def evaluation(found, factor=1.0) -> Any:
+    target = SimpleNamespace(chip=CHIPS["cpu"])
+    return SimpleNamespace(state=found, peak_bytes=1000 + factor * found.peak.temp_bytes, target=target)
+
+
+def run(searches, fitting, others, room):
+    def fits(one):
+        return one.peak_bytes <= 1000 + room
+
+    factor = searches.factor
+    given = [evaluation(one, factor) for one in others]
+    return cheaper(searches, "quick", evaluation(fitting, factor), given, fits, 1000, room).state
+
+
+def test_what_fits_with_room_to_spare_becomes_cheaper():
+    searches = Searches(factor=0.5)
+    best = run(searches, state(100, 10.0), [state(1000, 1.0)], 200)
+    assert best.seconds < 3 and 0.5 * best.peak.temp_bytes <= 200
+
+
+def test_the_goal_lies_below_what_missed():
+    searches = Searches(factor=2.0)
+    best = run(searches, state(50, 20.0), [state(1000, 1.0), state(110, 9.0)], 200)
+    assert 50 < best.peak.temp_bytes <= 100
+    assert all(goal < 110 for goal in searches.asked)
+
+
+def test_a_full_room_is_left_alone():
+    searches = Searches()
+    assert run(searches, state(195, 10.0), [state(1000, 1.0)], 200).seconds == 10.0
+    assert not searches.asked
+
+
+def test_nothing_is_compiled_for_what_the_estimates_cannot_tell():
+    searches = Searches()
+    assert run(searches, state(100, 10.0), [state(1000, 9.8)], 200).seconds == 10.0
+    assert searches.left == 16
+
+
+def test_the_limit_of_compilations_holds():
+    searches = Searches(factor=0.5, compiles=0)
+    assert run(searches, state(100, 10.0), [state(1000, 1.0)], 200).seconds == 10.0
+
+
+def largest_products(x, y):
+    return (x @ y.T).max(0)
+
+
+def test_a_plan_beyond_the_limit_is_an_error_with_that_plan():
+    original, budget = exported(largest_products, *[spec(8192, 16)] * 2), 2_000_000
+    free = shm.plan(original, budget, target="cpu", options=Options(max_slowdown=None, numerics="exact"))
+    assert free.fits and free.slowdown > 1.01 and not free.too_slow
+    options = Options(max_slowdown=1 + (free.slowdown - 1) / 2, numerics="exact")
+    plan = shm.plan(original, budget, target="cpu", options=options)
+    assert not plan.fits and plan.too_slow and plan.after.peak_bytes <= budget
+    with pytest.raises(shm.BudgetError, match="times the estimated time") as caught:
+        shm.optimize(original, budget, target="cpu", options=options)
+    assert caught.value.best is not None and caught.value.best.too_slow
+    assert budget < caught.value.reached_bytes <= plan.before.peak_bytes
+    assert "TOO SLOW" in str(plan)
+
+
+def test_a_limit_below_one_is_refused():
+    with pytest.raises(shm.InputError, match="max_slowdown is at least 1"):
+        shm.plan(exported(jnp.sin, spec(4)), "min", target="cpu", options=Options(max_slowdown=0.5))
