@@ -135,6 +135,7 @@ class _ScanAtPeak:
         self.graph = nested_graph(main, path)
         self.loop = self.graph.ops[scan.op]
         self.body = self.loop.blocks[1]
+        self.temp_bytes = peak.temp_bytes
         live = {item.value: item.nbytes for item in peak.live if item.path == path}
         results, operands = self.loop.results, self.loop.operands
         sizes = ((carry, live.get(results[carry]) or live.get(operands[carry])) for carry in scan.rows)
@@ -154,11 +155,22 @@ class _ScanAtPeak:
         if alone or inputs:
             seconds = fused_seconds(self.body, goal.chip)
             order = sorted(alone, key=lambda c: (self.seconds(alone[c], seconds) / self.nbytes[c], c))
-            reached = list(itertools.accumulate(self.nbytes[c] for c in order))
-            lengths = {1 + bisect.bisect_left(reached, share * reached[-1]) for share in _SHARES if reached}
-            for length in sorted(lengths):
-                yield self.without(order[:length], seconds)
+            yield from self.prefixes(order, seconds, self.temp_bytes - goal.temp_bytes)
             yield from self.in_segments(inputs, seconds)
+
+    def prefixes(self, order: Sequence[int], seconds: Sequence[float], over: int) -> Iterator[Candidate]:
+        """Candidates that drop the first stacks: shares of their bytes, and just enough for what is over the goal."""
+        reached = list(itertools.accumulate(self.nbytes[c] for c in order))
+        lengths = {1 + bisect.bisect_left(reached, share * reached[-1]) for share in _SHARES if reached}
+        length = 0
+        for length in range(1, len(order) + 1):
+            candidate = self.without(order[:length], seconds)
+            is_enough = candidate.saved_bytes >= over
+            if is_enough or length in lengths:
+                yield candidate
+            if is_enough:
+                break
+        yield from (self.without(order[:more], seconds) for more in sorted(lengths) if more > length)
 
     def seconds(self, again: RowRecomputation, seconds: Sequence[float]) -> float:
         """Time to compute the rows of all steps again."""
