@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Any
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.bindings import DONATED, signature_attributes
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.op_attributes import dot_numbers, integers
 
@@ -130,11 +129,9 @@ def data_source(graph: Graph, value: int) -> int:
 
 def donated_types(graph: Graph) -> frozenset[tuple[tuple[int, ...], str]]:
     """Shapes and element types of a function's donated arguments: outputs that may live in them from the start."""
-    attributes: Any = graph.handles[-1].operation.parent.attributes
-    if "arg_attrs" not in attributes:
-        return frozenset()
-    entries: Any = zip(graph.arguments, ir.ArrayAttr(attributes["arg_attrs"]), strict=True)
-    donated = (graph.values[v] for v, entry in entries if "tf.aliasing_output" in entry or "jax.buffer_donor" in entry)
+    attributes = signature_attributes(graph.handles[-1].operation.parent, "arg_attrs")
+    arguments = zip(graph.arguments, attributes, strict=True)
+    donated = (graph.values[v] for v, of_argument in arguments if not DONATED.isdisjoint(of_argument))
     return frozenset((value.shape, value.dtype) for value in donated)
 
 

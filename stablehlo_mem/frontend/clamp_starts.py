@@ -85,17 +85,11 @@ def _clamped(start: Any, largest: Any) -> Any:
 
 def _representable(start: Any, number: int) -> int:
     """A number, or the greatest that the type of a start can hold."""
-    return min(number, _type_range(str(start.type.element_type))[1])
+    return min(number, integers_of(str(start.type.element_type)).stop - 1)
 
 
 def _within(inner: Range, outer: Range) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
-
-
-def _type_range(dtype: str) -> Range:
-    """The integers that an element type holds."""
-    count = integers_of(dtype)
-    return (0 if dtype.startswith("u") else -count), count - 1
 
 
 def _blocks(block: _Ranges) -> Iterator[_Ranges]:
@@ -140,7 +134,8 @@ class _Ranges:
     def range_of(self, value: int) -> Range:
         """The least and the greatest integer of a value; those of its type where nothing else is known."""
         if value not in self.ranges:
-            number, possible = splat_value(self.graph, value), _type_range(self.graph.values[value].dtype)
+            number, integers = splat_value(self.graph, value), integers_of(self.graph.values[value].dtype)
+            possible = integers.start, integers.stop - 1
             if isinstance(number, int):
                 computed = number, number
             elif value in self.from_outside:

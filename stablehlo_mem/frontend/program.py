@@ -15,6 +15,7 @@ from jax.export import Exported, deserialize, is_symbolic_dim
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.frontend.wrap_module import wrap_module
 from stablehlo_mem.ir.bindings import (
+    DONATED,
     MAGIC,
     dimension_names,
     ir,
@@ -24,6 +25,7 @@ from stablehlo_mem.ir.bindings import (
     parse_module,
     portable_artifact,
     refine_shapes,
+    signature_attributes,
 )
 from stablehlo_mem.ir.graph import main_function, tensor_type
 from stablehlo_mem.ir.shards import argument_shardings, mesh_axes, part_bytes, result_shardings, sharding_parts
@@ -33,7 +35,6 @@ Kind = Literal["exported", "serialized", "module", "text", "bytecode", "artifact
 _PORTABLE_PRODUCER = b"StableHLO_v"
 _EFFECTFUL_OPS = frozenset({"infeed", "outfeed", "send", "recv"})
 _GLOBAL_CONSTANT = "jax.global_constant"
-_DONATED = ("tf.aliasing_output", "jax.buffer_donor")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,10 +73,9 @@ class Program:
 
         The platform index is a constant.
         """
-        attributes = _argument_attributes(self.main)
         sizes = self._bytes(self.main.type.inputs, argument_shardings(self.main))
-        pairs = zip(sizes, attributes, strict=True)
-        return sum(n for n, attribute in pairs if attribute is None or _GLOBAL_CONSTANT not in attribute)
+        pairs = zip(sizes, signature_attributes(self.main, "arg_attrs"), strict=True)
+        return sum(nbytes for nbytes, attributes in pairs if _GLOBAL_CONSTANT not in attributes)
 
     @property
     def output_bytes(self) -> int:
@@ -295,15 +295,9 @@ def _first_effect(module: ir.Module, may_call: bool) -> str | None:
     return None
 
 
-def _argument_attributes(main: Any) -> list[Any]:
-    if "arg_attrs" not in main.operation.attributes:
-        return [None] * len(main.type.inputs)
-    return [ir.DictAttr(a) for a in ir.ArrayAttr(main.operation.attributes["arg_attrs"])]
-
-
 def _donated(main: Any) -> tuple[int, ...]:
-    attributes = _argument_attributes(main)
-    return tuple(i for i, a in enumerate(attributes) if a is not None and any(name in a for name in _DONATED))
+    attributes = signature_attributes(main, "arg_attrs")
+    return tuple(i for i, of_argument in enumerate(attributes) if not DONATED.isdisjoint(of_argument))
 
 
 def _replace_module(

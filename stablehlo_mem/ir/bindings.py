@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from jax._src import ad_checkpoint as _ad_checkpoint
 from jax._src import ad_util as _ad_util
@@ -55,6 +55,10 @@ RULES_PASS = "func.func(sdy-populate-op-sharding-rules)"
 """Shardy's pass that attaches factor rules."""
 RULE = "sdy.sharding_rule"
 """The attribute that it leaves on an op."""
+
+
+DONATED = frozenset({"tf.aliasing_output", "jax.buffer_donor"})
+"""The attributes of an argument one of which says that it is donated."""
 
 
 def parse_module(text: str | bytes, context: ir.Context | None = None) -> ir.Module:
@@ -134,6 +138,21 @@ def functions(module: ir.Module) -> Iterator[Any]:
     for op in module.body.operations:
         if op.operation.name == "func.func":
             yield op
+
+
+def is_public(function: Any) -> bool:
+    """Whether a function may be called from outside its module."""
+    attributes = function.operation.attributes
+    return "sym_visibility" not in attributes or ir.StringAttr(attributes["sym_visibility"]).value == "public"
+
+
+def signature_attributes(function: Any, of: Literal["arg_attrs", "res_attrs"]) -> list[dict[str, Any]]:
+    """The attributes of each argument or of each result of a function."""
+    attributes = function.operation.attributes
+    if of not in attributes:
+        kind = function.operation.opview.type
+        return [{} for _ in (kind.inputs if of == "arg_attrs" else kind.results)]
+    return [{entry.name: entry.attr for entry in ir.DictAttr(entries)} for entries in ir.ArrayAttr(attributes[of])]
 
 
 def walk_operations(root: Any) -> Iterator[Any]:

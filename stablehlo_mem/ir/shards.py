@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from stablehlo_mem.ir.bindings import clone_module, functions, ir, run_passes, sdy, walk_operations
+from stablehlo_mem.ir.bindings import (
+    clone_module,
+    functions,
+    ir,
+    run_passes,
+    sdy,
+    signature_attributes,
+    walk_operations,
+)
 
 SHARDS = "shards"
 """The mark: for each result of an op, or argument of a function, the parts of each dimension."""
@@ -70,12 +78,12 @@ def mesh_axes(module: ir.Module) -> dict[str, dict[str, int]]:
 
 def argument_shardings(function: Any) -> list[Any]:
     """The sharding of each argument of a function, None where it says nothing."""
-    return _shardings(function, "arg_attrs", len(function.type.inputs))
+    return [attributes.get("sdy.sharding") for attributes in signature_attributes(function, "arg_attrs")]
 
 
 def result_shardings(function: Any) -> list[Any]:
     """The sharding of each result of a function, None where it says nothing."""
-    return _shardings(function, "res_attrs", len(function.type.results))
+    return [attributes.get("sdy.sharding") for attributes in signature_attributes(function, "res_attrs")]
 
 
 def sharding_parts(sharding: Any, meshes: dict[str, dict[str, int]]) -> Parts:
@@ -126,14 +134,6 @@ def _of_results(op: Any, meshes: dict[str, dict[str, int]]) -> tuple[Parts, ...]
 def _mark(op: Any, parts: tuple[Parts, ...]) -> None:
     if any(parts):
         op.attributes[SHARDS] = ir.ArrayAttr.get([ir.DenseI64ArrayAttr.get(list(p)) for p in parts])
-
-
-def _shardings(function: Any, attribute: str, count: int) -> list[Any]:
-    attributes = function.operation.attributes
-    if attribute not in attributes:
-        return [None] * count
-    entries = (ir.DictAttr(a) for a in ir.ArrayAttr(attributes[attribute]))
-    return [entry["sdy.sharding"] if "sdy.sharding" in entry else None for entry in entries]  # noqa: SIM401 - it has no get
 
 
 def _axes(mesh: Any, meshes: dict[str, dict[str, int]]) -> dict[str, int]:

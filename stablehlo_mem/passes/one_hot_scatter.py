@@ -107,7 +107,7 @@ def one_hot_of(graph: Graph, op: Op) -> OneHot | None:
         return None
     (column,) = columns
     # XLA:CPU drops what it is to write by an index whose type does not reach as far.
-    if result[column] > integers_of(graph.values[index].dtype):
+    if result[column] > integers_of(graph.values[index].dtype).stop:
         return None
     windows = [d for d in range(len(result)) if d not in (*numbers.inserted_window_dims, *numbers.input_batching_dims)]
     along: dict[int, int | None] = dict(zip(numbers.update_window_dims, windows, strict=True))

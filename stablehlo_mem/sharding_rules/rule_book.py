@@ -10,19 +10,12 @@ from collections.abc import Mapping
 from stablehlo_mem.ir.analysis_cache import AnalysisCache, cached_analysis
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.ir.structural_equality import cached_for_equal_ops
 from stablehlo_mem.sharding_rules.factor_rule import FactorRule, SplitOp, split_along
 from stablehlo_mem.sharding_rules.op_rule import OpRule, Side
 from stablehlo_mem.sharding_rules.region_edges import Region
-from stablehlo_mem.sharding_rules.region_rule import RegionRules
+from stablehlo_mem.sharding_rules.region_rule import region_rule
 
 _DISTRIBUTED = Blocked("distributed-dimension", "the dimension lies in parts on several devices")
-
-
-@cached_for_equal_ops
-def _region_rules(graph: Graph, op: int) -> RegionRules:
-    del graph, op
-    return RegionRules()
 
 
 class RuleBook:
@@ -80,7 +73,7 @@ class RuleBook:
         edge = self._region(op).edge_at(side, position)
         if edge is None:
             return None
-        return _region_rules(self.graph, op).along(self._region(op), edge, dimension, n)
+        return region_rule(self._region(op), edge, dimension, n)
 
     def _has_tensors(self, op: int) -> bool:
         return all(self.graph.values[r].dtype for r in self.graph.ops[op].results)
