@@ -118,13 +118,8 @@ def buffer_root(graph: Graph, value: int) -> int:
 
 def data_source(graph: Graph, value: int) -> int:
     """The value that a chain of views and element moves starts from; a bitcast starts a chain of its own."""
-    producer = graph.producer(value)
-    while producer is not None and classify(graph, producer) in (Class.VIEW, Class.MOVE):
-        if producer.name == "stablehlo.bitcast_convert":
-            break
-        value = producer.operands[0]
-        producer = graph.producer(value)
-    return value
+    moves = (Class.VIEW, Class.MOVE)
+    return graph.under(value, lambda op: classify(graph, op) in moves and op.name != "stablehlo.bitcast_convert")
 
 
 def donated_types(graph: Graph) -> frozenset[tuple[tuple[int, ...], str]]:

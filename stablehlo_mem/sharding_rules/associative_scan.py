@@ -13,7 +13,7 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, module_of, stablehlo
-from stablehlo_mem.ir.graph import Graph, build_graph
+from stablehlo_mem.ir.graph import Graph, build_graph, reachable
 from stablehlo_mem.sharding_rules.associative_scan_matcher import AssociativeScan, find_scans
 from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
 from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, SplitOp
@@ -62,13 +62,8 @@ def combination(rules: BlockRules, scan: AssociativeScan) -> dict[int, SplitOp] 
 @cached_analysis
 def dependents(graph: Graph, values: tuple[int, ...]) -> frozenset[int]:
     """The ops that depend on some values."""
-    ops: set[int] = set()
-    pending = list(values)
-    while pending:
-        users = set(graph.users[pending.pop()]) - ops
-        ops |= users
-        pending += [v for user in users for v in graph.ops[user].results]
-    return frozenset(ops)
+    users = (user for value in values for user in graph.users[value])
+    return frozenset(reachable(users, lambda op: [u for v in graph.ops[op].results for u in graph.users[v]]))
 
 
 class _PairEmitter(ChunkEmitter):
