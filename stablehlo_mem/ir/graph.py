@@ -156,12 +156,15 @@ _T = TypeVar("_T", bound=Hashable)
 
 
 def reachable(start: Iterable[_T], next_of: Callable[[_T], Iterable[_T]]) -> dict[_T, None]:
-    """What can be reached from some nodes of any graph, themselves included, in the order in which it was found."""
-    reached = dict.fromkeys(start)
-    pending = list(reached)
+    """What can be reached from some nodes of any graph, themselves included, in the order of a depth-first search."""
+    reached: dict[_T, None] = {}
+    pending = list(start)
+    seen = set(pending)
     while pending:
-        new = [node for node in dict.fromkeys(next_of(pending.pop())) if node not in reached]
-        reached.update(dict.fromkeys(new))
+        node = pending.pop()
+        reached[node] = None
+        new = [following for following in next_of(node) if following not in seen]
+        seen.update(new)
         pending += new
     return reached
 

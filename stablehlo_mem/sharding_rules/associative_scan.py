@@ -139,12 +139,7 @@ class _ScanBuilder:
 
     def part(self, value: Any, start: int, limit: int, stride: int = 1) -> Any:
         """A slice of the elements."""
-        if (start, limit, stride) == (0, self.size(value), 1):
-            return value
-        shape, d = list(value.type.shape), self.scan.dimension
-        starts, limits, strides = [0] * len(shape), shape, [1] * len(shape)
-        starts[d], limits[d], strides[d] = start, limit, stride
-        return builders.sliced(value, starts, limits, strides)
+        return builders.sliced_along(value, self.scan.dimension, start, limit, stride)
 
     def joined(self, first: Any, rest: Any) -> Any:
         return stablehlo.concatenate([first, rest], self.scan.dimension)

@@ -21,8 +21,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import RULE, ir, is_zero, splat_text
+from stablehlo_mem.ir.bindings import RULE, ir, is_zero, splat_text, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op, reachable
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.structural_equality import is_same_block
@@ -66,7 +65,7 @@ class AssociativeScan:
 
     def in_scan_order(self, value: Any) -> Any:
         """An MLIR value from the order of the dimension to that of the scan, or back."""
-        return builders.reversed_along(value, self.dimension) if self.reverse else value
+        return stablehlo.reverse(value, ir.DenseI64ArrayAttr.get([self.dimension])) if self.reverse else value
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ its edges and how it is emitted; its factor rule is made by `region_rule`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from typing import Any
 
@@ -13,8 +14,8 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import RULE, ir, stablehlo
 from stablehlo_mem.ir.graph import Op
 from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
-from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, Reduction, RegionEdge
-from stablehlo_mem.sharding_rules.reductions import is_float
+from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, RegionEdge
+from stablehlo_mem.sharding_rules.reductions import SUM
 from stablehlo_mem.sharding_rules.region_edges import PARTIAL, WHOLE, ChunkForm, OpVariant, Region, RegionSplit
 from stablehlo_mem.sharding_rules.region_propagation import split_region
 
@@ -172,14 +173,8 @@ class _BlockEmitter(ChunkEmitter):
             builders.rebind(op.operation, new)
 
 
-_SUMS = Reduction(
-    initial=lambda op, operands: [builders.zeros(r.type) for r in op.results],
-    combine=lambda op, carries, partials: [stablehlo.add(c, p) for c, p in zip(carries, partials, strict=True)],
-    # Repeated elements are masked inside.
-    identity=lambda op, position, operands: None,
-    regroups=lambda op: any(is_float(r.type) for r in op.results),
-    init_operands=lambda op: (),
-)
+# Repeated elements are masked inside.
+_SUMS = dataclasses.replace(SUM, identity=lambda op, position, operands: None)
 
 OP_RULES = {
     "stablehlo.while": OpRule(emit=_emit, reduction=_SUMS, edges=_while_edges),

@@ -143,17 +143,17 @@ class SplitOp:
 
 
 @functools.lru_cache(maxsize=_CACHED)
-def elementwise_rule(rank: int, sizes: tuple[int, ...], operand_ranks: tuple[int, ...], results: int) -> FactorRule:
+def elementwise_rule(sizes: tuple[int, ...], operand_ranks: tuple[int, ...], results: int) -> FactorRule:
     """Every dimension passes through; operands of another rank (scalars) are whole."""
-    dims = tuple((d,) for d in range(rank))
-    operands = tuple(dims if r == rank else ((),) * r for r in operand_ranks)
+    dims = tuple((d,) for d in range(len(sizes)))
+    operands = tuple(dims if rank == len(sizes) else ((),) * rank for rank in operand_ranks)
     return FactorRule(sizes, operands, (dims,) * results)
 
 
 def same_shape_rule(op: Any) -> FactorRule:
     """The elementwise rule of an op whose results have one shape."""
     shape = tuple(op.results[0].type.shape)
-    return elementwise_rule(len(shape), shape, tuple(len(v.type.shape) for v in op.operands), len(op.results))
+    return elementwise_rule(shape, tuple(len(v.type.shape) for v in op.operands), len(op.results))
 
 
 def shardy_rule(op: Any) -> FactorRule | None:

@@ -87,6 +87,13 @@ class EmitContext:
         """The original operation."""
         return self.rules.graph.handles[self.split_op.op]
 
+    @property
+    def dimension(self) -> int:
+        """The dimension of its first operand along which it is split."""
+        dimension = self.split_op.operand_dims[0]
+        assert dimension is not None
+        return dimension
+
 
 def clone_on_chunk(context: EmitContext) -> list[Any]:
     """The op itself on smaller tensors: right for every op whose attributes do not mention sizes."""
