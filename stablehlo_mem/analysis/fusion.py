@@ -18,7 +18,7 @@ from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, c
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.loop_carries import invariant_carries
-from stablehlo_mem.ir.matchers import below_sign
+from stablehlo_mem.ir.matchers import adds, below_sign
 from stablehlo_mem.ir.op_attributes import dot_sizes
 from stablehlo_mem.targets.chips import Chip
 
@@ -204,7 +204,7 @@ class _Sweep:
             self.materialised[value] = materialised
         kernels = {op.index} if materialised else self.fusing[op.results[0]]
         in_library = not tree and self.model.starts_library_fusion(self.graph, op)
-        for operand in (below_sign(self.graph, v) for v in op.operands) if _is_sum(op) else op.operands:
+        for operand in (below_sign(self.graph, v) for v in op.operands) if adds(op.blocks[0]) else op.operands:
             _add(self.readers if tree else self.fusing, operand, kernels)
             self.in_library[operand] |= in_library
             self.reused[operand] |= not materialised and self.reused[op.results[0]]
@@ -289,10 +289,6 @@ def _add(of: list[Kernels], value: int, kernels: Iterable[int]) -> None:
         present.update(kernels)
     elif kernels:
         of[value] = set(kernels)
-
-
-def _is_sum(op: Op) -> bool:
-    return len(op.results) == 1 and bool(op.blocks) and op.blocks[0].ops[0].name == "stablehlo.add"
 
 
 @cached_analysis

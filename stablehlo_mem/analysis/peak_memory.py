@@ -117,7 +117,7 @@ class _Walk:
         return outputs
 
     def _run_kernel(self, op: Op) -> None:
-        self.timeline.tick(self.path, op.index)
+        self.timeline.moments.append((self.path, op.index))
         for value in op.results:
             self.written[value] = self.timeline.now
             if self.buffers.materialised[value] and value not in self.in_outer_buffer:
@@ -125,7 +125,9 @@ class _Walk:
         scratch = [(nbytes, since) for nbytes, since in self._scratch(op) if nbytes]
         slots = [self.timeline.add(n, self.path, op.index, since, is_scratch=True) for n, since in scratch]
         started = self.timeline.now
-        self._run_blocks(op)
+        for i, block in enumerate(op.blocks if classify(self.graph, op) is Class.CONTROL else ()):
+            carried = block.arguments if op.name == "stablehlo.while" and i == 1 else ()
+            _Walk(block, self.chip, self.timeline, (*self.path, (op.index, i)), carried).run()
         self.available[op.index] = self.timeline.now + (self.timeline.now > started)
         for slot in slots:
             slot.last = self.timeline.now
@@ -140,13 +142,6 @@ class _Walk:
             for value in self.model.early_dot_copies(self.graph, op):
                 since = self.available.get(self.graph.values[buffer_root(self.graph, value)].producer, self.first_tick)
                 yield self.graph.values[value].nbytes, since
-
-    def _run_blocks(self, op: Op) -> None:
-        if classify(self.graph, op) is not Class.CONTROL:
-            return
-        for i, block in enumerate(op.blocks):
-            carried = block.arguments if op.name == "stablehlo.while" and i == 1 else ()
-            _Walk(block, self.chip, self.timeline, (*self.path, (op.index, i)), carried).run()
 
     def _allocate(self, op: Op, value: int) -> None:
         is_hoisted = value in self.hoisted

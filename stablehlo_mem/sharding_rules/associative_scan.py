@@ -147,7 +147,7 @@ class _ScanBuilder:
     def interleaved(self, even: Any, odd: Any, n: int) -> Any:
         """Elements of both in turn, `n` in all; negative zeros become positive, as in JAX's own."""
         even, odd = self.spread(even, 0, n), self.spread(odd, 1, n)
-        return stablehlo.or_(even, odd) if _is_predicate(even) else stablehlo.add(even, odd)
+        return stablehlo.or_(even, odd) if str(even.type.element_type) == "i1" else stablehlo.add(even, odd)
 
     def spread(self, value: Any, low: int, n: int) -> Any:
         """The elements of a value with zeros between them, from position `low` on, `n` in all."""
@@ -155,11 +155,6 @@ class _ScanBuilder:
         return builders.padded_along(
             value, self.scan.dimension, low, high, builders.zeros(builders.retype(value.type, ())), 1
         )
-
-
-def _is_predicate(value: Any) -> bool:
-    element = value.type.element_type
-    return isinstance(element, ir.IntegerType) and element.width == 1
 
 
 def _rule(op: Any) -> FactorRule | None:

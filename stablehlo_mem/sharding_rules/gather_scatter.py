@@ -15,7 +15,7 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.sharding_rules.factor_rule import FactorRule, refines_shardy
-from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, Reduction, clone_on_chunk
+from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, Reduction, clone_on_chunk, clone_with_sizes
 from stablehlo_mem.sharding_rules.reductions import in_order, is_sum, regroups_floats
 
 _PLACED = "updates are placed by index along it"
@@ -154,15 +154,7 @@ def _gather_rule(op: Any, rule: FactorRule) -> FactorRule:
 
 
 def _emit_gather(context: EmitContext) -> list[Any]:
-    if context.split_op.reducing:
-        return _take_from_chunk(context)
-    results = clone_on_chunk(context)
-    dimension = context.split_op.operand_dims[0]
-    sizes = list(context.op.attributes["slice_sizes"])
-    if dimension is not None and sizes[dimension] != 1:
-        sizes[dimension] = context.operands[0].type.shape[dimension]
-        results[0].owner.attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(sizes)
-    return results
+    return _take_from_chunk(context) if context.split_op.reducing else clone_with_sizes("slice_sizes")(context)
 
 
 def _take_from_chunk(context: EmitContext) -> list[Any]:

@@ -234,7 +234,7 @@ def _first_uses_when_ready(graph: Graph, partial: PartialSchedule, schedule: Loo
                 return ()
             return graph.ops[graph.values[value].producer].inputs
 
-        read = [v for split_op in schedule.split_ops_in(loop) for v in graph.ops[split_op.op].inputs]
+        read = [v for split_op in schedule.split_ops[loop] for v in graph.ops[split_op.op].inputs]
         for value in reachable(read, awaited):
             if partial.loops_before(value) <= loop:
                 first_use.setdefault(value, loop)
