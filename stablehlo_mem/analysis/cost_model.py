@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Sequence
 
 from stablehlo_mem.analysis.compilers import compiler_model
@@ -144,12 +145,8 @@ def imbalance_factor(rows: float, chip: Chip) -> float:
 
 def _parallel_rows(shape: tuple[int, ...], chip: Chip) -> int:
     """Rows of a kernel's result that cores share out: those of the fewest outer dimensions that give each core one."""
-    rows = 1
-    for extent in shape:
-        rows *= extent
-        if rows >= chip.cores:
-            break
-    return rows
+    counts = itertools.accumulate(shape, operator.mul)
+    return next((rows for rows in counts if rows >= chip.cores), math.prod(shape))
 
 
 def graph_seconds(graph: Graph, chip: Chip) -> float:
@@ -226,11 +223,6 @@ def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     return chip.reduced_seconds * math.prod(graph.values[op.results[0]].shape) + chip.unit_sum_seconds * elements
 
 
-def matmul_seconds(flops: float, nbytes: float, matmul: Matmul, chip: Chip) -> float:
-    """Seconds of a matmul of so many FLOPs that reads and writes so many bytes."""
-    return max(flops / chip.flops_per_second * matmul.packing_factor(chip), nbytes / chip.bytes_per_second)
-
-
 def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:
     """Seconds of an elementwise kernel or reduction of so many FLOPs that reads and writes so many bytes."""
     return max(flops / (chip.flops_per_second * VECTOR_SHARE), nbytes / chip.bytes_per_second)
@@ -282,6 +274,7 @@ class Kernel:
 
     def seconds(self, chip: Chip) -> float:
         """Its time on a chip."""
-        if self.matmul is not None:
-            return matmul_seconds(self.flops, self.nbytes, self.matmul, chip)
-        return vector_seconds(self.flops, self.nbytes, chip)
+        if self.matmul is None:
+            return vector_seconds(self.flops, self.nbytes, chip)
+        arithmetic = self.flops / chip.flops_per_second * self.matmul.packing_factor(chip)
+        return max(arithmetic, self.nbytes / chip.bytes_per_second)

@@ -137,7 +137,8 @@ class _Sweep:
         value = op.results[0]
         if op.name == "stablehlo.divide" and self._is_broadcast(op.operands[1]):
             kind = Class.CHEAP  # the reciprocal is taken first, of the small operand
-        tensors = self._tensors(op)
+        # The operands that are read from memory or computed from such: no scalars, constants or iotas.
+        tensors = [v for v in dict.fromkeys(op.operands) if not self.generated[v]]
         in_library = self.in_library[value] and self.model.joins_library_fusion(self.graph, op)
         if self.in_library[value] and not in_library:
             self._stop_fusing(value)
@@ -188,10 +189,6 @@ class _Sweep:
         if self.unary_only[value] and (tensors > 1 or len(kernels) > 1):
             return True
         return self.model.materialises(self.graph, value, kind, kernels, self.reused[value])
-
-    def _tensors(self, op: Op) -> list[int]:
-        """The distinct operands that are read from memory or computed from such: no scalars, constants or iotas."""
-        return [v for v in dict.fromkeys(op.operands) if not self.generated[v]]
 
     def _is_broadcast(self, value: int) -> bool:
         producer = self.graph.producer(value)

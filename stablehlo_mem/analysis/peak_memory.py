@@ -145,7 +145,9 @@ class _Walk:
 
     def _allocate(self, op: Op, value: int) -> None:
         is_hoisted = value in self.hoisted
-        donor = None if is_hoisted else self._donor(op, value)
+        # A value whose buffer ends here and can be written over.
+        donors = (d for d in self._donors(op, value) if d in self.slot and self.last.get(d) == op.index)
+        donor = None if is_hoisted else next(donors, None)
         if donor is None:
             nbytes = self.model.buffer_bytes(self.graph.values[value])
             since = self.first_tick if is_hoisted or self._starts_early(value) else self.timeline.now
@@ -165,10 +167,6 @@ class _Walk:
         slot = self.slot.pop(value, None)
         if slot is not None:
             slot.last = self.timeline.now
-
-    def _donor(self, op: Op, value: int) -> int | None:
-        """A value whose buffer ends at `op` and can be written over with `value`."""
-        return next((d for d in self._donors(op, value) if d in self.slot and self.last.get(d) == op.index), None)
 
     def _donors(self, op: Op, value: int) -> tuple[int, ...]:
         kind = classify(self.graph, op)

@@ -132,7 +132,7 @@ class XlaGpu(CompilerModel):
         if op.name == "stablehlo.convolution":
             copied = not features_last(graph, op) or _has_uneven_padding(graph, op)
             return graph.values[op.operands[0]].nbytes if copied else 0
-        if op.name == "chlo.top_k" and _top_k(graph, op) > _CUSTOM_TOP_K:
+        if op.name == "chlo.top_k" and ir.IntegerAttr(graph.handles[op.index].attributes["k"]).value > _CUSTOM_TOP_K:
             return math.prod(graph.values[op.operands[0]].shape) * 4
         if op.name == "stablehlo.custom_call":
             return _transposed_call_bytes(graph, op)
@@ -182,10 +182,6 @@ def _transposed_call_bytes(graph: Graph, op: Op) -> int:
     layouts: Any = (ir.DenseIntElementsAttr(a) for a in ir.ArrayAttr(attributes["operand_layouts"]))
     orders: Any = zip(op.operands, map(list, layouts), strict=True)
     return sum(graph.values[v].nbytes for v, order in orders if order != sorted(order, reverse=True))
-
-
-def _top_k(graph: Graph, op: Op) -> int:
-    return ir.IntegerAttr(graph.handles[op.index].attributes["k"]).value
 
 
 def _has_uneven_padding(graph: Graph, op: Op) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from jax.export import Exported, deserialize, is_symbolic_dim
@@ -26,6 +26,7 @@ from stablehlo_mem.ir.bindings import (
     portable_artifact,
     refine_shapes,
     signature_attributes,
+    walk_operations,
 )
 from stablehlo_mem.ir.graph import main_function, tensor_type
 from stablehlo_mem.ir.shards import argument_shardings, mesh_axes, part_bytes, result_shardings, sharding_parts
@@ -253,24 +254,14 @@ def _checked(
     return Program(module, kind, exported, original, platforms, _donated(main))
 
 
-def _operations(module: ir.Module) -> Iterator[Any]:
-    pending: list[Any] = [module.operation]
-    while pending:
-        op = pending.pop()
-        yield op
-        pending.extend(o.operation for region in op.regions for block in region.blocks for o in block.operations)
-
-
 def _first_dynamic(module: ir.Module) -> str | None:
-    for op in _operations(module):
-        for result in op.results:
-            if _is_dynamic(result.type):
-                return f"{result.type} of {op.name}"
-        for region in op.regions:
-            for block in region.blocks:
-                for argument in block.arguments:
-                    if _is_dynamic(argument.type):
-                        return f"{argument.type} of an argument of {op.name}"
+    for op in walk_operations(module.operation):
+        types = [(result.type, op.name) for result in op.results]
+        arguments = (v for region in op.regions for block in region.blocks for v in block.arguments)
+        types += [(argument.type, f"an argument of {op.name}") for argument in arguments]
+        for mlir_type, what in types:
+            if _is_dynamic(mlir_type):
+                return f"{mlir_type} of {what}"
     return None
 
 
@@ -286,7 +277,7 @@ def _token(main: Any) -> str | None:
 
 
 def _first_effect(module: ir.Module, may_call: bool) -> str | None:
-    for op in _operations(module):
+    for op in walk_operations(module.operation):
         dialect, _, name = op.name.partition(".")
         if dialect == "stablehlo" and name in _EFFECTFUL_OPS:
             return op.name

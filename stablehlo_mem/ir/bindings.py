@@ -6,11 +6,13 @@ What the bindings do differently from what one expects (see docs/design.md) is h
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+import numpy as np
 from jax._src import ad_checkpoint as _ad_checkpoint
 from jax._src import ad_util as _ad_util
 from jax._src import api_util as _api_util
@@ -104,6 +106,14 @@ def axis_types(exported: Any) -> tuple[Any, ...] | None:
     """The types of the axes of an Exported's mesh, None where no sharding in it says: its module does not."""
     shardings = (*exported._in_named_shardings, *exported._out_named_shardings)
     return next((s.mesh.axis_types for s in shardings if s is not None and not s.mesh.empty), None)
+
+
+@functools.cache
+def dtypes_by_name() -> dict[str, Any]:
+    """The dtypes that JAX knows, by the names of their MLIR types."""
+    with make_ir_context():
+        names = {str(mlir_type()): dtype for dtype, mlir_type in lowering._dtype_to_ir_type.items()}
+    return {**names, "i1": np.dtype(np.bool_)}
 
 
 def dimension_names(size: Any) -> set[str]:
@@ -243,14 +253,10 @@ def source_line(location: ir.Location) -> str:
     _collect_frames(location, frames, names)
     if not frames:
         return ""
-    outside = [f for f in frames if not _is_jax_frame(f[0])]
+    outside = [f for f in frames if "/jax/_src/" not in f[0] and "/jax/experimental/" not in f[0]]
     file, line = (outside or frames)[0]
     name = f" ({names[0]})" if names else ""
     return f"{file}:{line}{name}"
-
-
-def _is_jax_frame(file: str) -> bool:
-    return "/jax/_src/" in file or "/jax/experimental/" in file
 
 
 def _collect_frames(location: Any, frames: list[tuple[str, int]], names: list[str]) -> None:

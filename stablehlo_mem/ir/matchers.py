@@ -9,7 +9,7 @@ from typing import Any
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op
 from stablehlo_mem.ir.view_chains import view_of
 
 _SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
@@ -75,6 +75,11 @@ def sums_products_in_units(graph: Graph, op: Op) -> bool:
     unsigned = below_sign(graph, value)
     product = graph.producer(unsigned)
     return product is not None and is_alone(graph, value, unsigned) and _is_product(graph, product)
+
+
+def converts_floats(graph: Graph, op: Op) -> bool:
+    """Whether an op converts floats to another float type."""
+    return op.name == "stablehlo.convert" and {graph.values[v].dtype for v in (*op.operands, *op.results)} <= FLOATS
 
 
 def below_sign(graph: Graph, value: int) -> int:

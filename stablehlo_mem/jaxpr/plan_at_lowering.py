@@ -94,7 +94,7 @@ def lower_planned(ctx: Any, *operands: Any, jaxpr: Any, settings: Settings, dona
             f"{settings.name} looks at shardings (jax.debug.inspect_array_sharding) of values that the program within "
             "the budget need not have: look at arguments and results outside of it"
         )
-    if _has_tokens(jaxpr):
+    if any(v.aval is core.abstract_token for v in (*jaxpr.invars, *jaxpr.outvars)):
         raise InputError(
             f"{settings.name} takes or returns a token, which cannot be passed through a program that is rewritten: "
             "order effects by ordered callbacks, or give a budget that it keeps as it is"
@@ -159,7 +159,3 @@ def _require_no_named_axis(jaxpr: Any, name: str) -> None:
             f"{name} uses the axis {', '.join(axes)} of a shard_map or pmap around it, without which it is no program "
             "to be planned: put stablehlo_mem.jit around the shard_map or pmap"
         )
-
-
-def _has_tokens(jaxpr: Any) -> bool:
-    return any(v.aval is core.abstract_token for v in (*jaxpr.invars, *jaxpr.outvars))

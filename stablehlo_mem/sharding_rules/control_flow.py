@@ -40,16 +40,11 @@ def _branch_edges(op: Op) -> tuple[RegionEdge, ...]:
 
 
 def _capture_edges(op: Op) -> list[RegionEdge]:
-    edges: list[RegionEdge] = []
-    for position, value in enumerate(op.captures, start=len(op.operands)):
-        pairs = (
-            (b, inner)
-            for b, block in enumerate(op.blocks)
-            for inner, outer in zip(block.captured, block.captured_from, strict=True)
-            if outer == value
-        )
-        edges.append(RegionEdge(position, None, tuple(pairs), ()))
-    return edges
+    enters: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for number, block in enumerate(op.blocks):
+        for inner, outer in zip(block.captured, block.captured_from, strict=True):
+            enters[outer].append((number, inner))
+    return [RegionEdge(p, None, tuple(enters[v]), ()) for p, v in enumerate(op.captures, start=len(op.operands))]
 
 
 def _emit(context: EmitContext) -> list[Any]:
