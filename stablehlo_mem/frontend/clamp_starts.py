@@ -17,7 +17,7 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.ir.loop_carries import invariant_carries
+from stablehlo_mem.ir.loop_carries import unchanged
 from stablehlo_mem.ir.matchers import direction, integers_of, splat_value
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.trip_count import find_counter
@@ -118,12 +118,8 @@ class _Ranges:
     def inside(self, op: Op, index: int) -> _Ranges:
         """The ranges of one of an op's blocks."""
         block = op.blocks[index]
-        same = dict(zip(block.captured, block.captured_from, strict=True))
-        if op.name == "stablehlo.while":
-            carries = zip(block.arguments, op.operands, invariant_carries(op), strict=True)
-            same |= {inner: outer for inner, outer, invariant in carries if invariant}
         known: dict[int, Callable[[], Range]] = {
-            inner: functools.partial(self.range_of, outer) for inner, outer in same.items()
+            inner: functools.partial(self.range_of, outer) for inner, outer in unchanged(op, index).items()
         }
         counter = find_counter(self.graph, op) if op.name == "stablehlo.while" and index == 1 else None
         if counter is not None:

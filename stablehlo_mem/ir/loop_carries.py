@@ -92,6 +92,16 @@ def _inputs(body: Graph, value: int) -> tuple[int, ...]:
     return (*(op.operands[i] for i in live), *op.captures)
 
 
+def unchanged(op: Op, number: int) -> dict[int, int]:
+    """The values of one of an op's blocks that stay what they are outside, each with the value that it is there."""
+    block = op.blocks[number]
+    outer = dict(zip(block.captured, block.captured_from, strict=True))
+    if op.name == "stablehlo.while":
+        carries = zip(block.arguments, op.operands, invariant_carries(op), strict=True)
+        outer |= {argument: operand for argument, operand, invariant in carries if invariant}
+    return outer
+
+
 def invariant_carries(op: Op) -> tuple[bool, ...]:
     """For each carry of a while, whether its body returns it unchanged."""
     body = op.blocks[1]

@@ -27,12 +27,11 @@ from typing import Any
 
 from stablehlo_mem.analysis.cost_model import fused_seconds
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
-from stablehlo_mem.analysis.loop_invariants import unchanged
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects, entry_graph, nested_graph, op_id
-from stablehlo_mem.ir.loop_carries import drop_dead_carries, invariant_carries
+from stablehlo_mem.ir.loop_carries import drop_dead_carries, invariant_carries, unchanged
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
@@ -138,7 +137,7 @@ def _find(graph: Graph, least_bytes: int) -> list[_Repeated]:
 def _read_in(op: Op) -> Iterator[tuple[int, int, int]]:
     """What an op's blocks read and do not change: the block, the value there and that around it."""
     if op.name == "stablehlo.while":
-        yield from ((1, inner, outer) for inner, outer in unchanged(op).items())
+        yield from ((1, inner, outer) for inner, outer in unchanged(op, 1).items())
     elif CLASSES.get(op.name) is Class.CONTROL:
         for i, block in enumerate(op.blocks):
             yield from ((i, inner, outer) for inner, outer in zip(block.captured, block.captured_from, strict=True))
@@ -166,7 +165,7 @@ def _is_asked(loop: Op, value: int) -> bool:
     """Whether a loop's condition reads what a value of its body is."""
     condition, body = loop.blocks
     same = zip(condition.captured, condition.captured_from, strict=True)
-    asked = [inner for inner, source in same if source == unchanged(loop)[value]]
+    asked = [inner for inner, source in same if source == unchanged(loop, 1)[value]]
     asked += [condition.arguments[body.arguments.index(value)]] if value in body.arguments else []
     return any(condition.users[v] for v in asked)
 

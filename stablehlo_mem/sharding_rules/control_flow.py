@@ -64,7 +64,7 @@ def _emit(context: EmitContext) -> list[Any]:
 
 def _split_of(region: Region, context: EmitContext) -> RegionSplit:
     """The split of the region that the split op was made of."""
-    dims: dict[int, int] = {}
+    dims: list[tuple[int, int]] = []
     for number, edge in enumerate(region.edges):
         if edge.result is not None:
             dimension = context.split_op.result_dims[edge.result]
@@ -72,8 +72,8 @@ def _split_of(region: Region, context: EmitContext) -> RegionSplit:
             assert edge.operand is not None
             dimension = context.split_op.operand_dims[edge.operand]
         if dimension is not None:
-            dims[number] = dimension
-    split = split_region(region, dims, context.split_op.n)
+            dims.append((number, dimension))
+    split = split_region(region, tuple(dims), context.split_op.n)
     assert isinstance(split, RegionSplit)
     return split
 

@@ -66,11 +66,6 @@ class FactorRule:
         more = tuple((f, reason) for f in sorted(factors))
         return dataclasses.replace(self, blocked=self.blocked + more) if more else self
 
-    def with_captures(self, ranks: tuple[int, ...]) -> FactorRule:
-        """This rule with operands of these ranks after its own, needed whole: what the op's reducer captures."""
-        captures = tuple(((),) * rank for rank in ranks)
-        return dataclasses.replace(self, operands=self.operands + captures) if ranks else self
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SplitOp:

@@ -31,9 +31,9 @@ def region_rule(region: Region, edge: int, dimension: int, n: int) -> FactorRule
         rules[key] = _Builder(region).blocked_rule(edge, dimension, split)
     else:
         # An unrelated edge that `finest_split` added may go with another dimension as well: it has its own rule.
-        own = split_region(region, {edge: dimension}, n)
-        same = own.dims if isinstance(own, RegionSplit) and split.n == n else {}
-        rules |= dict.fromkeys([key, *((*item, n) for item in same.items())], _Builder(region).rule_of_split(split))
+        own = split_region(region, ((edge, dimension),), n)
+        same = own.dims if isinstance(own, RegionSplit) and split.n == n else ()
+        rules |= dict.fromkeys([key, *((*item, n) for item in same)], _Builder(region).rule_of_split(split))
     return rules[key]
 
 
@@ -54,11 +54,10 @@ class _Builder:
 
     def rule_of_split(self, split: RegionSplit) -> FactorRule:
         """All that is split together is one factor, with the number of the first of its dimensions."""
-        dims = list(split.dims.items())
-        factor = self.first[dims[0][0]] + dims[0][1]
+        factor = self.first[split.dims[0][0]] + split.dims[0][1]
         self.sizes[factor] = split.n
         factors: dict[tuple[int, int], tuple[int, ...]] = {}
-        for edge, dimension in dims:
+        for edge, dimension in split.dims:
             minor = self.first[-1] + self.first[edge] + dimension
             self.sizes[minor] = self.region.shape(edge)[dimension] // split.n
             factors[edge, dimension] = (factor, minor) if self.sizes[minor] > 1 else (factor,)

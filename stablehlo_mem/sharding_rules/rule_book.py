@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from stablehlo_mem.ir.analysis_cache import AnalysisCache, cached_analysis
@@ -59,7 +60,9 @@ class RuleBook:
         rule = op_rule.rule(self.graph.handles[op])
         if rule is None:
             return None
-        rule = rule.with_captures(tuple(len(self.graph.values[v].shape) for v in data.captures))
+        # What its reducer captures is needed whole.
+        captures = tuple(((),) * len(self.graph.values[v].shape) for v in data.captures)
+        rule = dataclasses.replace(rule, operands=rule.operands + captures) if captures else rule
         return rule if op_rule.reduction else rule.block(set(rule.reduction), "its partial results cannot be combined")
 
     @cached_analysis

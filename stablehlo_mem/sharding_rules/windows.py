@@ -57,21 +57,25 @@ class _Sliding:
         return "a window slides along it that covers most of it" if covers_most else None
 
     def apply(self, rule: FactorRule, operands: Sequence[int], dims: tuple[int, int], size: int) -> FactorRule:
-        """A rule in which the op slides over a dimension of some operands.
+        """A rule in which the op slides over a dimension of some operands, or passes it through.
 
         Args:
             dims: the dimension in the operands, and that of the results.
             size: of the latter.
         """
         source = len(rule.sizes)
-        factor, reason = source + 1, self.reason()
+        if self.is_identity():
+            factor, sizes, reason, windows = source, (size,), None, ()
+        else:
+            factor, sizes, reason = source + 1, (self.window.n, size), self.reason()
+            windows = () if reason else ((factor, source, self.window),)
         return dataclasses.replace(
             rule,
-            sizes=(*rule.sizes, self.window.n, size),
+            sizes=rule.sizes + sizes,
             operands=tuple(_with(d, dims[0], source) if p in operands else d for p, d in enumerate(rule.operands)),
             results=tuple(_with(d, dims[1], factor) for d in rule.results),
             blocked=rule.blocked + (((source, reason), (factor, reason)) if reason else ()),
-            windows=rule.windows + (() if reason else ((factor, source, self.window),)),
+            windows=rule.windows + windows,
         )
 
 
@@ -140,19 +144,8 @@ def _convolution_rule(op: Any, rule: FactorRule) -> FactorRule:
     slidings = _slidings(op, _OF_CONVOLUTION, extents, [kernel[d] for d in numbers.kernel_spatial_dimensions])
     dims = zip(numbers.input_spatial_dimensions, numbers.output_spatial_dimensions, strict=True)
     for (of_image, of_result), sliding in zip(dims, slidings, strict=True):
-        if sliding.is_identity():
-            rule = _pass_through(rule, (of_image, of_result), image[of_image])
-        else:
-            rule = sliding.apply(rule, (0,), (of_image, of_result), result[of_result])
+        rule = sliding.apply(rule, (0,), (of_image, of_result), result[of_result])
     return rule
-
-
-def _pass_through(rule: FactorRule, dims: tuple[int, int], size: int) -> FactorRule:
-    """A rule in which a dimension of the image passes through to the results."""
-    factor = len(rule.sizes)
-    operands = (_with(rule.operands[0], dims[0], factor), *rule.operands[1:])
-    results = tuple(_with(d, dims[1], factor) for d in rule.results)
-    return dataclasses.replace(rule, sizes=(*rule.sizes, size), operands=operands, results=results)
 
 
 def _without_groups(op: Any, rule: FactorRule) -> FactorRule:
