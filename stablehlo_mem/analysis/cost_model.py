@@ -18,7 +18,7 @@ from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.matchers import sums_products_in_units
 from stablehlo_mem.ir.op_attributes import dot_operands_transposed, dot_sizes
@@ -246,9 +246,9 @@ def _control_seconds(graph: Graph, op: Op, chip: Chip) -> float:
 def _convolution_flops(graph: Graph, op: Op) -> float:
     """2 x output elements x kernel elements per output feature; grouped features are counted once."""
     kernel = graph.values[op.operands[1]].shape
-    numbers = str(graph.handles[op.index].attributes["dimension_numbers"])
-    feature = numbers.split("x[")[1].split("]")[0].replace(" ", "").split(",").index("o")
-    return 2.0 * math.prod(graph.values[op.results[0]].shape) * math.prod(kernel) / max(1, kernel[feature])
+    numbers = stablehlo.ConvDimensionNumbers(graph.handles[op.index].attributes["dimension_numbers"])
+    features = max(1, kernel[numbers.kernel_output_feature_dimension])
+    return 2.0 * math.prod(graph.values[op.results[0]].shape) * math.prod(kernel) / features
 
 
 def _sort_flops(shape: tuple[int, ...], dimension: int) -> float:

@@ -21,7 +21,7 @@ from stablehlo_mem.analysis.fusion_classes import (
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, reachable
-from stablehlo_mem.ir.op_attributes import dot_sizes, integers
+from stablehlo_mem.ir.op_attributes import dot_sizes, integers, window_padding
 
 _ONE_STEP = 4096
 """Elements of a longer reduced dimension are reduced in two steps, with about the square root of their number of
@@ -186,9 +186,4 @@ def _transposed_call_bytes(graph: Graph, op: Op) -> int:
 
 def _has_uneven_padding(graph: Graph, op: Op) -> bool:
     """Whether cuDNN cannot pad a convolution's input on the fly: uneven or negative padding."""
-    attributes = graph.handles[op.index].attributes
-    if "padding" not in attributes:
-        return False
-    padding = ir.DenseIntElementsAttr(attributes["padding"])
-    pairs = [padding[i] for i in range(len(padding))]
-    return any(low != high or low < 0 for low, high in zip(pairs[::2], pairs[1::2], strict=True))
+    return any(low != high or low < 0 for low, high in window_padding(graph.handles[op.index]))

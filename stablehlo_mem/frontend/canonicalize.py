@@ -78,18 +78,13 @@ def _open_composites(module: ir.Module) -> None:
         name = ir.StringAttr(op.attributes["name"]).value
         with op.location, ir.InsertionPoint(op):
             if name.startswith("chlo.") and module.context.is_registered_operation(name):
-                attributes = _attributes(op)
+                entries = op.attributes.get("composite_attributes", ())
+                attributes = {entry.name: entry.attr for entry in entries}
                 new = ir.Operation.create(name, types, list(op.operands), attributes)
             else:
                 callee = {"callee": op.attributes["decomposition"]}
                 new = ir.Operation.create("func.call", types, list(op.operands), callee)
         _replace(op, list(new.results))
-
-
-def _attributes(op: Any) -> dict[str, Any]:
-    if "composite_attributes" not in op.attributes:
-        return {}
-    return {entry.name: entry.attr for entry in ir.DictAttr(op.attributes["composite_attributes"])}
 
 
 def _inline_calls(module: ir.Module) -> None:

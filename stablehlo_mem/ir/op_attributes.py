@@ -20,6 +20,15 @@ def integers(graph: Graph, op: Op, attribute: str) -> tuple[int, ...]:
     return tuple(ir.DenseI64ArrayAttr(graph.handles[op.index].attributes[attribute]))
 
 
+def window_padding(handle: Any) -> list[tuple[int, int]]:
+    """The padding before and after each dimension that an op slides windows over; none if it has no such attribute."""
+    if "padding" not in handle.attributes:
+        return []
+    padding = ir.DenseIntElementsAttr(handle.attributes["padding"])
+    numbers = [padding[i] for i in range(len(padding))]
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class DotNumbers:
     """The dimension numbers of a dot_general, named as in StableHLO."""

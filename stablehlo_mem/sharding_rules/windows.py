@@ -13,6 +13,7 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.matchers import splat_number
+from stablehlo_mem.ir.op_attributes import window_padding
 from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, elementwise_rule, refines_shardy
 from stablehlo_mem.sharding_rules.halo import Window
 from stablehlo_mem.sharding_rules.op_rule import Cumulative, EmitContext, OpRule, clone_on_chunk
@@ -99,10 +100,7 @@ def _slidings(op: Any, names: tuple[str, str, str], extents: Sequence[int], size
 
 
 def _padding(op: Any, count: int) -> list[tuple[int, int]]:
-    if "padding" not in op.attributes:
-        return [(0, 0)] * count
-    values = ir.DenseIntElementsAttr(op.attributes["padding"])
-    return [(values[2 * i], values[2 * i + 1]) for i in range(count)]
+    return window_padding(op) or [(0, 0)] * count
 
 
 def _set_padding(op: Any, position: int, edges: tuple[int, int], count: int) -> None:
