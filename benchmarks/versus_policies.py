@@ -1,7 +1,7 @@
 """A Llama-like step beside the remat policies its users tune by hand: results/versus_policies.json.
 
-Peaks are the compilers'. Each policy is compiled; *ours* is the step as written, planned for the policy's peak. FLOPs and seconds are this
-library's own estimates of both programs. Nothing is executed.
+Peaks are the compilers'. Each policy is compiled; *ours* is the step as written, planned for the policy's peak. FLOPs
+and seconds are this library's own estimates of both programs. Nothing is executed.
 """
 
 from __future__ import annotations

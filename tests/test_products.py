@@ -20,7 +20,8 @@ SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max
 def chain(dims):
     """The matrices dims[0] x dims[1], dims[1] x dims[2], ... as a network; dimensions of one element have no label."""
     labels = [0 if size == 1 else 1 << i for i, size in enumerate(dims)]
-    return Network([Piece(a | b) for a, b in itertools.pairwise(labels)], labels[0] | labels[-1], dims, 4)
+    factors = tuple(Piece(a | b) for a, b in itertools.pairwise(labels))
+    return Network(factors, labels[0] | labels[-1], tuple(dims), 4)
 
 
 def exhaustive(dims, *, prefer_memory):
@@ -68,7 +69,7 @@ def test_long_chains_are_parenthesised_along_the_chain_however_they_come(prefer_
     dims = [int(d) for d in rng.integers(1, 5000, 73)]
     network = chain([max(2, d) for d in dims])
     shuffled = [network.factors[i] for i in rng.permutation(72)]
-    other = Network(shuffled, network.kept, network.sizes, 4)
+    other = Network(tuple(shuffled), network.kept, network.sizes, 4)
     (tree, one), (other_tree, two) = (best_order(n, prefer_memory=prefer_memory) for n in (network, other))
     assert one.peak_bytes == two.peak_bytes
     assert prefer_memory or one.flops == two.flops
@@ -79,12 +80,13 @@ def test_long_chains_are_parenthesised_along_the_chain_however_they_come(prefer_
 
 def test_a_ring_is_cut_somewhere():
     network = chain([3, 50, 3, 50, 3, 50, 3, 50, 3, 50, 3])
-    ring = Network([Piece(f.labels & ~(1 << 10) | (f.labels >> 10 & 1)) for f in network.factors], 0, network.sizes, 4)
+    factors = tuple(Piece(f.labels & ~(1 << 10) | (f.labels >> 10 & 1)) for f in network.factors)
+    ring = Network(factors, 0, network.sizes, 4)
     assert best_order(ring, prefer_memory=False)[1].flops < 20 * 3 * 50 * 3
 
 
 def test_a_label_of_one_factor_is_summed_before_the_contraction():
-    network = Network([Piece(0b011), Piece(0b110)], 0, [8, 3, 9], 4)
+    network = Network((Piece(0b011), Piece(0b110)), 0, (8, 3, 9), 4)
     assert best_order(network, prefer_memory=False) == ((0, 1), Piece(0, 8 * 3 + 3 * 9 + 2 * 3, 24, 0))
 
 

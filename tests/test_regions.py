@@ -79,7 +79,7 @@ def test_a_softmax_along_the_axis_takes_three_loops():
     assert region.loop_count == 3
     assert [phase for _, _, phase in left(graph, region)] == [0, 1, 2]
     assert all(reducing for _, reducing, _ in left(graph, region))
-    runs = [names(graph, [n.op for n in region.split_ops_in(phase)]) for phase in range(3)]
+    runs = [names(graph, [n.op for n in region.split_ops[phase]]) for phase in range(3)]
     assert [r.count("exponential") for r in runs] == [0, 1, 1]
     assert all("dot_general" in r for r in runs)
 
@@ -100,7 +100,7 @@ def test_small_values_are_stored_for_later_loops():
 
     graph, region = region_of(fun, "exponential", 0, (64, 3), (3, 40), big_bytes=64 * 40 * 4)
     assert region.loop_count == 2
-    first, second = (names(graph, [n.op for n in region.split_ops_in(p)]) for p in range(2))
+    first, second = (names(graph, [n.op for n in region.split_ops[p]]) for p in range(2))
     assert "exponential" in first
     assert "exponential" in second
     assert "sqrt" not in second
@@ -110,7 +110,7 @@ def test_the_same_nodes_never_run_outside_and_inside():
     graph, region = region_of(softmax_along, "exponential", 1, (12, 3), (200, 3), (200, 4))
     assert not set(region.placement) & region.inner_ops
     for phase in range(region.loop_count):
-        for node in region.split_ops_in(phase):
+        for node in region.split_ops[phase]:
             free = graph.ops[node.op].name.split(".")[1] in ("broadcast_in_dim", "constant", "iota")
             assert node.op in region.inner_ops or free
 
@@ -118,7 +118,7 @@ def test_the_same_nodes_never_run_outside_and_inside():
 def test_needed_is_closed_and_in_program_order():
     graph, region = region_of(softmax_along, "exponential", 1, (12, 3), (200, 3), (200, 4))
     for phase in range(region.loop_count):
-        needed = region.split_ops_in(phase)
+        needed = region.split_ops[phase]
         assert [n.op for n in needed] == sorted(n.op for n in needed)
         for node in needed:
             for use in operand_uses(graph, node):

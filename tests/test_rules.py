@@ -61,7 +61,7 @@ def test_unit_factors_do_not_count():
 
 
 def test_a_blocked_factor_gives_its_reason():
-    rule = elementwise_rule(2, (4, 6), (2,), 1).block({1}, "elements are ordered along it")
+    rule = elementwise_rule((4, 6), (2,), 1).block({1}, "elements are ordered along it")
     blocked = split_along(rule, 0, rule.operands[0], 1, 6)
     assert blocked == Blocked("needs-whole-dimension", "elements are ordered along it")
     assert isinstance(split_along(rule, 0, rule.operands[0], 0, 4), SplitOp)
@@ -73,7 +73,7 @@ def test_a_factor_of_operands_only_needs_the_whole():
 
 
 def test_scalars_take_part_whole():
-    rule = elementwise_rule(2, (4, 6), (0, 2, 2), 1)
+    rule = elementwise_rule((4, 6), (0, 2, 2), 1)
     assert split_along(rule, 0, rule.results[0], 0, 4) == SplitOp(0, 0, 4, (None, 0, 0), (0,), False)
 
 

@@ -36,7 +36,7 @@ DROP, CLIP = jax.lax.GatherScatterMode.FILL_OR_DROP, jax.lax.GatherScatterMode.C
 def addresses(possible: Possible, name: str = "scatter") -> bool:
     """Whether a split cuts a scatter, or a gather, along a dimension its other operands do not have."""
     region, ops = possible.schedule, possible.graph.ops
-    nodes = [node for phase in range(region.loop_count) for node in region.split_ops_in(phase)]
+    nodes = [node for phase in range(region.loop_count) for node in region.split_ops[phase]]
     return any(ops[node.op].name == f"stablehlo.{name}" and set(node.operand_dims[1:]) == {None} for node in nodes)
 
 

@@ -257,7 +257,8 @@ def test_a_program_is_small_by_all_its_ops_not_by_those_beside_its_loops(depth, 
     """One split may leave a handful of ops and a loop with all others in it."""
     descents = []
     monkeypatch.setattr(
-        "stablehlo_mem.planner.branch_and_bound.greedy_descent", lambda *a, **k: (descents.append(a), greedy_descent(*a, **k))[1]
+        "stablehlo_mem.planner.branch_and_bound.greedy_descent",
+        lambda *args, **kwargs: (descents.append(args), greedy_descent(*args, **kwargs))[1],
     )
     batch = np.ones((64, 128, 16), np.float32)
     module = normal(program_of(layers, batch, *[np.ones((16, 16), np.float32)] * depth))

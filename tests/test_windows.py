@@ -142,7 +142,7 @@ def test_what_an_op_slides_over_is_stored_and_not_computed_again():
     seed = next(op for op in reversed(graph.ops) if op.name == "stablehlo.maximum").results[0]
     axis = grow_axis(graph, rule_book(graph), (seed, 1), graph.values[seed].nbytes)
     (found,) = [p for p in spatial(normal(program_of(fun, IMAGE, KERNEL)), 3) if p.axis.n == axis.n == 12][:1]
-    runs = [n.op for phase in range(found.schedule.loop_count) for n in found.schedule.split_ops_in(phase) if n.windows]
+    runs = [n.op for phase in range(found.schedule.loop_count) for n in found.schedule.split_ops[phase] if n.windows]
     assert len(runs) == len(set(runs)) == 3
 
 

@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Sequence
 
 from stablehlo_mem.analysis.compilers import compiler_model
@@ -17,7 +18,7 @@ from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.matchers import sums_products_in_units
 from stablehlo_mem.ir.op_attributes import dot_operands_transposed, dot_sizes
@@ -144,12 +145,8 @@ def imbalance_factor(rows: float, chip: Chip) -> float:
 
 def _parallel_rows(shape: tuple[int, ...], chip: Chip) -> int:
     """Rows of a kernel's result that cores share out: those of the fewest outer dimensions that give each core one."""
-    rows = 1
-    for extent in shape:
-        rows *= extent
-        if rows >= chip.cores:
-            break
-    return rows
+    counts = itertools.accumulate(shape, operator.mul)
+    return next((rows for rows in counts if rows >= chip.cores), math.prod(shape))
 
 
 def graph_seconds(graph: Graph, chip: Chip) -> float:
@@ -226,11 +223,6 @@ def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     return chip.reduced_seconds * math.prod(graph.values[op.results[0]].shape) + chip.unit_sum_seconds * elements
 
 
-def matmul_seconds(flops: float, nbytes: float, matmul: Matmul, chip: Chip) -> float:
-    """Seconds of a matmul of so many FLOPs that reads and writes so many bytes."""
-    return max(flops / chip.flops_per_second * matmul.packing_factor(chip), nbytes / chip.bytes_per_second)
-
-
 def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:
     """Seconds of an elementwise kernel or reduction of so many FLOPs that reads and writes so many bytes."""
     return max(flops / (chip.flops_per_second * VECTOR_SHARE), nbytes / chip.bytes_per_second)
@@ -254,9 +246,9 @@ def _control_seconds(graph: Graph, op: Op, chip: Chip) -> float:
 def _convolution_flops(graph: Graph, op: Op) -> float:
     """2 x output elements x kernel elements per output feature; grouped features are counted once."""
     kernel = graph.values[op.operands[1]].shape
-    numbers = str(graph.handles[op.index].attributes["dimension_numbers"])
-    feature = numbers.split("x[")[1].split("]")[0].replace(" ", "").split(",").index("o")
-    return 2.0 * math.prod(graph.values[op.results[0]].shape) * math.prod(kernel) / max(1, kernel[feature])
+    numbers = stablehlo.ConvDimensionNumbers(graph.handles[op.index].attributes["dimension_numbers"])
+    features = max(1, kernel[numbers.kernel_output_feature_dimension])
+    return 2.0 * math.prod(graph.values[op.results[0]].shape) * math.prod(kernel) / features
 
 
 def _sort_flops(shape: tuple[int, ...], dimension: int) -> float:
@@ -282,6 +274,7 @@ class Kernel:
 
     def seconds(self, chip: Chip) -> float:
         """Its time on a chip."""
-        if self.matmul is not None:
-            return matmul_seconds(self.flops, self.nbytes, self.matmul, chip)
-        return vector_seconds(self.flops, self.nbytes, chip)
+        if self.matmul is None:
+            return vector_seconds(self.flops, self.nbytes, chip)
+        arithmetic = self.flops / chip.flops_per_second * self.matmul.packing_factor(chip)
+        return max(arithmetic, self.nbytes / chip.bytes_per_second)

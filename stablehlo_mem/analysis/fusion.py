@@ -18,7 +18,7 @@ from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, c
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.loop_carries import invariant_carries
-from stablehlo_mem.ir.matchers import below_sign
+from stablehlo_mem.ir.matchers import adds, below_sign
 from stablehlo_mem.ir.op_attributes import dot_sizes
 from stablehlo_mem.targets.chips import Chip
 
@@ -138,7 +138,8 @@ class _Sweep:
         value = op.results[0]
         if op.name == "stablehlo.divide" and self._is_broadcast(op.operands[1]):
             kind = Class.CHEAP  # the reciprocal is taken first, of the small operand
-        tensors = self._tensors(op)
+        # The operands that are read from memory or computed from such: no scalars, constants or iotas.
+        tensors = [v for v in dict.fromkeys(op.operands) if not self.generated[v]]
         in_library = self.in_library[value] and self.model.joins_library_fusion(self.graph, op)
         if self.in_library[value] and not in_library:
             self._stop_fusing(value)
@@ -190,10 +191,6 @@ class _Sweep:
             return True
         return self.model.materialises(self.graph, value, kind, kernels, self.reused[value])
 
-    def _tensors(self, op: Op) -> list[int]:
-        """The distinct operands that are read from memory or computed from such: no scalars, constants or iotas."""
-        return [v for v in dict.fromkeys(op.operands) if not self.generated[v]]
-
     def _is_broadcast(self, value: int) -> bool:
         producer = self.graph.producer(value)
         return producer is not None and producer.name in ("stablehlo.broadcast_in_dim", "stablehlo.constant")
@@ -205,7 +202,7 @@ class _Sweep:
             self.materialised[value] = materialised
         kernels = {op.index} if materialised else self.fusing[op.results[0]]
         in_library = not tree and self.model.starts_library_fusion(self.graph, op)
-        for operand in (below_sign(self.graph, v) for v in op.operands) if _is_sum(op) else op.operands:
+        for operand in (below_sign(self.graph, v) for v in op.operands) if adds(op.blocks[0]) else op.operands:
             _add(self.readers if tree else self.fusing, operand, kernels)
             self.in_library[operand] |= in_library
             self.reused[operand] |= not materialised and self.reused[op.results[0]]
@@ -290,10 +287,6 @@ def _add(of: list[Kernels], value: int, kernels: Iterable[int]) -> None:
         present.update(kernels)
     elif kernels:
         of[value] = set(kernels)
-
-
-def _is_sum(op: Op) -> bool:
-    return len(op.results) == 1 and bool(op.blocks) and op.blocks[0].ops[0].name == "stablehlo.add"
 
 
 @cached_analysis

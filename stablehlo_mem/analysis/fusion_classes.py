@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Any
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.bindings import DONATED, signature_attributes, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.op_attributes import dot_numbers, integers
 
@@ -119,22 +118,15 @@ def buffer_root(graph: Graph, value: int) -> int:
 
 def data_source(graph: Graph, value: int) -> int:
     """The value that a chain of views and element moves starts from; a bitcast starts a chain of its own."""
-    producer = graph.producer(value)
-    while producer is not None and classify(graph, producer) in (Class.VIEW, Class.MOVE):
-        if producer.name == "stablehlo.bitcast_convert":
-            break
-        value = producer.operands[0]
-        producer = graph.producer(value)
-    return value
+    moves = (Class.VIEW, Class.MOVE)
+    return graph.under(value, lambda op: classify(graph, op) in moves and op.name != "stablehlo.bitcast_convert")
 
 
 def donated_types(graph: Graph) -> frozenset[tuple[tuple[int, ...], str]]:
     """Shapes and element types of a function's donated arguments: outputs that may live in them from the start."""
-    attributes: Any = graph.handles[-1].operation.parent.attributes
-    if "arg_attrs" not in attributes:
-        return frozenset()
-    entries: Any = zip(graph.arguments, ir.ArrayAttr(attributes["arg_attrs"]), strict=True)
-    donated = (graph.values[v] for v, entry in entries if "tf.aliasing_output" in entry or "jax.buffer_donor" in entry)
+    attributes = signature_attributes(graph.handles[-1].operation.parent, "arg_attrs")
+    arguments = zip(graph.arguments, attributes, strict=True)
+    donated = (graph.values[v] for v, of_argument in arguments if not DONATED.isdisjoint(of_argument))
     return frozenset((value.shape, value.dtype) for value in donated)
 
 
@@ -153,4 +145,5 @@ def transposed_operands(graph: Graph, dot: Op) -> list[int]:
 
 def features_last(graph: Graph, convolution: Op) -> bool:
     """Whether the features are the minor dimension of a convolution's input."""
-    return "f]x[" in str(graph.handles[convolution.index].attributes["dimension_numbers"]).replace(" ", "")
+    numbers = stablehlo.ConvDimensionNumbers(graph.handles[convolution.index].attributes["dimension_numbers"])
+    return numbers.input_feature_dimension == len(graph.values[convolution.operands[0]].shape) - 1

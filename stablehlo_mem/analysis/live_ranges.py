@@ -93,10 +93,6 @@ class Timeline:
         """The last tick so far."""
         return len(self.moments) - 1
 
-    def tick(self, path: Path, op: int) -> None:
-        """The next kernel: the one that writes the results of this op."""
-        self.moments.append((path, op))
-
     def add(self, nbytes: int, path: Path, index: int, since: int, *, is_scratch: bool = False) -> Slot:
         """A new slot, alive since a tick; it ends now unless its `last` is set later."""
         slot = Slot(nbytes, [(since, path, index)], self.now, is_scratch)
@@ -104,8 +100,31 @@ class Timeline:
         return slot
 
     def temporaries(self, outputs: list[tuple[int, int]]) -> list[Slot]:
-        """The slots that do not fit the buffers of `outputs`: (bytes, the tick from which it is in use) each."""
-        return _not_in_outputs(self.slots, outputs)
+        """The slots that do not live in an output's buffer before the output is written.
+
+        XLA assigns the largest first, each to the smallest buffer that is free meanwhile: `buffer_assignment.cc`.
+
+        Args:
+            outputs: of each its bytes and the tick from which it is in use.
+        """
+        rooms = sorted((nbytes, until) for nbytes, until in outputs if until > 0)
+        largest = max((nbytes for nbytes, _ in rooms), default=0)
+        remaining = [slot for slot in self.slots if slot.nbytes > largest]
+        fitting = sorted((s for s in self.slots if s.nbytes <= largest), key=lambda s: -s.nbytes)
+        occupied = _Occupancy(1 + max((slot.last for slot in fitting), default=0))
+        for number, (_, until) in enumerate(rooms):
+            occupied.add(until, occupied.ticks, 1 << number)
+        first, large = len(rooms), 0
+        for slot in fitting:
+            while first and rooms[first - 1][0] >= slot.nbytes:
+                first -= 1
+                large |= 1 << first
+            free = large & ~occupied.between(slot.first, slot.last + 1)
+            if free:
+                occupied.add(slot.first, slot.last + 1, free & -free)
+            else:
+                remaining.append(slot)
+        return remaining
 
     def totals(self, slots: Sequence[Slot]) -> list[int]:
         """The bytes of slots at each tick."""
@@ -132,31 +151,6 @@ class Timeline:
                     live.append(Live(path, index, slot.nbytes))
         live.sort(key=lambda value: -value.nbytes)
         return Peak(totals[tick], *self.moments[tick], tuple(live), tuple(scratch))
-
-
-def _not_in_outputs(slots: list[Slot], outputs: list[tuple[int, int]]) -> list[Slot]:
-    """The slots that do not live in an output's buffer before the output is written.
-
-    XLA assigns the largest first, each to the smallest buffer that is free meanwhile: `buffer_assignment.cc`.
-    """
-    rooms = sorted((nbytes, until) for nbytes, until in outputs if until > 0)
-    largest = max((nbytes for nbytes, _ in rooms), default=0)
-    remaining = [slot for slot in slots if slot.nbytes > largest]
-    fitting = sorted((s for s in slots if s.nbytes <= largest), key=lambda s: -s.nbytes)
-    occupied = _Occupancy(1 + max((slot.last for slot in fitting), default=0))
-    for number, (_, until) in enumerate(rooms):
-        occupied.add(until, occupied.ticks, 1 << number)
-    first, large = len(rooms), 0
-    for slot in fitting:
-        while first and rooms[first - 1][0] >= slot.nbytes:
-            first -= 1
-            large |= 1 << first
-        free = large & ~occupied.between(slot.first, slot.last + 1)
-        if free:
-            occupied.add(slot.first, slot.last + 1, free & -free)
-        else:
-            remaining.append(slot)
-    return remaining
 
 
 class _Occupancy:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from stablehlo_mem.analysis.fusion_classes import Class, classify, data_source, is_nested
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, Op, effects
-from stablehlo_mem.ir.loop_carries import invariant_carries
+from stablehlo_mem.ir.loop_carries import unchanged
 
 
 @cached_analysis
@@ -55,16 +55,8 @@ def _read_by_dots(block: Graph, read_by: Callable[[Graph, Op], set[int]]) -> set
 
 def _before(graph: Graph, op: Op, values: set[int]) -> set[int]:
     """The values outside a loop that these values of its body are, as far as the body does not change them."""
-    outer = unchanged(op)
+    outer = unchanged(op, 1)
     return {data_source(graph, outer[v]) for v in values & outer.keys()}
-
-
-def unchanged(loop: Op) -> dict[int, int]:
-    """The values of a loop's body that it does not change, each with the value outside that it is."""
-    body = loop.blocks[1]
-    outer = dict(zip(body.captured, body.captured_from, strict=True))
-    carries = zip(body.arguments, loop.operands, invariant_carries(loop), strict=True)
-    return outer | {argument: operand for argument, operand, invariant in carries if invariant}
 
 
 def constants(graph: Graph) -> set[int]:

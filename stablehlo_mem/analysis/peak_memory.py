@@ -117,7 +117,7 @@ class _Walk:
         return outputs
 
     def _run_kernel(self, op: Op) -> None:
-        self.timeline.tick(self.path, op.index)
+        self.timeline.moments.append((self.path, op.index))
         for value in op.results:
             self.written[value] = self.timeline.now
             if self.buffers.materialised[value] and value not in self.in_outer_buffer:
@@ -125,7 +125,9 @@ class _Walk:
         scratch = [(nbytes, since) for nbytes, since in self._scratch(op) if nbytes]
         slots = [self.timeline.add(n, self.path, op.index, since, is_scratch=True) for n, since in scratch]
         started = self.timeline.now
-        self._run_blocks(op)
+        for i, block in enumerate(op.blocks if classify(self.graph, op) is Class.CONTROL else ()):
+            carried = block.arguments if op.name == "stablehlo.while" and i == 1 else ()
+            _Walk(block, self.chip, self.timeline, (*self.path, (op.index, i)), carried).run()
         self.available[op.index] = self.timeline.now + (self.timeline.now > started)
         for slot in slots:
             slot.last = self.timeline.now
@@ -141,16 +143,11 @@ class _Walk:
                 since = self.available.get(self.graph.values[buffer_root(self.graph, value)].producer, self.first_tick)
                 yield self.graph.values[value].nbytes, since
 
-    def _run_blocks(self, op: Op) -> None:
-        if classify(self.graph, op) is not Class.CONTROL:
-            return
-        for i, block in enumerate(op.blocks):
-            carried = block.arguments if op.name == "stablehlo.while" and i == 1 else ()
-            _Walk(block, self.chip, self.timeline, (*self.path, (op.index, i)), carried).run()
-
     def _allocate(self, op: Op, value: int) -> None:
         is_hoisted = value in self.hoisted
-        donor = None if is_hoisted else self._donor(op, value)
+        # A value whose buffer ends here and can be written over.
+        donors = (d for d in self._donors(op, value) if d in self.slot and self.last.get(d) == op.index)
+        donor = None if is_hoisted else next(donors, None)
         if donor is None:
             nbytes = self.model.buffer_bytes(self.graph.values[value])
             since = self.first_tick if is_hoisted or self._starts_early(value) else self.timeline.now
@@ -170,10 +167,6 @@ class _Walk:
         slot = self.slot.pop(value, None)
         if slot is not None:
             slot.last = self.timeline.now
-
-    def _donor(self, op: Op, value: int) -> int | None:
-        """A value whose buffer ends at `op` and can be written over with `value`."""
-        return next((d for d in self._donors(op, value) if d in self.slot and self.last.get(d) == op.index), None)
 
     def _donors(self, op: Op, value: int) -> tuple[int, ...]:
         kind = classify(self.graph, op)

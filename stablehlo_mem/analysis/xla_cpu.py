@@ -109,13 +109,10 @@ class XlaCpu(CompilerModel):
 
 @cached_analysis
 def _hoisted_values(body: Graph) -> frozenset[int]:
-    hoisted = {op for op in invariant_ops(body) if not _stays(body.ops[op])}
+    names = {op: body.ops[op].name for op in invariant_ops(body)}
+    hoisted = {op for op, name in names.items() if name not in _UNHOISTED and CLASSES.get(name) is not Class.VIEW}
     values = (v for op in sorted(hoisted) for v in body.ops[op].results)
     return frozenset(v for v in values if body.values[v].shape and not hoisted.issuperset(body.users[v]))
-
-
-def _stays(op: Op) -> bool:
-    return op.name in _UNHOISTED or CLASSES.get(op.name) is Class.VIEW
 
 
 def reduces(graph: Graph, op: Op) -> bool:

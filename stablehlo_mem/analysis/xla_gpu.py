@@ -20,8 +20,8 @@ from stablehlo_mem.analysis.fusion_classes import (
 )
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.ir.op_attributes import dot_sizes, integers
+from stablehlo_mem.ir.graph import Graph, Op, reachable
+from stablehlo_mem.ir.op_attributes import dot_sizes, integers, window_padding
 
 _ONE_STEP = 4096
 """Elements of a longer reduced dimension are reduced in two steps, with about the square root of their number of
@@ -133,7 +133,7 @@ class XlaGpu(CompilerModel):
         if op.name == "stablehlo.convolution":
             copied = not features_last(graph, op) or _has_uneven_padding(graph, op)
             return graph.values[op.operands[0]].nbytes if copied else 0
-        if op.name == "chlo.top_k" and _top_k(graph, op) > _CUSTOM_TOP_K:
+        if op.name == "chlo.top_k" and ir.IntegerAttr(graph.handles[op.index].attributes["k"]).value > _CUSTOM_TOP_K:
             return math.prod(graph.values[op.operands[0]].shape) * 4
         if op.name == "stablehlo.custom_call":
             return _transposed_call_bytes(graph, op)
@@ -153,28 +153,26 @@ def _contraction_parts(graph: Graph, dot: Op) -> int:
 
 def _largest_source_bytes(graph: Graph, value: int) -> int:
     """Bytes of the largest value read by the fused expression of `value`; a slice counts as what it takes."""
-    largest, stack, seen = 0, [value], {value}
-    while stack:
-        v = stack.pop()
+
+    def fused(v: int) -> tuple[int, ...]:
         producer = graph.producer(v)
-        if producer is None or classify(graph, producer) not in FUSIBLE or producer.name in SLICES:
-            largest = max(largest, graph.values[v].nbytes)
-            continue
-        stack.extend(o for o in producer.operands if o not in seen)
-        seen.update(producer.operands)
-    return largest
+        if producer is None or producer.name in SLICES or classify(graph, producer) not in FUSIBLE:
+            return ()
+        return producer.operands
+
+    return max(graph.values[v].nbytes for v in reachable([value], fused) if not fused(v))
 
 
 def _sources_of_transposed(graph: Graph, dot: Op) -> set[int]:
     """The operands of a dot that need another order, and the values they are computed from by fusible ops."""
-    stack = transposed_operands(graph, dot)
-    sources = set(stack)
-    while stack:
-        producer = graph.producer(stack.pop())
-        if producer is not None and classify(graph, producer) in FUSIBLE | {Class.VIEW}:
-            stack.extend(v for v in producer.operands if v not in sources)
-            sources.update(producer.operands)
-    return sources
+
+    def fused(value: int) -> tuple[int, ...]:
+        producer = graph.producer(value)
+        if producer is None or classify(graph, producer) not in FUSIBLE | {Class.VIEW}:
+            return ()
+        return producer.operands
+
+    return {*reachable(transposed_operands(graph, dot), fused)}
 
 
 def _transposed_call_bytes(graph: Graph, op: Op) -> int:
@@ -187,15 +185,6 @@ def _transposed_call_bytes(graph: Graph, op: Op) -> int:
     return sum(graph.values[v].nbytes for v, order in orders if order != sorted(order, reverse=True))
 
 
-def _top_k(graph: Graph, op: Op) -> int:
-    return ir.IntegerAttr(graph.handles[op.index].attributes["k"]).value
-
-
 def _has_uneven_padding(graph: Graph, op: Op) -> bool:
     """Whether cuDNN cannot pad a convolution's input on the fly: uneven or negative padding."""
-    attributes = graph.handles[op.index].attributes
-    if "padding" not in attributes:
-        return False
-    padding = ir.DenseIntElementsAttr(attributes["padding"])
-    pairs = [padding[i] for i in range(len(padding))]
-    return any(low != high or low < 0 for low, high in zip(pairs[::2], pairs[1::2], strict=True))
+    return any(low != high or low < 0 for low, high in window_padding(graph.handles[op.index]))

@@ -86,7 +86,9 @@ def _widen(op: Any, main: Any) -> None:
             _convert_uses(result, lambda: ir.InsertionPoint.after(op), op.location)
         return
     if op.name == "stablehlo.custom_call" and any(_is_narrow(result.type) for result in op.results):
-        op.attributes["call_target_name"] = ir.StringAttr.get(_wide_target(_call_target(op)))
+        target = _call_target(op)
+        prefix = next((narrow for narrow in _LAPACK if target.startswith(narrow)), "")
+        op.attributes["call_target_name"] = ir.StringAttr.get(_LAPACK.get(prefix, "") + target.removeprefix(prefix))
     if op.name == "stablehlo.dot_general" and "algorithm" in op.attributes:
         del op.attributes["algorithm"]
     for result in op.results:
@@ -126,11 +128,6 @@ def _convert_uses(value: Any, place: Any, location: Any) -> None:
 
 def _call_target(op: Any) -> str:
     return ir.StringAttr(op.attributes["call_target_name"]).value
-
-
-def _wide_target(target: str) -> str:
-    prefix = target[: len("lapack_s")]
-    return _LAPACK.get(prefix, prefix) + target.removeprefix(prefix)
 
 
 def _is_narrow(mlir_type: Any) -> bool:

@@ -18,7 +18,7 @@ from stablehlo_mem.checking.comparison import compare, nudge_sensitivity
 from stablehlo_mem.checking.double_precision import NoDouble, in_double
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.frontend.program import Program, ingest
-from stablehlo_mem.ir.bindings import ir, is_callback, walk_operations
+from stablehlo_mem.ir.bindings import ir, is_callback, signature_attributes, walk_operations
 from stablehlo_mem.results.check import Check, CheckedResult, CheckError
 from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets._fresh_worker import random_array
@@ -221,16 +221,8 @@ def _platform_arguments(program: Program) -> int:
 
 def _paths(program: Program) -> list[str]:
     """The path of each result in the program's output tree, as JAX recorded it: "result['loss']"."""
-    attributes = program.main.operation.attributes
-    if "res_attrs" not in attributes:
-        return [_path({}, i) for i in range(len(program.main.type.results))]
-    return [_path(ir.DictAttr(entry), i) for i, entry in enumerate(ir.ArrayAttr(attributes["res_attrs"]))]
-
-
-def _path(attributes: Any, index: int) -> str:
-    if "jax.result_info" in attributes:
-        return ir.StringAttr(attributes["jax.result_info"]).value or "result"
-    return f"result[{index}]"
+    infos = [attributes.get("jax.result_info") for attributes in signature_attributes(program.main, "res_attrs")]
+    return [f"result[{i}]" if info is None else ir.StringAttr(info).value or "result" for i, info in enumerate(infos)]
 
 
 def _given(program: Program, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Array]:

@@ -48,6 +48,7 @@ class Piece:
     matmuls: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
 class Network:
     """The factors of a product, for choosing an order.
 
@@ -58,10 +59,16 @@ class Network:
         itemsize: bytes of an element of the intermediates.
     """
 
-    def __init__(self, factors: Sequence[Piece], kept: int, sizes: Sequence[int], itemsize: int):
-        self.factors, self.kept, self.sizes, self.itemsize = tuple(factors), kept, tuple(sizes), itemsize
-        self.everything = (1 << len(self.factors)) - 1
-        self._elements: dict[int, int] = {}
+    factors: tuple[Piece, ...]
+    kept: int
+    sizes: tuple[int, ...]
+    itemsize: int
+    _elements: dict[int, int] = dataclasses.field(init=False, repr=False, compare=False, default_factory=dict[int, int])
+
+    @property
+    def everything(self) -> int:
+        """The set of all factors."""
+        return (1 << len(self.factors)) - 1
 
     def elements(self, labels: int) -> int:
         """The elements of a value with these labels."""
@@ -104,21 +111,13 @@ def joined(elements: Callable[[int], int], a: Piece, b: Piece, labels: int, nbyt
     return Piece(labels, flops, peak, nbytes, matmuls), first <= second
 
 
+@functools.lru_cache(maxsize=4096)  # layers have equal products, and a search has the same after each of its steps
 def best_order(network: Network, *, prefer_memory: bool) -> tuple[Tree, Piece]:
     """The order with the fewest FLOPs, or with the least peak of intermediates and among those the fewest FLOPs.
 
     Of equal orders the one with the most matmuls: otherwise the next search would find one in what is fused.
     """
-    return _best_order(network.factors, network.kept, network.sizes, network.itemsize, prefer_memory)
-
-
-@functools.lru_cache(maxsize=4096)
-def _best_order(
-    factors: tuple[Piece, ...], kept: int, sizes: tuple[int, ...], itemsize: int, prefer_memory: bool
-) -> tuple[Tree, Piece]:
-    """Cached: layers have equal products, and a search has the same products after each of its steps."""
-    network = Network(factors, kept, sizes, itemsize)
-    count = len(factors)
+    count = len(network.factors)
     if count <= _EXHAUSTIVE:
         order, splits = range(count), functools.partial(_divisions, _neighbours(network))
     else:
@@ -174,8 +173,7 @@ class _Search:
         self, network: Network, order: tuple[int, ...], splits: Callable[[int], Iterable[int]], prefer_memory: bool
     ):
         self.order, self.splits, self.prefer_memory = order, splits, prefer_memory
-        factors = [network.factors[i] for i in order]
-        self.network = Network(factors, network.kept, network.sizes, network.itemsize)
+        self.network = dataclasses.replace(network, factors=tuple(network.factors[i] for i in order))
         self.pieces: dict[int, Piece] = {}
         self.halves: dict[int, tuple[int, int]] = {}
 

@@ -68,7 +68,7 @@ class DistanceForm:
 
     def order(self, factors: Sequence[Sequence[int]]) -> tuple[Network, Tree]:
         """The best order to contract factors with these labels in."""
-        pieces = [Piece(label_mask(labels)) for labels in factors]
+        pieces = tuple(Piece(label_mask(labels)) for labels in factors)
         network = Network(pieces, label_mask(self.sum.out), self.sum.sizes, int(dtype_bytes(self.element)))
         return network, best_order(network, prefer_memory=False)[0]
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from stablehlo_mem.einsum.contraction_order import Labels
 from stablehlo_mem.einsum.terms import Spread
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
+from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
+from stablehlo_mem.ir.matchers import converts_floats
 from stablehlo_mem.ir.op_attributes import dot_labels, integers
 from stablehlo_mem.ir.view_chains import view_of
 
@@ -49,7 +50,7 @@ class LabelledWalk:
 
     def widens(self, op: Op) -> bool:
         """Whether an op converts floats to a wider type."""
-        if op.name != "stablehlo.convert":
+        if not converts_floats(self.graph, op):
             return False
         before, after = (self.graph.values[v].dtype for v in (op.operands[0], op.results[0]))
-        return {before, after} <= FLOATS and dtype_bytes(before) < dtype_bytes(after)
+        return dtype_bytes(before) < dtype_bytes(after)

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from stablehlo_mem.einsum.contraction_order import Labels, Piece, bits, joined, label_mask
 from stablehlo_mem.einsum.labelled_walk import LabelledWalk
-from stablehlo_mem.einsum.terms import Factor, Product, Scaling, Spread
+from stablehlo_mem.einsum.terms import Factor, Product, Scaling, Spread, Terms
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
 from stablehlo_mem.ir.matchers import adds, identity_mask_dims, is_alone, splat_value, starts_at_zero
 from stablehlo_mem.ir.view_chains import view_of
 
-NO_TERMS: Mapping[int, int] = MappingProxyType({})
 _ELEMENTS = FLOATS | frozenset({"i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64"})
 _MAX_FACTORS = 96
 """Factors of a product. The largest limits are far above what programs have: they bound the time of a search."""
@@ -32,24 +29,18 @@ _MAX_COUNT = {1: 2**7 - 1, 2: 2**8}
 _SCALING = frozenset({"stablehlo.multiply", "stablehlo.divide", "stablehlo.negate"})
 
 
-def collect(
-    graph: Graph, root: int, terms: Mapping[int, int] = NO_TERMS, shared: frozenset[int] = frozenset()
-) -> Product | None:
+@cached_analysis
+def collect(graph: Graph, root: int, terms: Terms = (), shared: frozenset[int] = frozenset()) -> Product | None:
     """The product that an op is the root of.
 
     Args:
         terms: of these additions take only the left (0) or right (1) term.
         shared: also go through the results of these ops although others need them.
     """
-    return _collected(graph, root, tuple(sorted(terms.items())), shared)
-
-
-@cached_analysis
-def _collected(graph: Graph, root: int, terms: tuple[tuple[int, int], ...], shared: frozenset[int]) -> Product | None:
     value = graph.values[graph.ops[root].results[0]]
     if value.dtype not in _ELEMENTS or not all(value.shape):
         return None
-    matcher = _ProductMatcher(graph, value.dtype, value.shape, MappingProxyType(dict(terms)), shared)
+    matcher = _ProductMatcher(graph, value.dtype, value.shape, terms, shared)
     part = matcher.enter(graph.ops[root], matcher.out)
     return None if part is None else matcher.product(root, part)
 
@@ -76,7 +67,7 @@ class _ProductMatcher(LabelledWalk):
         graph: Graph,
         element: str,
         shape: tuple[int, ...],
-        terms: Mapping[int, int],
+        terms: Terms,
         shared: frozenset[int],
         depth: int = 0,
     ):
@@ -293,14 +284,14 @@ class _ProductMatcher(LabelledWalk):
 
     def add(self, op: Op, labels: Labels) -> _Part | None:
         """A sum of two terms is a factor, or one of its terms is taken in."""
-        term = self.terms.get(op.index)
+        term = dict(self.terms).get(op.index)
         if term is not None:
             self.negative ^= term == 1 and op.name == "stablehlo.subtract"
             return self.visit(Spread(op.operands[term], labels))
         if self.depth >= _MAX_DEPTH or self.element not in FLOATS:
             return None
         shape = self.graph.values[op.results[0]].shape
-        inner = _ProductMatcher(self.graph, self.element, shape, NO_TERMS, self.shared, self.depth + 1)
+        inner = _ProductMatcher(self.graph, self.element, shape, (), self.shared, self.depth + 1)
         a, b = (inner.visit(operand).piece for operand in inner.operands(op, inner.out))
         if op.name == "stablehlo.subtract" and not inner.has_matmul:
             # What is left of data less its mean may be small beside both: products of each would round as they do. A

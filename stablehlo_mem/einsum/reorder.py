@@ -94,8 +94,8 @@ def _changed(graph: Graph, sums: ProductSum, index: int, factor: Factor, prefer_
     if factor.shared is not None:
         parts = [collect(graph, product.root, product.terms, product.shared | {factor.shared})]
     else:
-        terms = [{**product.terms, factor.addition or 0: side} for side in (0, 1)]
-        parts = [collect(graph, product.root, choice, product.shared) for choice in terms]
+        choices = [(*product.terms, (factor.addition or 0, side)) for side in (0, 1)]
+        parts = [collect(graph, product.root, terms, product.shared) for terms in choices]
     new = [ordered(part, prefer_memory=prefer_memory).terms[0] for part in parts if part is not None]
     if len(new) < len(parts) or (factor.shared is not None and new[0].cost.flops >= sums.terms[index].cost.flops):
         return None
@@ -133,9 +133,8 @@ def new_bytes(graph: Graph, sums: ProductSum) -> int:
     value = graph.values[graph.ops[sums.terms[0].product.root].results[0]]
     peaks: list[int] = []
     for i, term in enumerate(sums.terms):
-        network = term.network
-        factors = [Piece(f.ready.labels) if f.addition is not None else f.ready for f in term.product.factors]
-        peak = cost(Network(factors, network.kept, network.sizes, network.itemsize), term.tree).peak_bytes
+        factors = tuple(Piece(f.ready.labels) if f.addition is not None else f.ready for f in term.product.factors)
+        peak = cost(dataclasses.replace(term.network, factors=factors), term.tree).peak_bytes
         peaks.append(peak + (value.nbytes if i else 0) + sum(stored(graph, term.product).values()))
     return max(peaks)
 
@@ -173,7 +172,12 @@ class _Emitter(Contraction):
     def __init__(self, graph: Graph, term: OrderedProduct):
         self.graph, self.product, self.tree = graph, term.product, term.tree
         self.type: Any = graph.mlir_values[graph.ops[term.product.root].results[0]].type
-        super().__init__(term.network, self.product.out, self.type.element_type, self._precision())
+        like = self.product.like
+        # As all dots of the product have it; the highest where they differ or there was none.
+        precision = (
+            highest_precision() if like is None else graph.handles[like].attributes.get("precision_config", None)
+        )
+        super().__init__(term.network, self.product.out, self.type.element_type, precision)
         self.scalings = self._placed()
 
     def run(self) -> Any:
@@ -192,12 +196,6 @@ class _Emitter(Contraction):
         for scaling in self.scalings.get(subset, ()):
             value = self.scaled(value, scaling)
         return value
-
-    def _precision(self) -> Any:
-        """As all dots of the product have it; the highest where they differ or there was none."""
-        if self.product.like is None:
-            return highest_precision()
-        return self.graph.handles[self.product.like].attributes.get("precision_config", None)
 
     def _placed(self) -> Mapping[int, list[Scaling]]:
         """Where each scaling is cheapest: at the smallest partial result.

@@ -12,10 +12,12 @@ is a `DifferenceSum`, see `difference_matcher.py`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 from stablehlo_mem.einsum.contraction_order import Labels, Network, Piece, label_mask
 from stablehlo_mem.ir.graph import dtype_bytes
+
+Terms = tuple[tuple[int, int], ...]
+"""Additions of which a product takes only one term, each with which: the left (0) or the right (1)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,16 +92,15 @@ class Product:
     masked: bool
     negative: bool
     has_matmul: bool
-    terms: Mapping[int, int]
+    terms: Terms
     shared: frozenset[int]
     like: int | None
 
     @property
     def network(self) -> Network:
         """The product for the choice of an order."""
-        return Network(
-            [f.ready for f in self.factors], label_mask(self.out), self.sizes, int(dtype_bytes(self.element))
-        )
+        pieces = tuple(f.ready for f in self.factors)
+        return Network(pieces, label_mask(self.out), self.sizes, int(dtype_bytes(self.element)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ from stablehlo_mem.ir.bindings import (
     functions,
     inlined_func_call,
     ir,
+    is_public,
     run_passes,
     stablehlo,
     walk_operations,
@@ -77,7 +78,8 @@ def _open_composites(module: ir.Module) -> None:
         name = ir.StringAttr(op.attributes["name"]).value
         with op.location, ir.InsertionPoint(op):
             if name.startswith("chlo.") and module.context.is_registered_operation(name):
-                attributes = _attributes(op)
+                entries = op.attributes.get("composite_attributes", ())
+                attributes = {entry.name: entry.attr for entry in entries}
                 new = ir.Operation.create(name, types, list(op.operands), attributes)
             else:
                 callee = {"callee": op.attributes["decomposition"]}
@@ -85,27 +87,16 @@ def _open_composites(module: ir.Module) -> None:
         _replace(op, list(new.results))
 
 
-def _attributes(op: Any) -> dict[str, Any]:
-    if "composite_attributes" not in op.attributes:
-        return {}
-    return {entry.name: entry.attr for entry in ir.DictAttr(op.attributes["composite_attributes"])}
-
-
 def _inline_calls(module: ir.Module) -> None:
     """Inlines calls until there are none: an inlined body may bring others in."""
     callees = {ir.StringAttr(f.attributes["sym_name"]).value: f.operation for f in functions(module)}
-    while calls := [c for f in functions(module) if _is_entry(f) for c in _collect(f, "func.call")]:
+    while calls := [c for f in functions(module) if is_public(f) for c in _collect(f, "func.call")]:
         for call in calls:
             callee = callees[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
             # The location must come from the context: passed as an argument it crashes jaxlib 0.10.2.
             with call.location, ir.InsertionPoint(call):
                 results = inlined_func_call(callee, list(call.operands))
             _replace(call, results)
-
-
-def _is_entry(function: Any) -> bool:
-    attributes = function.operation.attributes
-    return "sym_visibility" not in attributes or ir.StringAttr(attributes["sym_visibility"]).value != "private"
 
 
 def _split_barriers(module: ir.Module) -> None:

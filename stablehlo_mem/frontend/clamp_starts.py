@@ -17,7 +17,7 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.ir.loop_carries import invariant_carries
+from stablehlo_mem.ir.loop_carries import unchanged
 from stablehlo_mem.ir.matchers import direction, integers_of, splat_value
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.trip_count import find_counter
@@ -85,17 +85,11 @@ def _clamped(start: Any, largest: Any) -> Any:
 
 def _representable(start: Any, number: int) -> int:
     """A number, or the greatest that the type of a start can hold."""
-    return min(number, _type_range(str(start.type.element_type))[1])
+    return min(number, integers_of(str(start.type.element_type)).stop - 1)
 
 
 def _within(inner: Range, outer: Range) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
-
-
-def _type_range(dtype: str) -> Range:
-    """The integers that an element type holds."""
-    count = integers_of(dtype)
-    return (0 if dtype.startswith("u") else -count), count - 1
 
 
 def _blocks(block: _Ranges) -> Iterator[_Ranges]:
@@ -124,12 +118,8 @@ class _Ranges:
     def inside(self, op: Op, index: int) -> _Ranges:
         """The ranges of one of an op's blocks."""
         block = op.blocks[index]
-        same = dict(zip(block.captured, block.captured_from, strict=True))
-        if op.name == "stablehlo.while":
-            carries = zip(block.arguments, op.operands, invariant_carries(op), strict=True)
-            same |= {inner: outer for inner, outer, invariant in carries if invariant}
         known: dict[int, Callable[[], Range]] = {
-            inner: functools.partial(self.range_of, outer) for inner, outer in same.items()
+            inner: functools.partial(self.range_of, outer) for inner, outer in unchanged(op, index).items()
         }
         counter = find_counter(self.graph, op) if op.name == "stablehlo.while" and index == 1 else None
         if counter is not None:
@@ -140,7 +130,8 @@ class _Ranges:
     def range_of(self, value: int) -> Range:
         """The least and the greatest integer of a value; those of its type where nothing else is known."""
         if value not in self.ranges:
-            number, possible = splat_value(self.graph, value), _type_range(self.graph.values[value].dtype)
+            number, integers = splat_value(self.graph, value), integers_of(self.graph.values[value].dtype)
+            possible = integers.start, integers.stop - 1
             if isinstance(number, int):
                 computed = number, number
             elif value in self.from_outside:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from jax.export import Exported, deserialize, is_symbolic_dim
@@ -15,6 +15,7 @@ from jax.export import Exported, deserialize, is_symbolic_dim
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.frontend.wrap_module import wrap_module
 from stablehlo_mem.ir.bindings import (
+    DONATED,
     MAGIC,
     dimension_names,
     ir,
@@ -24,6 +25,8 @@ from stablehlo_mem.ir.bindings import (
     parse_module,
     portable_artifact,
     refine_shapes,
+    signature_attributes,
+    walk_operations,
 )
 from stablehlo_mem.ir.graph import main_function, tensor_type
 from stablehlo_mem.ir.shards import argument_shardings, mesh_axes, part_bytes, result_shardings, sharding_parts
@@ -33,7 +36,6 @@ Kind = Literal["exported", "serialized", "module", "text", "bytecode", "artifact
 _PORTABLE_PRODUCER = b"StableHLO_v"
 _EFFECTFUL_OPS = frozenset({"infeed", "outfeed", "send", "recv"})
 _GLOBAL_CONSTANT = "jax.global_constant"
-_DONATED = ("tf.aliasing_output", "jax.buffer_donor")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,10 +74,9 @@ class Program:
 
         The platform index is a constant.
         """
-        attributes = _argument_attributes(self.main)
         sizes = self._bytes(self.main.type.inputs, argument_shardings(self.main))
-        pairs = zip(sizes, attributes, strict=True)
-        return sum(n for n, attribute in pairs if attribute is None or _GLOBAL_CONSTANT not in attribute)
+        pairs = zip(sizes, signature_attributes(self.main, "arg_attrs"), strict=True)
+        return sum(nbytes for nbytes, attributes in pairs if _GLOBAL_CONSTANT not in attributes)
 
     @property
     def output_bytes(self) -> int:
@@ -253,24 +254,14 @@ def _checked(
     return Program(module, kind, exported, original, platforms, _donated(main))
 
 
-def _operations(module: ir.Module) -> Iterator[Any]:
-    pending: list[Any] = [module.operation]
-    while pending:
-        op = pending.pop()
-        yield op
-        pending.extend(o.operation for region in op.regions for block in region.blocks for o in block.operations)
-
-
 def _first_dynamic(module: ir.Module) -> str | None:
-    for op in _operations(module):
-        for result in op.results:
-            if _is_dynamic(result.type):
-                return f"{result.type} of {op.name}"
-        for region in op.regions:
-            for block in region.blocks:
-                for argument in block.arguments:
-                    if _is_dynamic(argument.type):
-                        return f"{argument.type} of an argument of {op.name}"
+    for op in walk_operations(module.operation):
+        types = [(result.type, op.name) for result in op.results]
+        arguments = (v for region in op.regions for block in region.blocks for v in block.arguments)
+        types += [(argument.type, f"an argument of {op.name}") for argument in arguments]
+        for mlir_type, what in types:
+            if _is_dynamic(mlir_type):
+                return f"{mlir_type} of {what}"
     return None
 
 
@@ -286,7 +277,7 @@ def _token(main: Any) -> str | None:
 
 
 def _first_effect(module: ir.Module, may_call: bool) -> str | None:
-    for op in _operations(module):
+    for op in walk_operations(module.operation):
         dialect, _, name = op.name.partition(".")
         if dialect == "stablehlo" and name in _EFFECTFUL_OPS:
             return op.name
@@ -295,15 +286,9 @@ def _first_effect(module: ir.Module, may_call: bool) -> str | None:
     return None
 
 
-def _argument_attributes(main: Any) -> list[Any]:
-    if "arg_attrs" not in main.operation.attributes:
-        return [None] * len(main.type.inputs)
-    return [ir.DictAttr(a) for a in ir.ArrayAttr(main.operation.attributes["arg_attrs"])]
-
-
 def _donated(main: Any) -> tuple[int, ...]:
-    attributes = _argument_attributes(main)
-    return tuple(i for i, a in enumerate(attributes) if a is not None and any(name in a for name in _DONATED))
+    attributes = signature_attributes(main, "arg_attrs")
+    return tuple(i for i, of_argument in enumerate(attributes) if not DONATED.isdisjoint(of_argument))
 
 
 def _replace_module(

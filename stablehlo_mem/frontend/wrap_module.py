@@ -7,38 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
-import numpy as np
 from jax.export import Exported, export
 
 from stablehlo_mem.errors import InputError
-from stablehlo_mem.ir.bindings import ir, portable_artifact
+from stablehlo_mem.ir.bindings import dtypes_by_name, ir, portable_artifact
 from stablehlo_mem.ir.graph import tensor_type
-
-_DTYPES: dict[str, Any] = {
-    "i1": np.bool_,
-    "f16": np.float16,
-    "f32": np.float32,
-    "f64": np.float64,
-    "bf16": ml_dtypes.bfloat16,
-    "complex<f32>": np.complex64,
-    "complex<f64>": np.complex128,
-    **{f"i{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
-    **{f"ui{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
-    "i2": ml_dtypes.int2,
-    "i4": ml_dtypes.int4,
-    "ui2": ml_dtypes.uint2,
-    "ui4": ml_dtypes.uint4,
-    "f4E2M1FN": ml_dtypes.float4_e2m1fn,
-    "f8E3M4": ml_dtypes.float8_e3m4,
-    "f8E4M3": ml_dtypes.float8_e4m3,
-    "f8E4M3B11FNUZ": ml_dtypes.float8_e4m3b11fnuz,
-    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
-    "f8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
-    "f8E5M2": ml_dtypes.float8_e5m2,
-    "f8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
-    "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
-}
 
 
 def wrap_module(module: ir.Module, main: Any, platform: str) -> Exported:
@@ -70,9 +43,9 @@ def wrap_module(module: ir.Module, main: Any, platform: str) -> Exported:
 
 def _spec(mlir_type: Any, role: str, index: int) -> jax.ShapeDtypeStruct:
     shape, dtype, _ = tensor_type(mlir_type)
-    if dtype not in _DTYPES:
+    if dtype not in dtypes_by_name():
         raise InputError(f"{role} {index} of main has type {mlir_type}, which is no array JAX knows")
-    return jax.ShapeDtypeStruct(shape, _DTYPES[dtype])
+    return jax.ShapeDtypeStruct(shape, dtypes_by_name()[dtype])
 
 
 def _check_one_device(module: ir.Module) -> None:

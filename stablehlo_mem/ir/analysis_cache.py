@@ -48,14 +48,9 @@ class Analysed(Protocol):
 S = TypeVar("S", bound=Analysed)
 
 
-def analysis_name(analysis: Callable[..., Any]) -> str:
-    """The name of an analysis in a cache."""
-    return f"{analysis.__module__}.{analysis.__qualname__}"
-
-
 def cached_analysis(analysis: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """Makes a function an analysis of its first argument, computed once for the same (hashable) other arguments."""
-    name = analysis_name(analysis)
+    name = f"{analysis.__module__}.{analysis.__qualname__}"
 
     @functools.wraps(analysis)
     def cached(subject: S, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -6,11 +6,13 @@ What the bindings do differently from what one expects (see docs/design.md) is h
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 from jax._src import ad_checkpoint as _ad_checkpoint
 from jax._src import ad_util as _ad_util
 from jax._src import api_util as _api_util
@@ -55,6 +57,10 @@ RULES_PASS = "func.func(sdy-populate-op-sharding-rules)"
 """Shardy's pass that attaches factor rules."""
 RULE = "sdy.sharding_rule"
 """The attribute that it leaves on an op."""
+
+
+DONATED = frozenset({"tf.aliasing_output", "jax.buffer_donor"})
+"""The attributes of an argument one of which says that it is donated."""
 
 
 def parse_module(text: str | bytes, context: ir.Context | None = None) -> ir.Module:
@@ -102,6 +108,14 @@ def axis_types(exported: Any) -> tuple[Any, ...] | None:
     return next((s.mesh.axis_types for s in shardings if s is not None and not s.mesh.empty), None)
 
 
+@functools.cache
+def dtypes_by_name() -> dict[str, Any]:
+    """The dtypes that JAX knows, by the names of their MLIR types."""
+    with make_ir_context():
+        names = {str(mlir_type()): dtype for dtype, mlir_type in lowering._dtype_to_ir_type.items()}
+    return {**names, "i1": np.dtype(np.bool_)}
+
+
 def dimension_names(size: Any) -> set[str]:
     """The names in a symbolic dimension such as `2*b`: JAX has no public way to ask."""
     return set(size._get_vars())
@@ -134,6 +148,21 @@ def functions(module: ir.Module) -> Iterator[Any]:
     for op in module.body.operations:
         if op.operation.name == "func.func":
             yield op
+
+
+def is_public(function: Any) -> bool:
+    """Whether a function may be called from outside its module."""
+    attributes = function.operation.attributes
+    return "sym_visibility" not in attributes or ir.StringAttr(attributes["sym_visibility"]).value == "public"
+
+
+def signature_attributes(function: Any, of: Literal["arg_attrs", "res_attrs"]) -> list[dict[str, Any]]:
+    """The attributes of each argument or of each result of a function."""
+    attributes = function.operation.attributes
+    if of not in attributes:
+        kind = function.operation.opview.type
+        return [{} for _ in (kind.inputs if of == "arg_attrs" else kind.results)]
+    return [{entry.name: entry.attr for entry in ir.DictAttr(entries)} for entries in ir.ArrayAttr(attributes[of])]
 
 
 def walk_operations(root: Any) -> Iterator[Any]:
@@ -224,14 +253,10 @@ def source_line(location: ir.Location) -> str:
     _collect_frames(location, frames, names)
     if not frames:
         return ""
-    outside = [f for f in frames if not _is_jax_frame(f[0])]
+    outside = [f for f in frames if "/jax/_src/" not in f[0] and "/jax/experimental/" not in f[0]]
     file, line = (outside or frames)[0]
     name = f" ({names[0]})" if names else ""
     return f"{file}:{line}{name}"
-
-
-def _is_jax_frame(file: str) -> bool:
-    return "/jax/_src/" in file or "/jax/experimental/" in file
 
 
 def _collect_frames(location: Any, frames: list[tuple[str, int]], names: list[str]) -> None:

@@ -125,6 +125,14 @@ def sliced(value: Any, starts: Sequence[int], limits: Sequence[int], strides: Se
     return stablehlo.slice(value, *(ir.DenseI64ArrayAttr.get(list(n)) for n in (starts, limits, strides)))
 
 
+def sliced_along(value: Any, dimension: int, start: int, limit: int, stride: int = 1) -> Any:
+    """A slice of one dimension of a value, the value itself if that is all of it."""
+    shape = list(value.type.shape)
+    starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    starts[dimension], limits[dimension], strides[dimension] = start, limit, stride
+    return sliced(value, starts, limits, strides)
+
+
 def reversed_along(value: Any, dimension: int) -> Any:
     """A value in reverse along a dimension."""
     return stablehlo.reverse(value, ir.DenseI64ArrayAttr.get([dimension]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Path, nested_graph
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Path, nested_graph, reachable
 from stablehlo_mem.ir.matchers import splat_value
 
 COMPARED = "it is compared with floats that are computed elsewhere, and has to be rounded as they are"
@@ -41,17 +41,9 @@ def _compared_in(graph: Graph, path: Path) -> Iterator[_Place]:
 
 @cached_analysis
 def _decides(main: Graph, path: Path, values: tuple[int, ...]) -> bool:
-    dependent = {(path, v) for v in values}
-    pending = list(dependent)
-    while pending:
-        new = set(_dependents(main, *pending.pop())) - dependent
-        dependent |= new
-        pending += new
-    for place, index in _comparisons(main):
-        operands = {(place, v) in dependent for v in nested_graph(main, place).ops[index].operands}
-        if operands == {True, False}:
-            return True
-    return False
+    dependent = reachable([(path, v) for v in values], lambda place: _dependents(main, *place))
+    operands = ([(at, v) for v in nested_graph(main, at).ops[index].operands] for at, index in _comparisons(main))
+    return any({value in dependent for value in compared} == {True, False} for compared in operands)
 
 
 def _dependents(main: Graph, path: Path, value: int) -> Iterator[_Place]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
+import re
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.analysis_cache import AnalysisCache, cached_analysis
-from stablehlo_mem.ir.bindings import functions, ir, is_callback, source_line
+from stablehlo_mem.ir.bindings import functions, ir, is_callback, is_public, source_line
 from stablehlo_mem.ir.shards import Parts, is_distributed, marked_parts, part_bytes
 
 NARROW_FLOATS = frozenset({"bf16", "f16"})
@@ -141,13 +143,30 @@ class Graph:
         is_composite = handle.name == "stablehlo.composite"
         return (ir.StringAttr(handle.attributes["name"]).value if is_composite else handle.name).split(".")[-1]
 
-    def under(self, value: int, name: str) -> int:
-        """The value that ops of a name, one after the other, were applied to; the value itself if there are none."""
+    def under(self, value: int, is_above: Callable[[Op], bool]) -> int:
+        """The value that a chain of ops was applied to, as first operand; the value itself if there are none."""
         producer = self.producer(value)
-        while producer is not None and producer.name == name:
+        while producer is not None and is_above(producer):
             value = producer.operands[0]
             producer = self.producer(value)
         return value
+
+
+_T = TypeVar("_T", bound=Hashable)
+
+
+def reachable(start: Iterable[_T], next_of: Callable[[_T], Iterable[_T]]) -> dict[_T, None]:
+    """What can be reached from some nodes of any graph, themselves included, in the order of a depth-first search."""
+    reached: dict[_T, None] = {}
+    pending = list(start)
+    seen = set(pending)
+    while pending:
+        node = pending.pop()
+        reached[node] = None
+        new = [following for following in next_of(node) if following not in seen]
+        seen.update(new)
+        pending += new
+    return reached
 
 
 @cached_analysis
@@ -189,12 +208,10 @@ def main_function(module: ir.Module) -> Any:
     """
     names: list[str] = []
     for function in functions(module):
-        attributes = function.operation.attributes
-        name = ir.StringAttr(attributes["sym_name"]).value
-        public = "sym_visibility" not in attributes or ir.StringAttr(attributes["sym_visibility"]).value == "public"
-        if name == "main" and public:
+        name = ir.StringAttr(function.operation.attributes["sym_name"]).value
+        if name == "main" and is_public(function):
             return function
-        names.append(name if public else f"{name} (private)")
+        names.append(name if is_public(function) else f"{name} (private)")
     others = f"it has {', '.join(names)}" if names else "it has no functions"
     raise InputError(f"the module has no public function main ({others}): rename its entry function to main")
 
@@ -279,24 +296,16 @@ def dtype_bytes(dtype: str) -> float:
         return 2 * dtype_bytes(dtype[8:-1])
     if dtype in _DTYPE_BITS:
         return _DTYPE_BITS[dtype] / 8
-    digits = ""
-    for character in dtype.lstrip("abcdefghijklmnopqrstuvwxyz"):
-        if not character.isdigit():
-            break
-        digits += character
-    return int(digits) / 8 if digits else 8
+    bits = re.match(r"[a-z]*(\d+)", dtype)
+    return int(bits[1]) / 8 if bits else 8
 
 
 def tensor_type(mlir_type: Any) -> tuple[tuple[int, ...], str, int]:
     """(shape, element type, bytes) of a type; ((), "", 0) if it is no ranked static tensor."""
     if not isinstance(mlir_type, ir.RankedTensorType) or not mlir_type.has_static_shape:
         return (), "", 0
-    shape = tuple(mlir_type.shape)
-    dtype = str(mlir_type.element_type)
-    count = 1
-    for size in shape:
-        count *= size
-    return shape, dtype, int(-(-count * dtype_bytes(dtype) // 1))
+    shape, dtype = tuple(mlir_type.shape), str(mlir_type.element_type)
+    return shape, dtype, math.ceil(math.prod(shape) * dtype_bytes(dtype))
 
 
 class _Builder:

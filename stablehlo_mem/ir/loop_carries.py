@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
-from stablehlo_mem.ir.graph import Graph, Op, entry_graph
+from stablehlo_mem.ir.graph import Graph, Op, entry_graph, reachable
 
 
 def with_carries(loop: Any, keep: Sequence[bool], added: Sequence[Any]) -> Any:
@@ -54,19 +55,14 @@ def _drop_dead_carries(graph: Graph) -> bool:
     """Removes them from the first loop of a block, outermost first, that has any; False if none has."""
     for op in graph.ops:
         if op.name == "stablehlo.while":
-            dead = _dead_carries(graph, op)
-            if any(dead):
-                with_carries(graph.handles[op.index], [not d for d in dead], ())
+            # Its results, the condition and ops with effects are what may depend on a carry.
+            live = _live_carries(op, {i for i, v in enumerate(op.results) if graph.users[v]})
+            if len(live) < len(op.results):
+                with_carries(graph.handles[op.index], [i in live for i in range(len(op.results))], ())
                 return True
         if any(_drop_dead_carries(block) for block in op.blocks):
             return True
     return False
-
-
-def _dead_carries(graph: Graph, op: Op) -> list[bool]:
-    """For each carry, whether neither its result, nor the condition, nor an op with effects depends on it."""
-    live = _live_carries(op, {i for i, v in enumerate(op.results) if graph.users[v]})
-    return [i not in live for i in range(len(op.results))]
 
 
 def _live_carries(op: Op, results: set[int]) -> set[int]:
@@ -81,13 +77,8 @@ def _live_carries(op: Op, results: set[int]) -> set[int]:
 
 def _reached(body: Graph, values: Sequence[int]) -> set[int]:
     """The positions of the block's arguments that values are computed from."""
-    stack, seen = list(values), set(values)
-    while stack:
-        value = stack.pop()
-        inputs = _inputs(body, value)
-        stack += [v for v in inputs if v not in seen]
-        seen.update(inputs)
-    return {position for position, argument in enumerate(body.arguments) if argument in seen}
+    reached = reachable(values, functools.partial(_inputs, body))
+    return {position for position, argument in enumerate(body.arguments) if argument in reached}
 
 
 def _inputs(body: Graph, value: int) -> tuple[int, ...]:
@@ -99,6 +90,16 @@ def _inputs(body: Graph, value: int) -> tuple[int, ...]:
         return op.inputs
     live = _live_carries(op, {body.values[value].result})
     return (*(op.operands[i] for i in live), *op.captures)
+
+
+def unchanged(op: Op, number: int) -> dict[int, int]:
+    """The values of one of an op's blocks that stay what they are outside, each with the value that it is there."""
+    block = op.blocks[number]
+    outer = dict(zip(block.captured, block.captured_from, strict=True))
+    if op.name == "stablehlo.while":
+        carries = zip(block.arguments, op.operands, invariant_carries(op), strict=True)
+        outer |= {argument: operand for argument, operand, invariant in carries if invariant}
+    return outer
 
 
 def invariant_carries(op: Op) -> tuple[bool, ...]:

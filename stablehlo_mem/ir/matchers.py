@@ -9,7 +9,7 @@ from typing import Any
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op
 from stablehlo_mem.ir.view_chains import view_of
 
 _SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
@@ -29,11 +29,16 @@ def is_alone(graph: Graph, value: int, source: int) -> bool:
 
 @cached_analysis
 def splat_value(graph: Graph, value: int) -> float | int | None:
+    """The number that a value is filled with: see `splat_number`."""
+    return splat_number(graph.mlir_values[value])
+
+
+def splat_number(value: Any) -> float | int | None:
     """The number that a constant, or a view or conversion of one, is filled with; None if it is no such constant.
 
     Constants of enclosing blocks count: canonicalisation moves those of a loop's body there.
     """
-    owner: Any = graph.mlir_values[value].owner
+    owner: Any = value.owner
     while not isinstance(owner, ir.Block) and (owner.operation.name in _SPREADING or _keeps_numbers(owner.operation)):
         owner = owner.operation.operands[0].owner
     if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.constant":
@@ -72,9 +77,14 @@ def sums_products_in_units(graph: Graph, op: Op) -> bool:
     return product is not None and is_alone(graph, value, unsigned) and _is_product(graph, product)
 
 
+def converts_floats(graph: Graph, op: Op) -> bool:
+    """Whether an op converts floats to another float type."""
+    return op.name == "stablehlo.convert" and {graph.values[v].dtype for v in (*op.operands, *op.results)} <= FLOATS
+
+
 def below_sign(graph: Graph, value: int) -> int:
     """The value without the negations before it: every compiler moves them behind a sum."""
-    return graph.under(value, "stablehlo.negate")
+    return graph.under(value, lambda op: op.name == "stablehlo.negate")
 
 
 def _is_product(graph: Graph, op: Op) -> bool:
@@ -142,7 +152,7 @@ def _index_dim_of(graph: Graph, op: Op) -> int | None:
     elif op.name == "stablehlo.convert":
         dim = index_dim(graph, op.operands[0])
     result = graph.values[op.results[0]]
-    return None if dim is None or result.shape[dim] > integers_of(result.dtype) else dim
+    return None if dim is None or result.shape[dim] > integers_of(result.dtype).stop else dim
 
 
 def _asks_below_zero(graph: Graph, mask: int, value: int) -> bool:
@@ -164,9 +174,9 @@ def adds(body: Graph) -> bool:
     )
 
 
-def integers_of(dtype: str) -> int:
-    """How many integers from 0 up an element type holds; 0 if it is none of integers."""
+def integers_of(dtype: str) -> range:
+    """The integers that an element type holds; none if it is none of integers."""
     digits = dtype.lstrip("ui")
     if not digits.isdigit() or dtype == "i1":
-        return 0
-    return 2 ** (int(digits) - (dtype[0] == "i"))
+        return range(0)
+    return range(2 ** int(digits)) if dtype[0] == "u" else range(-(2 ** (int(digits) - 1)), 2 ** (int(digits) - 1))

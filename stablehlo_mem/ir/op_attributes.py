@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
@@ -19,6 +18,15 @@ from stablehlo_mem.ir.graph import Graph, Op
 def integers(graph: Graph, op: Op, attribute: str) -> tuple[int, ...]:
     """An i64 array attribute of an op."""
     return tuple(ir.DenseI64ArrayAttr(graph.handles[op.index].attributes[attribute]))
+
+
+def window_padding(handle: Any) -> list[tuple[int, int]]:
+    """The padding before and after each dimension that an op slides windows over; none if it has no such attribute."""
+    if "padding" not in handle.attributes:
+        return []
+    padding = ir.DenseIntElementsAttr(handle.attributes["padding"])
+    numbers = [padding[i] for i in range(len(padding))]
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,23 +93,12 @@ def dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], 
     shapes = [graph.values[v].shape for v in op.operands]
     batch = list(zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True))
     summed = list(zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True))
-    labels: list[dict[int, int]] = [{}, {}]
-    sizes: list[int] = []
-
-    def add(dims: Sequence[tuple[int, int]]) -> None:
-        for side, d in dims:
-            labels[side][d] = len(sizes)
-        sizes.append(shapes[dims[0][0]][dims[0][1]])
-
-    for left, right in batch:
-        add([(0, left), (1, right)])
-    for side in (0, 1):
-        taken = {pair[side] for pair in (*batch, *summed)}
-        for d in range(len(shapes[side])):
-            if d not in taken:
-                add([(side, d)])
-    rank = len(sizes)
-    for left, right in summed:
-        add([(0, left), (1, right)])
-    left_labels, right_labels = (tuple(label for _, label in sorted(side.items())) for side in labels)
-    return left_labels, right_labels, tuple(sizes), rank
+    taken = [{pair[side] for pair in (*batch, *summed)} for side in (0, 1)]
+    # For each label its dimensions: of the left (0) or right (1) operand, or of both.
+    dims: list[list[tuple[int, int]]] = [[(0, left), (1, right)] for left, right in batch]
+    dims += [[(side, d)] for side in (0, 1) for d in range(len(shapes[side])) if d not in taken[side]]
+    rank = len(dims)
+    dims += [[(0, left), (1, right)] for left, right in summed]
+    label_of = {dim: label for label, of_label in enumerate(dims) for dim in of_label}
+    left_labels, right_labels = (tuple(label_of[side, d] for d in range(len(shapes[side]))) for side in (0, 1))
+    return left_labels, right_labels, tuple(shapes[side][d] for (side, d), *_ in dims), rank

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from stablehlo_mem.ir.bindings import clone_module, functions, ir, run_passes, sdy, walk_operations
+from stablehlo_mem.ir.bindings import (
+    clone_module,
+    functions,
+    ir,
+    run_passes,
+    sdy,
+    signature_attributes,
+    walk_operations,
+)
 
 SHARDS = "shards"
 """The mark: for each result of an op, or argument of a function, the parts of each dimension."""
@@ -25,7 +33,12 @@ def mark_shards(module: ir.Module) -> None:
         return
     meshes = mesh_axes(module)
     remove_marks(module)
-    ops = _numbered(module)
+    # A number for each op, that survives passes.
+    ops = list(walk_operations(module.operation))
+    with module.context:
+        i64 = ir.IntegerType.get_signless(64)
+        for number, op in enumerate(ops):
+            op.attributes[_NUMBER] = ir.IntegerAttr.get(i64, number)
     copy = clone_module(module)
     for op in ops:
         del op.attributes[_NUMBER]
@@ -42,9 +55,6 @@ def remove_marks(module: ir.Module) -> None:
     """Removes what `mark_shards` left."""
     if not is_distributed(module):
         return
-    for function in functions(module):
-        if SHARDS in function.operation.attributes:
-            del function.operation.attributes[SHARDS]
     for op in walk_operations(module.operation):
         if SHARDS in op.attributes:
             del op.attributes[SHARDS]
@@ -70,12 +80,12 @@ def mesh_axes(module: ir.Module) -> dict[str, dict[str, int]]:
 
 def argument_shardings(function: Any) -> list[Any]:
     """The sharding of each argument of a function, None where it says nothing."""
-    return _shardings(function, "arg_attrs", len(function.type.inputs))
+    return [attributes.get("sdy.sharding") for attributes in signature_attributes(function, "arg_attrs")]
 
 
 def result_shardings(function: Any) -> list[Any]:
     """The sharding of each result of a function, None where it says nothing."""
-    return _shardings(function, "res_attrs", len(function.type.results))
+    return [attributes.get("sdy.sharding") for attributes in signature_attributes(function, "res_attrs")]
 
 
 def sharding_parts(sharding: Any, meshes: dict[str, dict[str, int]]) -> Parts:
@@ -83,7 +93,8 @@ def sharding_parts(sharding: Any, meshes: dict[str, dict[str, int]]) -> Parts:
     if sharding is None:
         return ()
     attr = sdy.TensorShardingAttr(sharding)
-    axes = _axes(attr.mesh_or_ref, meshes)
+    mesh = attr.mesh_or_ref
+    axes = meshes.get(mesh.value, {}) if isinstance(mesh, ir.FlatSymbolRefAttr) else _sizes(mesh)
     parts = [1] * len(attr.dimension_shardings)
     for i, dimension in enumerate(attr.dimension_shardings):
         for axis in sdy.DimensionShardingAttr(dimension).axes:
@@ -101,16 +112,6 @@ def part_bytes(shape: tuple[int, ...], nbytes: int, parts: Parts) -> int:
     return nbytes
 
 
-def _numbered(module: ir.Module) -> list[Any]:
-    """The ops in functions, each with its number for a mark that survives passes."""
-    ops = list(walk_operations(module.operation))
-    with module.context:
-        i64 = ir.IntegerType.get_signless(64)
-        for number, op in enumerate(ops):
-            op.attributes[_NUMBER] = ir.IntegerAttr.get(i64, number)
-    return ops
-
-
 def _of_results(op: Any, meshes: dict[str, dict[str, int]]) -> tuple[Parts, ...]:
     if op.name == "sdy.sharding_constraint":
         return (sharding_parts(op.attributes["sharding"], meshes),)
@@ -126,18 +127,6 @@ def _of_results(op: Any, meshes: dict[str, dict[str, int]]) -> tuple[Parts, ...]
 def _mark(op: Any, parts: tuple[Parts, ...]) -> None:
     if any(parts):
         op.attributes[SHARDS] = ir.ArrayAttr.get([ir.DenseI64ArrayAttr.get(list(p)) for p in parts])
-
-
-def _shardings(function: Any, attribute: str, count: int) -> list[Any]:
-    attributes = function.operation.attributes
-    if attribute not in attributes:
-        return [None] * count
-    entries = (ir.DictAttr(a) for a in ir.ArrayAttr(attributes[attribute]))
-    return [entry["sdy.sharding"] if "sdy.sharding" in entry else None for entry in entries]  # noqa: SIM401 - it has no get
-
-
-def _axes(mesh: Any, meshes: dict[str, dict[str, int]]) -> dict[str, int]:
-    return meshes.get(mesh.value, {}) if isinstance(mesh, ir.FlatSymbolRefAttr) else _sizes(mesh)
 
 
 def _sizes(mesh: Any) -> dict[str, int]:

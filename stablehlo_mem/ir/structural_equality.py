@@ -5,16 +5,11 @@ The canonicalisation, the factor rules of control flow and passes that merge ops
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
-from stablehlo_mem.ir.analysis_cache import AnalysisCache, analysis_name, cached_analysis
+from stablehlo_mem.ir.analysis_cache import AnalysisCache, cached_analysis
 from stablehlo_mem.ir.bindings import RULE, same_attributes
 from stablehlo_mem.ir.graph import Graph
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 def is_same_block(one: Any, other: Any, values: dict[Any, Any]) -> bool:
@@ -40,25 +35,13 @@ def is_same_op(a: Any, b: Any, values: dict[Any, Any]) -> bool:
     return len(blocks[0]) == len(blocks[1]) and all(is_same_block(x, y, values) for x, y in zip(*blocks, strict=True))
 
 
-def cached_for_equal_ops(analysis: Callable[Concatenate[Graph, int, P], T]) -> Callable[Concatenate[Graph, int, P], T]:
-    """Makes a function an analysis of an op, computed once for all equal ops of the program's graphs.
-
-    Its result may depend on the op's attributes, blocks and source line and on the types of its inputs and results, not
-    on where the op is.
-    """
-    name = analysis_name(analysis)
-
-    @functools.wraps(analysis)
-    def cached(graph: Graph, op: int, *args: P.args, **kwargs: P.kwargs) -> T:
-        key = (*args, *kwargs.items())
-        return equal_ops_cache(graph, op).get(name, key, lambda: analysis(graph, op, *args, **kwargs))
-
-    return cached
-
-
 @cached_analysis
 def equal_ops_cache(graph: Graph, op: int) -> AnalysisCache:
-    """The results of analyses that hold for an op and all that are equal to it."""
+    """The results of analyses that hold for an op and all that are equal to it in the program's graphs.
+
+    They may depend on the op's attributes, blocks and source line and on the types of its inputs and results, not on
+    where the op is.
+    """
     return graph.interned.equal_ops[_op_structure(graph, op)]
 
 

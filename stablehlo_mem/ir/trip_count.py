@@ -59,7 +59,8 @@ def _counter(graph: Graph, loop: Op, counted: int, holds: str, limit: int) -> Co
         return None
     steps = _steps(start, bound, stride, holds)
     dtype = body.values[body.arguments[carry]].dtype
-    if steps is None or not _least(dtype) <= start + steps * stride < integers_of(dtype):
+    # A counter wraps around beyond its type.
+    if steps is None or start + steps * stride not in integers_of(dtype):
         return None
     return Counter(carry, start, stride, steps)
 
@@ -76,15 +77,12 @@ def _stride(graph: Graph, loop: Op, carry: int) -> int | None:
 
 def _steps(start: int, bound: int, stride: int, holds: str) -> int | None:
     """How often a number can grow by a stride while a relation to a bound holds; None if for ever or unknown."""
-    distance = (bound - start) * (1 if stride > 0 else -1)
-    stride, up = abs(stride), stride > 0
+    steps, rest = divmod(bound - start, stride)
     if holds == "NE":
-        return distance // stride if distance >= 0 and distance % stride == 0 else None
-    if holds == ("LT" if up else "GT"):
-        return max(0, -(-distance // stride))
-    if holds == ("LE" if up else "GE"):
-        return max(0, distance // stride + 1)
-    return None
+        return steps if steps >= 0 and not rest else None
+    if holds == ("LT" if stride > 0 else "GT"):
+        return max(0, steps + bool(rest))
+    return max(0, steps + 1) if holds == ("LE" if stride > 0 else "GE") else None
 
 
 def _constant(graph: Graph, loop: Op, block: Graph, value: int) -> int | None:
@@ -98,11 +96,6 @@ def _constant(graph: Graph, loop: Op, block: Graph, value: int) -> int | None:
 def _integer(graph: Graph, value: int) -> int | None:
     number = splat_value(graph, value)
     return number if isinstance(number, int) else None
-
-
-def _least(dtype: str) -> int:
-    """The least integer of an element type: a counter wraps around beyond it."""
-    return 0 if dtype.startswith("u") else -integers_of(dtype)
 
 
 @cached_analysis

@@ -180,10 +180,6 @@ def _error_check(*args: Any, jaxpr: Any, settings: Settings, donated: tuple[bool
     return jax.tree.unflatten(out_tree, outs)
 
 
-def _is_high(*_: Any, jaxpr: Any, **__: Any) -> bool:
-    return jaxpr.is_high
-
-
 def _to_lojax(*operands: Any, jaxpr: Any, settings: Settings, donated: tuple[bool, ...]) -> list[Any]:
     closed = pe.lower_jaxpr2(pe.close_jaxpr(jaxpr))
     pairs = zip(jaxpr.in_aval_qdds, operands, strict=True)
@@ -191,19 +187,15 @@ def _to_lojax(*operands: Any, jaxpr: Any, settings: Settings, donated: tuple[boo
     return bind_closed(closed, settings, *low_operands)
 
 
-def _register() -> None:
-    ad.primitive_jvps[budgeted_p] = _jvp
-    ad.fancy_transposes[budgeted_p] = _transpose
-    pe.custom_partial_eval_rules[budgeted_p] = _partial_eval
-    pe.partial_eval_jaxpr_custom_rules[budgeted_p] = _partial_eval_custom
-    pe.dce_rules[budgeted_p] = _dce
-    batching.fancy_primitive_batchers[budgeted_p] = _batch
-    checkify.error_checks[budgeted_p] = _error_check
-    budgeted_p.is_high = _is_high
-    budgeted_p.to_lojax = _to_lojax
-    lowering.register_lowering(budgeted_p, lower_planned)
-
-
-_register()
+ad.primitive_jvps[budgeted_p] = _jvp
+ad.fancy_transposes[budgeted_p] = _transpose
+pe.custom_partial_eval_rules[budgeted_p] = _partial_eval
+pe.partial_eval_jaxpr_custom_rules[budgeted_p] = _partial_eval_custom
+pe.dce_rules[budgeted_p] = _dce
+batching.fancy_primitive_batchers[budgeted_p] = _batch
+checkify.error_checks[budgeted_p] = _error_check
+budgeted_p.is_high = lambda *_, jaxpr, **__: jaxpr.is_high
+budgeted_p.to_lojax = _to_lojax
+lowering.register_lowering(budgeted_p, lower_planned)
 
 __all__ = ["bind", "bind_closed", "budgeted_p"]

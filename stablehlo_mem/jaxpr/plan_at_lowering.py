@@ -14,7 +14,7 @@ from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import core, debugging, lowering, pe
 from stablehlo_mem.jaxpr.inline_exported import LoweredProgram, inline_lowered, lower_program
 from stablehlo_mem.jaxpr.planning_thread import run_in_planning_thread
-from stablehlo_mem.jaxpr.recompute import inspects_shardings, without_inspections
+from stablehlo_mem.jaxpr.recompute import primitives_in, without_inspections
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner import budget_loop
 from stablehlo_mem.results.plan import Plan
@@ -89,12 +89,12 @@ def lower_planned(ctx: Any, *operands: Any, jaxpr: Any, settings: Settings, dona
     plan = budget_loop.require_fit(planned.plan)
     if not plan.steps:
         return _lower_unchanged(ctx, operands, jaxpr)
-    if inspects_shardings(jaxpr):
+    if debugging.inspect_sharding_p in primitives_in(jaxpr):
         raise InputError(
             f"{settings.name} looks at shardings (jax.debug.inspect_array_sharding) of values that the program within "
             "the budget need not have: look at arguments and results outside of it"
         )
-    if _has_tokens(jaxpr):
+    if any(v.aval is core.abstract_token for v in (*jaxpr.invars, *jaxpr.outvars)):
         raise InputError(
             f"{settings.name} takes or returns a token, which cannot be passed through a program that is rewritten: "
             "order effects by ordered callbacks, or give a budget that it keeps as it is"
@@ -107,20 +107,14 @@ def _lower(jaxpr: Any, name: str, donated: tuple[bool, ...], platforms: tuple[st
     try:
         return lower_program(pe.close_jaxpr(without_inspections(jaxpr)), name, donated, platforms)
     except (NotImplementedError, ValueError) as error:
-        callbacks = sorted(_callback_names(jaxpr))
+        names = {primitive.name for primitive in primitives_in(jaxpr)}
+        callbacks = sorted(name for name in names if "callback" in name or name == debugging.debug_print_p.name)
         if not callbacks:
             raise
         raise InputError(
             f"{name} calls Python ({', '.join(callbacks)}), which JAX cannot lower for {', '.join(platforms)} here: "
             f"{error}"
         ) from error
-
-
-def _callback_names(jaxpr: Any) -> set[str]:
-    """The names of the primitives in a jaxpr that call Python functions."""
-    inner = (_callback_names(j) for equation in jaxpr.eqns for j in core.jaxprs_in_params(equation.params))
-    names = {equation.primitive.name for equation in jaxpr.eqns}
-    return {name for name in names if "callback" in name or name == debugging.debug_print_p.name}.union(*inner)
 
 
 def _lower_unchanged(ctx: Any, operands: Any, jaxpr: Any) -> Any:
@@ -159,7 +153,3 @@ def _require_no_named_axis(jaxpr: Any, name: str) -> None:
             f"{name} uses the axis {', '.join(axes)} of a shard_map or pmap around it, without which it is no program "
             "to be planned: put stablehlo_mem.jit around the shard_map or pmap"
         )
-
-
-def _has_tokens(jaxpr: Any) -> bool:
-    return any(v.aval is core.abstract_token for v in (*jaxpr.invars, *jaxpr.outvars))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from stablehlo_mem.ir.bindings import core, debugging, pe
@@ -70,14 +70,16 @@ def _without_repeated_prints(jaxpr: Any, known: Any, staged: Any) -> Any:
     return staged.replace(eqns=equations, effects=effects)
 
 
+def primitives_in(jaxpr: Any) -> Iterator[Any]:
+    """The primitives of all equations of a jaxpr, nested ones too."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive
+        for inner in core.jaxprs_in_params(equation.params):
+            yield from primitives_in(inner)
+
+
 def _count(jaxpr: Any, primitives: tuple[Any, ...]) -> int:
-    inner = sum(_count(j, primitives) for equation in jaxpr.eqns for j in core.jaxprs_in_params(equation.params))
-    return inner + sum(equation.primitive in primitives for equation in jaxpr.eqns)
-
-
-def inspects_shardings(jaxpr: Any) -> bool:
-    """Whether a jaxpr calls `jax.debug.inspect_array_sharding`."""
-    return _count(jaxpr, (debugging.inspect_sharding_p,)) > 0
+    return sum(primitive in primitives for primitive in primitives_in(jaxpr))
 
 
 def without_inspections(jaxpr: Any) -> Any:

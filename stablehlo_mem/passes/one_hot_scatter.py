@@ -109,7 +109,7 @@ def one_hot_of(graph: Graph, op: Op) -> OneHot | None:
         return None
     (column,) = columns
     # XLA:CPU does not write an update whose index type cannot count all columns.
-    if result[column] > integers_of(graph.values[index].dtype):
+    if result[column] > integers_of(graph.values[index].dtype).stop:
         return None
     windows = [d for d in range(len(result)) if d not in (*numbers.inserted_window_dims, *numbers.input_batching_dims)]
     window_dims = dict(zip(numbers.update_window_dims, windows, strict=True))

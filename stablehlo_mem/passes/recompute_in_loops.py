@@ -25,12 +25,11 @@ from typing import Any
 
 from stablehlo_mem.analysis.cost_model import fused_seconds
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
-from stablehlo_mem.analysis.loop_invariants import unchanged
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects, entry_graph, nested_graph
-from stablehlo_mem.ir.loop_carries import drop_dead_carries, invariant_carries, readers_in
+from stablehlo_mem.ir.loop_carries import drop_dead_carries, invariant_carries, readers_in, unchanged
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
@@ -134,7 +133,7 @@ def _read_in_blocks(graph: Graph, least_bytes: int) -> list[_Recomputed]:
 def _invariant_values(op: Op) -> Iterator[tuple[int, int, int]]:
     """The values that an op's blocks read and do not change: the block, the name there, and the one around it."""
     if op.name == "stablehlo.while":
-        yield from ((1, inner, outer) for inner, outer in unchanged(op).items())
+        yield from ((1, inner, outer) for inner, outer in unchanged(op, 1).items())
     elif CLASSES.get(op.name) is Class.CONTROL:
         for i, block in enumerate(op.blocks):
             yield from ((i, inner, outer) for inner, outer in zip(block.captured, block.captured_from, strict=True))
@@ -161,7 +160,7 @@ def _reading_blocks(op: Op, block: int, path: Path, value: int) -> list[tuple[Pa
 def _is_in_condition(loop: Op, value: int) -> bool:
     """Whether a loop's condition reads an invariant value of its body."""
     condition, body = loop.blocks
-    outer = unchanged(loop)[value]
+    outer = unchanged(loop, 1)[value]
     names = [
         inner for inner, source in zip(condition.captured, condition.captured_from, strict=True) if source == outer
     ]

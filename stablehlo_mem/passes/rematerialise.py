@@ -25,13 +25,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from stablehlo_mem.analysis.cost_model import fused_seconds
-from stablehlo_mem.analysis.loop_invariants import unchanged
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
-from stablehlo_mem.ir.loop_carries import drop_dead_carries, with_carries
+from stablehlo_mem.ir.loop_carries import drop_dead_carries, unchanged, with_carries
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
@@ -232,7 +231,7 @@ class _RowRecomputer:
 
     def run(self) -> None:
         readers_of_rows = self.readers_of_rows()
-        invariants = unchanged(self.loop).items()
+        invariants = unchanged(self.loop, 1).items()
         self.outside = {self.body.mlir_values[v]: self.graph.mlir_values[outer] for v, outer in invariants}
         self.stacks = self.with_input_stacks()
         for (_, row), readers in readers_of_rows.items():

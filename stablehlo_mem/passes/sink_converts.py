@@ -25,11 +25,11 @@ from typing import Any
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.cost_model import vector_seconds
 from stablehlo_mem.analysis.fusion_classes import data_source
-from stablehlo_mem.analysis.loop_invariants import unchanged
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir, is_constant, stablehlo
 from stablehlo_mem.ir.builders import building, tensor
 from stablehlo_mem.ir.graph import Graph, Op, Path, entry_graph, nested_graph
+from stablehlo_mem.ir.loop_carries import unchanged
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
@@ -76,7 +76,7 @@ def _slices(block: Graph, path: Path, loop: Op, copied: set[int]) -> Iterator[tu
     if loop.name != "stablehlo.while" or not copied:
         return
     body, inner = loop.blocks[1], (*path, (loop.index, 1))
-    sources = {v: data_source(block, outer) for v, outer in unchanged(loop).items()}
+    sources = {v: data_source(block, outer) for v, outer in unchanged(loop, 1).items()}
     sources = {v: source for v, source in sources.items() if source in copied}
     for op in body.ops:
         if op.name == "stablehlo.dynamic_slice" and _moves(body, loop, op):
@@ -89,7 +89,7 @@ def _slices(block: Graph, path: Path, loop: Op, copied: set[int]) -> Iterator[tu
 def _moves(body: Graph, loop: Op, slice_: Op) -> bool:
     """Whether a loop takes another slice in each step: the compiler moves an invariant one out of it."""
     starts = [v for v in slice_.operands[1:] if not is_constant(body.mlir_values[v])]
-    return not set(starts) <= unchanged(loop).keys()
+    return not set(starts) <= unchanged(loop, 1).keys()
 
 
 def _candidate(graph: Graph, loop: OpPath, slices: dict[OpPath, int], goal: Goal) -> Candidate:

@@ -6,6 +6,7 @@ two meets the budget (regula falsi), then bisected. `budget_loop` calls `cheaper
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
@@ -13,6 +14,7 @@ from stablehlo_mem.pass_api.candidate import Goal
 from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form
 from stablehlo_mem.planner.goals import CLOSE_GOALS
 from stablehlo_mem.planner.pareto_front import CLEARLY
+from stablehlo_mem.planner.search_state import SearchState
 
 _MAX_RETURNS = 3
 """Compilations of programs that may be cheaper: each takes as long as the one that a user waits for anyway."""
@@ -40,40 +42,61 @@ def cheaper(
         fixed_bytes: what no plan changes.
         room: bytes that the budget leaves for temporaries.
     """
-    too_large = list(others)
+    bracket = _Bracket(fitting, list(others), fixed_bytes, room)
     seen = {e.state.fingerprint for e in (fitting, *others)}
-    goal, returns = _first_goal(fitting, too_large, fixed_bytes, room), 0
+    goal, returns = bracket.interpolated(), 0
     for _ in range(_MAX_SEARCHES):
-        ceiling = _smallest_above(fitting, too_large)
-        if goal <= CLOSE_GOALS * fitting.state.peak.temp_bytes or ceiling is None or ceiling.state.seconds >= (1 - CLEARLY) * fitting.state.seconds:
-            break
-        if returns == _MAX_RETURNS or not evaluator.may_compile:
+        if not bracket.has_gain(goal) or returns == _MAX_RETURNS or not evaluator.may_compile:
             break
         state = evaluator.search(form, Goal(fitting.target.chip, evaluator.options, int(goal)))[0]
-        if state.fingerprint not in seen and state.seconds < (1 - CLEARLY) * fitting.state.seconds:
-            seen.add(state.fingerprint)
-            evaluation, returns = evaluator.measure(state, ()), returns + 1
-            if not fits(evaluation):
-                too_large.append(evaluation)
-                goal = _first_goal(fitting, too_large, fixed_bytes, room)
-                continue
-            fitting = evaluation
-        ceiling = _smallest_above(fitting, too_large)
-        goal = math.sqrt(max(goal, fitting.state.peak.temp_bytes) * ceiling.state.peak.temp_bytes) if ceiling else goal
-    return fitting
+        if state.fingerprint in seen or not _is_faster(state, bracket.fitting.state):
+            goal = bracket.middle(goal)
+            continue
+        seen.add(state.fingerprint)
+        evaluation, returns = evaluator.measure(state, ()), returns + 1
+        if fits(evaluation):
+            bracket.fitting = evaluation
+            goal = bracket.middle(goal)
+        else:
+            bracket.too_large.append(evaluation)
+            goal = bracket.interpolated()
+    return bracket.fitting
 
 
-def _smallest_above(fitting: Evaluation, too_large: Sequence[Evaluation]) -> Evaluation | None:
-    """The smallest program that does not fit of those larger by the profile than one that does."""
-    above = (e for e in too_large if e.state.peak.temp_bytes > fitting.state.peak.temp_bytes)
-    return min(above, key=lambda e: e.state.peak.temp_bytes, default=None)
+@dataclasses.dataclass
+class _Bracket:
+    """The fastest program that fits so far, and those that do not. `ceiling` is the smallest of these above it."""
+
+    fitting: Evaluation
+    too_large: list[Evaluation]
+    fixed_bytes: int
+    room: float
+
+    @property
+    def ceiling(self) -> Evaluation | None:
+        above = (e for e in self.too_large if e.state.peak.temp_bytes > self.fitting.state.peak.temp_bytes)
+        return min(above, key=lambda e: e.state.peak.temp_bytes, default=None)
+
+    def has_gain(self, goal: float) -> bool:
+        """Whether a program for a goal may be clearly faster than the one that fits: the ceiling is."""
+        is_close = goal <= CLOSE_GOALS * self.fitting.state.peak.temp_bytes
+        return not is_close and self.ceiling is not None and _is_faster(self.ceiling.state, self.fitting.state)
+
+    def interpolated(self) -> float:
+        """The static peak at which the compiler should report the room, on the line between the two programs."""
+        low, ceiling = self.fitting.state.peak.temp_bytes, self.ceiling
+        if ceiling is None:
+            return low
+        above = ceiling.peak_bytes - self.fitting.peak_bytes
+        missing = _FULL * self.room + self.fixed_bytes - self.fitting.peak_bytes
+        share = missing / above if 0 < above < math.inf else 0.5
+        return low + min(share, _FULL) * (ceiling.state.peak.temp_bytes - low)
+
+    def middle(self, goal: float) -> float:
+        """The geometric mean of a goal that gave nothing larger than what fits, and of the ceiling."""
+        low = max(goal, self.fitting.state.peak.temp_bytes)
+        return math.sqrt(low * self.ceiling.state.peak.temp_bytes) if self.ceiling else low
 
 
-def _first_goal(fitting: Evaluation, too_large: Sequence[Evaluation], fixed_bytes: int, room: float) -> float:
-    """The static peak at which the compiler should report the room, on the line between two programs."""
-    low, ceiling = fitting.state.peak.temp_bytes, _smallest_above(fitting, too_large)
-    if ceiling is None:
-        return low
-    above = ceiling.peak_bytes - fitting.peak_bytes
-    share = (_FULL * room + fixed_bytes - fitting.peak_bytes) / above if 0 < above < math.inf else 0.5
-    return low + min(share, 0.9) * (ceiling.state.peak.temp_bytes - low)
+def _is_faster(one: SearchState, other: SearchState) -> bool:
+    return one.seconds < (1 - CLEARLY) * other.seconds

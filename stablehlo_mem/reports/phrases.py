@@ -122,8 +122,8 @@ def _too_slow_text(plan: Plan) -> str:
     """The message where the budget is kept at too high a price."""
     budget = format_bytes(plan.budget_bytes or 0)
     lines = [
-        f"the budget of {budget} is kept on {', '.join(plan.target)} only at {plan.slowdown:.3g} times the estimated time; "
-        f"Options(max_slowdown={plan.options.max_slowdown}) allows less",
+        f"the budget of {budget} is kept on {', '.join(plan.target)} only at {plan.slowdown:.3g} times the estimated "
+        f"time; Options(max_slowdown={plan.options.max_slowdown}) allows less",
         f"  peak of that plan, which is `.best`: {format_bytes(plan.after.peak_bytes)}",
     ]
     if plan.affordable_peak_bytes is not None:

@@ -13,7 +13,7 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, module_of, stablehlo
-from stablehlo_mem.ir.graph import Graph, build_graph
+from stablehlo_mem.ir.graph import Graph, build_graph, reachable
 from stablehlo_mem.sharding_rules.associative_scan_matcher import AssociativeScan, find_scans
 from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
 from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, SplitOp
@@ -62,13 +62,8 @@ def combination(rules: BlockRules, scan: AssociativeScan) -> dict[int, SplitOp] 
 @cached_analysis
 def dependents(graph: Graph, values: tuple[int, ...]) -> frozenset[int]:
     """The ops that depend on some values."""
-    ops: set[int] = set()
-    pending = list(values)
-    while pending:
-        users = set(graph.users[pending.pop()]) - ops
-        ops |= users
-        pending += [v for user in users for v in graph.ops[user].results]
-    return frozenset(ops)
+    users = (user for value in values for user in graph.users[value])
+    return frozenset(reachable(users, lambda op: [u for v in graph.ops[op].results for u in graph.users[v]]))
 
 
 class _PairEmitter(ChunkEmitter):
@@ -144,12 +139,7 @@ class _ScanBuilder:
 
     def part(self, value: Any, start: int, limit: int, stride: int = 1) -> Any:
         """A slice of the elements."""
-        if (start, limit, stride) == (0, self.size(value), 1):
-            return value
-        shape, d = list(value.type.shape), self.scan.dimension
-        starts, limits, strides = [0] * len(shape), shape, [1] * len(shape)
-        starts[d], limits[d], strides[d] = start, limit, stride
-        return builders.sliced(value, starts, limits, strides)
+        return builders.sliced_along(value, self.scan.dimension, start, limit, stride)
 
     def joined(self, first: Any, rest: Any) -> Any:
         return stablehlo.concatenate([first, rest], self.scan.dimension)
@@ -157,7 +147,7 @@ class _ScanBuilder:
     def interleaved(self, even: Any, odd: Any, n: int) -> Any:
         """Elements of both in turn, `n` in all; negative zeros become positive, as in JAX's own."""
         even, odd = self.spread(even, 0, n), self.spread(odd, 1, n)
-        return stablehlo.or_(even, odd) if _is_predicate(even) else stablehlo.add(even, odd)
+        return stablehlo.or_(even, odd) if str(even.type.element_type) == "i1" else stablehlo.add(even, odd)
 
     def spread(self, value: Any, low: int, n: int) -> Any:
         """The elements of a value with zeros between them, from position `low` on, `n` in all."""
@@ -165,11 +155,6 @@ class _ScanBuilder:
         return builders.padded_along(
             value, self.scan.dimension, low, high, builders.zeros(builders.retype(value.type, ())), 1
         )
-
-
-def _is_predicate(value: Any) -> bool:
-    element = value.type.element_type
-    return isinstance(element, ir.IntegerType) and element.width == 1
 
 
 def _rule(op: Any) -> FactorRule | None:

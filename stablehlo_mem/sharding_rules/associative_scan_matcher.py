@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import RULE, ir, is_zero, splat_text
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.bindings import RULE, ir, is_zero, splat_text, stablehlo
+from stablehlo_mem.ir.graph import Graph, Op, reachable
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.structural_equality import is_same_block
 
@@ -66,7 +65,7 @@ class AssociativeScan:
 
     def in_scan_order(self, value: Any) -> Any:
         """An MLIR value from the order of the dimension to that of the scan, or back."""
-        return builders.reversed_along(value, self.dimension) if self.reverse else value
+        return stablehlo.reverse(value, ir.DenseI64ArrayAttr.get([self.dimension])) if self.reverse else value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -362,16 +361,14 @@ class _Tree:
         extents = (r.shape[self.chain.dimension] for r in results)
         return _same_but_for_sizes(one, other, *extents)
 
-    def reached(self, value: int, stops: Callable[[int], bool]) -> Iterator[int]:
+    def reached(self, value: int, stops: Callable[[int], bool]) -> Iterable[int]:
         """A value and all it depends on, back to the values for which `stops` holds."""
-        pending, seen = [value], {value}
-        while pending:
-            reached = pending.pop()
-            yield reached
-            producer = None if stops(reached) else self.graph.producer(reached)
-            new = [v for v in producer.inputs if v not in seen] if producer is not None else []
-            seen.update(new)
-            pending += new
+
+        def inputs(v: int) -> tuple[int, ...]:
+            producer = None if stops(v) else self.graph.producer(v)
+            return producer.inputs if producer is not None else ()
+
+        return reachable([value], inputs)
 
 
 def _same_but_for_sizes(one: Any, other: Any, n: int, other_n: int) -> bool:

@@ -56,4 +56,5 @@ def _keeps(body: Graph, continues: Any, before: int, after: int) -> bool:
         return after == before
     if select.name != "stablehlo.select" or select.operands[2] != before:
         return False
-    return body.mlir_values[body.under(select.operands[0], "stablehlo.broadcast_in_dim")] == continues
+    mask = body.under(select.operands[0], lambda op: op.name == "stablehlo.broadcast_in_dim")
+    return body.mlir_values[mask] == continues

@@ -6,6 +6,7 @@ its edges and how it is emitted; its factor rule is made by `region_rule`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from typing import Any
 
@@ -13,8 +14,8 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import RULE, ir, stablehlo
 from stablehlo_mem.ir.graph import Op
 from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
-from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, Reduction, RegionEdge
-from stablehlo_mem.sharding_rules.reductions import is_float
+from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, RegionEdge
+from stablehlo_mem.sharding_rules.reductions import SUM
 from stablehlo_mem.sharding_rules.region_edges import PARTIAL, WHOLE, ChunkForm, OpVariant, Region, RegionSplit
 from stablehlo_mem.sharding_rules.region_propagation import split_region
 
@@ -39,16 +40,11 @@ def _branch_edges(op: Op) -> tuple[RegionEdge, ...]:
 
 
 def _capture_edges(op: Op) -> list[RegionEdge]:
-    edges: list[RegionEdge] = []
-    for position, value in enumerate(op.captures, start=len(op.operands)):
-        pairs = (
-            (b, inner)
-            for b, block in enumerate(op.blocks)
-            for inner, outer in zip(block.captured, block.captured_from, strict=True)
-            if outer == value
-        )
-        edges.append(RegionEdge(position, None, tuple(pairs), ()))
-    return edges
+    enters: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for number, block in enumerate(op.blocks):
+        for inner, outer in zip(block.captured, block.captured_from, strict=True):
+            enters[outer].append((number, inner))
+    return [RegionEdge(p, None, tuple(enters[v]), ()) for p, v in enumerate(op.captures, start=len(op.operands))]
 
 
 def _emit(context: EmitContext) -> list[Any]:
@@ -68,7 +64,7 @@ def _emit(context: EmitContext) -> list[Any]:
 
 def _split_of(region: Region, context: EmitContext) -> RegionSplit:
     """The split of the region that the split op was made of."""
-    dims: dict[int, int] = {}
+    dims: list[tuple[int, int]] = []
     for number, edge in enumerate(region.edges):
         if edge.result is not None:
             dimension = context.split_op.result_dims[edge.result]
@@ -76,8 +72,8 @@ def _split_of(region: Region, context: EmitContext) -> RegionSplit:
             assert edge.operand is not None
             dimension = context.split_op.operand_dims[edge.operand]
         if dimension is not None:
-            dims[number] = dimension
-    split = split_region(region, dims, context.split_op.n)
+            dims.append((number, dimension))
+    split = split_region(region, tuple(dims), context.split_op.n)
     assert isinstance(split, RegionSplit)
     return split
 
@@ -172,14 +168,8 @@ class _BlockEmitter(ChunkEmitter):
             builders.rebind(op.operation, new)
 
 
-_SUMS = Reduction(
-    initial=lambda op, operands: [builders.zeros(r.type) for r in op.results],
-    combine=lambda op, carries, partials: [stablehlo.add(c, p) for c, p in zip(carries, partials, strict=True)],
-    # Repeated elements are masked inside.
-    identity=lambda op, position, operands: None,
-    regroups=lambda op: any(is_float(r.type) for r in op.results),
-    init_operands=lambda op: (),
-)
+# Repeated elements are masked inside.
+_SUMS = dataclasses.replace(SUM, identity=lambda op, position, operands: None)
 
 OP_RULES = {
     "stablehlo.while": OpRule(emit=_emit, reduction=_SUMS, edges=_while_edges),

@@ -66,11 +66,6 @@ class FactorRule:
         more = tuple((f, reason) for f in sorted(factors))
         return dataclasses.replace(self, blocked=self.blocked + more) if more else self
 
-    def with_captures(self, ranks: tuple[int, ...]) -> FactorRule:
-        """This rule with operands of these ranks after its own, needed whole: what the op's reducer captures."""
-        captures = tuple(((),) * rank for rank in ranks)
-        return dataclasses.replace(self, operands=self.operands + captures) if ranks else self
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SplitOp:
@@ -143,17 +138,17 @@ class SplitOp:
 
 
 @functools.lru_cache(maxsize=_CACHED)
-def elementwise_rule(rank: int, sizes: tuple[int, ...], operand_ranks: tuple[int, ...], results: int) -> FactorRule:
+def elementwise_rule(sizes: tuple[int, ...], operand_ranks: tuple[int, ...], results: int) -> FactorRule:
     """Every dimension passes through; operands of another rank (scalars) are whole."""
-    dims = tuple((d,) for d in range(rank))
-    operands = tuple(dims if r == rank else ((),) * r for r in operand_ranks)
+    dims = tuple((d,) for d in range(len(sizes)))
+    operands = tuple(dims if rank == len(sizes) else ((),) * rank for rank in operand_ranks)
     return FactorRule(sizes, operands, (dims,) * results)
 
 
 def same_shape_rule(op: Any) -> FactorRule:
     """The elementwise rule of an op whose results have one shape."""
     shape = tuple(op.results[0].type.shape)
-    return elementwise_rule(len(shape), shape, tuple(len(v.type.shape) for v in op.operands), len(op.results))
+    return elementwise_rule(shape, tuple(len(v.type.shape) for v in op.operands), len(op.results))
 
 
 def shardy_rule(op: Any) -> FactorRule | None:

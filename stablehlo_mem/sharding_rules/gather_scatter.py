@@ -15,7 +15,7 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.sharding_rules.factor_rule import FactorRule, refines_shardy
-from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, Reduction, clone_on_chunk
+from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, Reduction, clone_on_chunk, clone_with_sizes
 from stablehlo_mem.sharding_rules.reductions import in_order, is_sum, regroups_floats
 
 _PLACED = "updates are placed by index along it"
@@ -81,7 +81,7 @@ def _outside_index(element: Any) -> int:
 
 
 def _emit_scatter(context: EmitContext) -> list[Any]:
-    """Along the updates: the indices and updates of the chunk, which `_scatter_into` writes into the carries."""
+    """Along the updates: the indices and updates of the chunk, which `_SCATTER` writes into the carries."""
     inputs = len(context.op.results)
     if context.split_op.reducing:
         return list(context.operands[inputs:])
@@ -97,8 +97,7 @@ def _write_to_chunk(context: EmitContext) -> list[Any]:
     makes it a dynamic slice, whose start it folds (docs/xla_bugs.md). So a single update is clamped into the chunk, and
     a select keeps the old values where it belongs elsewhere.
     """
-    inputs, dimension = len(context.op.results), context.split_op.operand_dims[0]
-    assert dimension is not None
+    inputs, dimension = len(context.op.results), context.dimension
     numbers = stablehlo.ScatterDimensionNumbers(context.op.attributes["scatter_dimension_numbers"])
     component = list(numbers.scattered_dims_to_operand_dims).index(dimension)
     indices = _signed(context.operands[inputs])
@@ -106,7 +105,7 @@ def _write_to_chunk(context: EmitContext) -> list[Any]:
     element = indices.type.element_type
     least = builders.splat(builders.tensor((), element), extent + _outside_index(element))
     shifted = _shifted(context, stablehlo.maximum(indices, builders.broadcast(least, indices.type)), extent)
-    single = _is_single(indices, numbers.index_vector_dim)
+    single = math.prod(size for d, size in enumerate(indices.type.shape) if d != numbers.index_vector_dim) == 1
     new_indices = _inside(context, shifted, dimension) if single else shifted
     moved = _replace_component(indices, new_indices, numbers.index_vector_dim, component)
     operands = [*context.operands[:inputs], moved, *context.operands[inputs + 1 :]]
@@ -118,20 +117,11 @@ def _write_to_chunk(context: EmitContext) -> list[Any]:
     return [stablehlo.select(builders.reshaped(present, ()), new, old) for new, old in pairs]
 
 
-def _is_single(indices: Any, vector_dimension: int) -> bool:
-    """Whether there is one index vector only."""
-    return math.prod(size for d, size in enumerate(indices.type.shape) if d != vector_dimension) == 1
-
-
 def _inside(context: EmitContext, shifted: Any, dimension: int) -> Any:
     """Shifted indices, those of other chunks clamped to its bounds."""
     scalar = builders.tensor((), shifted.type.element_type)
     last = builders.splat(scalar, context.operands[0].type.shape[dimension] - 1)
     return stablehlo.clamp(builders.zeros(scalar), shifted, last)
-
-
-def _scatter_into(op: Any, carries: Sequence[Any], partials: Sequence[Any]) -> list[Any]:
-    return builders.clone_with(op, [*carries, *partials], [list(r.type.shape) for r in op.results])
 
 
 def _outside(op: Any, position: int, operands: Sequence[Any]) -> Any:
@@ -142,7 +132,9 @@ def _outside(op: Any, position: int, operands: Sequence[Any]) -> Any:
 
 _SCATTER = Reduction(
     initial=lambda op, operands: list(operands[: len(op.results)]),
-    combine=_scatter_into,
+    combine=lambda op, carries, partials: builders.clone_with(
+        op, [*carries, *partials], [list(r.type.shape) for r in op.results]
+    ),
     identity=_outside,
     regroups=regroups_floats,
     init_operands=lambda op: (0,) if is_sum(op) else None,
@@ -162,23 +154,13 @@ def _gather_rule(op: Any, rule: FactorRule) -> FactorRule:
 
 
 def _emit_gather(context: EmitContext) -> list[Any]:
-    if context.split_op.reducing:
-        return _take_from_chunk(context)
-    results = clone_on_chunk(context)
-    dimension = context.split_op.operand_dims[0]
-    sizes = list(context.op.attributes["slice_sizes"])
-    if dimension is not None and sizes[dimension] != 1:
-        sizes[dimension] = context.operands[0].type.shape[dimension]
-        results[0].owner.attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(sizes)
-    return results
+    return _take_from_chunk(context) if context.split_op.reducing else clone_with_sizes("slice_sizes")(context)
 
 
 def _take_from_chunk(context: EmitContext) -> list[Any]:
     """A mask of the results that lie in this chunk, and the gather from the chunk by shifted indices."""
     numbers = stablehlo.GatherDimensionNumbers(context.op.attributes["dimension_numbers"])
-    dimension = context.split_op.operand_dims[0]
-    assert dimension is not None
-    indices = _signed(context.operands[1])
+    dimension, indices = context.dimension, _signed(context.operands[1])
     component = list(numbers.start_index_map).index(dimension)
     extent = context.op.operands[0].type.shape[dimension]
     # The whole gather clamps them so.

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.sharding_rules.factor_rule import FactorRule, refines_shardy, same_shape_rule
-from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, clone_on_chunk
-
-
-def _emit_sized(attribute: str) -> Callable[[EmitContext], list[Any]]:
-    """The emission of an op with an attribute of its result's sizes: the op on the chunk, with the chunk's size."""
-
-    def emit(context: EmitContext) -> list[Any]:
-        results = clone_on_chunk(context)
-        sizes, dimension = list(context.op.attributes[attribute]), context.split_op.result_dims[0]
-        if dimension is not None:
-            sizes[dimension] = results[0].type.shape[dimension]
-            results[0].owner.attributes[attribute] = ir.DenseI64ArrayAttr.get(sizes)
-        return results
-
-    return emit
+from stablehlo_mem.sharding_rules.op_rule import OpRule, clone_with_sizes
 
 
 @refines_shardy
@@ -62,8 +46,8 @@ def _pad_rule(op: Any, rule: FactorRule) -> FactorRule:
 
 
 OP_RULES = {
-    "stablehlo.slice": OpRule(emit=_emit_sized("limit_indices"), view=True),
-    "stablehlo.dynamic_slice": OpRule(emit=_emit_sized("slice_sizes")),
+    "stablehlo.slice": OpRule(emit=clone_with_sizes("limit_indices"), view=True),
+    "stablehlo.dynamic_slice": OpRule(emit=clone_with_sizes("slice_sizes")),
     "stablehlo.dynamic_update_slice": OpRule(rule=_update_rule),
     "stablehlo.concatenate": OpRule(rule=_concatenate_rule),
     "stablehlo.pad": OpRule(rule=_pad_rule),

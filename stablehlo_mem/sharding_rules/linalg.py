@@ -34,10 +34,6 @@ def _factors(tensors: tuple[Dims, ...]) -> set[int]:
     return {factor for dims in tensors for factors in dims for factor in factors}
 
 
-def _triangular_solve_rule(op: Any) -> FactorRule:
-    return _solve_rule(op, ir.BoolAttr(op.attributes["left_side"]).value)
-
-
 def _solve_rule(op: Any, left: bool) -> FactorRule:
     """In a x = b the columns of b are independent, in x a = b the rows; so is every batch dimension."""
     shape = tuple(ir.RankedTensorType(op.operands[1].type).shape)
@@ -52,6 +48,8 @@ def _solve_rule(op: Any, left: bool) -> FactorRule:
 OP_RULES = {
     "stablehlo.fft": OpRule(),
     "stablehlo.cholesky": OpRule(),
-    "stablehlo.triangular_solve": OpRule(rule=_triangular_solve_rule),
+    "stablehlo.triangular_solve": OpRule(
+        rule=lambda op: _solve_rule(op, ir.BoolAttr(op.attributes["left_side"]).value)
+    ),
     "stablehlo.custom_call": OpRule(rule=_custom_call_rule),
 }

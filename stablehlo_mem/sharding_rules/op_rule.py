@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import stablehlo
+from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.sharding_rules.factor_rule import FactorRule, SplitOp, shardy_rule
@@ -87,10 +87,31 @@ class EmitContext:
         """The original operation."""
         return self.rules.graph.handles[self.split_op.op]
 
+    @property
+    def dimension(self) -> int:
+        """The dimension of its first operand along which it is split."""
+        dimension = self.split_op.operand_dims[0]
+        assert dimension is not None
+        return dimension
+
 
 def clone_on_chunk(context: EmitContext) -> list[Any]:
     """The op itself on smaller tensors: right for every op whose attributes do not mention sizes."""
     return builders.clone_with(context.op, context.operands, context.result_shapes)
+
+
+def clone_with_sizes(attribute: str) -> Callable[[EmitContext], list[Any]]:
+    """The same with an attribute of sizes, which is the chunk's where it is not 1."""
+
+    def emit(context: EmitContext) -> list[Any]:
+        results, dimension = clone_on_chunk(context), context.split_op.operand_dims[0]
+        sizes = list(context.op.attributes[attribute])
+        if dimension is not None and sizes[dimension] != 1:
+            sizes[dimension] = context.operands[0].type.shape[dimension]
+            results[0].owner.attributes[attribute] = ir.DenseI64ArrayAttr.get(sizes)
+        return results
+
+    return emit
 
 
 @dataclasses.dataclass(frozen=True)

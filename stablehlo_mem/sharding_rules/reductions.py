@@ -34,23 +34,6 @@ def _wide(mlir_type: Any) -> Any:
 # Sums: the partial results of a contraction add up.
 
 
-def _zero_sums(op: Any, operands: Sequence[Any]) -> list[Any]:
-    return [builders.zeros(_wide(r.type)) for r in op.results]
-
-
-def _add_sums(op: Any, carries: Sequence[Any], partials: Sequence[Any]) -> list[Any]:
-    pairs = zip(carries, partials, strict=True)
-    return [stablehlo.add(c, builders.convert(p, c.type.element_type)) for c, p in pairs]
-
-
-def _zero_operand(op: Any, position: int, operands: Sequence[Any]) -> Any:
-    return builders.zeros(builders.retype(op.operands[position].type, ()))
-
-
-def _sums_floats(op: Any) -> bool:
-    return is_float(op.results[0].type)
-
-
 def emit_contraction(context: EmitContext) -> list[Any]:
     """A contraction on a chunk; partial sums of narrow floats come out wide."""
     results = clone_on_chunk(context)
@@ -60,23 +43,29 @@ def emit_contraction(context: EmitContext) -> list[Any]:
     return results
 
 
-SUM = Reduction(_zero_sums, _add_sums, _zero_operand, _sums_floats, init_operands=lambda op: ())
+SUM = Reduction(
+    initial=lambda op, operands: [builders.zeros(_wide(r.type)) for r in op.results],
+    combine=lambda op, carries, partials: [
+        stablehlo.add(c, builders.convert(p, c.type.element_type)) for c, p in zip(carries, partials, strict=True)
+    ],
+    identity=lambda op, position, operands: builders.zeros(builders.retype(op.operands[position].type, ())),
+    regroups=lambda op: any(is_float(r.type) for r in op.results),
+    init_operands=lambda op: (),
+)
 
 
 # stablehlo.reduce: the partial results are combined by the op's own body, applied to whole tensors.
 
 
-def identity(op: Any, mlir_type: Any) -> Any | None:
-    """The neutral scalar of a sum or product; None where the op's own init can take its place.
+def identity(op: Any, init: Any) -> Any:
+    """The neutral scalar of a sum or product; of other reducers the op's own init, which can take its place.
 
     Max, min, and, or may fold their init in any number of times, and so may other reducers by the specification.
     """
     name = body_name(op)
     if name in ("stablehlo.add", "stablehlo.xor"):
-        return builders.zeros(mlir_type)
-    if name == "stablehlo.multiply":
-        return builders.ones(mlir_type)
-    return None
+        return builders.zeros(init.type)
+    return builders.ones(init.type) if name == "stablehlo.multiply" else init
 
 
 def _emit_reduce(context: EmitContext) -> list[Any]:
@@ -84,7 +73,7 @@ def _emit_reduce(context: EmitContext) -> list[Any]:
     operands = list(context.operands)
     if context.split_op.reducing:
         half = len(operands) // 2
-        operands[half:] = [identity(context.op, v.type) or v for v in operands[half:]]
+        operands[half:] = [identity(context.op, v) for v in operands[half:]]
     return without_units(context.op, operands, context.result_shapes)
 
 
@@ -102,12 +91,6 @@ def without_units(op: Any, operands: Sequence[Any], shapes: Sequence[Sequence[in
     (result,) = builders.clone_with(op, [squeezed, operands[1]], [[extent for extent in shapes[0] if extent != 1]])
     result.owner.attributes["dimensions"] = ir.DenseI64ArrayAttr.get([dims.index(d) for d in reduced])
     return [builders.reshaped(result, shapes[0])]
-
-
-def _reduce_initial(op: Any, operands: Sequence[Any]) -> list[Any]:
-    """The init values. Reducers without a known neutral element fold them in more than once, which is allowed."""
-    inits = operands[len(operands) // 2 :]
-    return [widened(op, builders.broadcast(v, r.type)) for v, r in zip(inits, op.results, strict=True)]
 
 
 def widened(op: Any, value: Any) -> Any:
@@ -131,16 +114,6 @@ def in_order(op: Any, rule: FactorRule) -> FactorRule:
     if body_name(op) in _COMMUTATIVE:
         return rule
     return dataclasses.replace(rule, directions=tuple((factor, 1) for factor in sorted(rule.reduction)))
-
-
-def _combine_reduced(op: Any, carries: Sequence[Any], partials: Sequence[Any]) -> list[Any]:
-    partials = [widened(op, p) for p in partials]
-    return apply_elementwise(op.regions[0].blocks[0], [*carries, *partials])
-
-
-def _reduce_identity(op: Any, position: int, operands: Sequence[Any]) -> Any:
-    init = operands[position + len(operands) // 2]
-    return identity(op, init.type) or init
 
 
 def regroups_floats(op: Any) -> bool:
@@ -206,9 +179,14 @@ def is_sum(op: Any) -> bool:
 
 
 _REDUCE = Reduction(
-    initial=_reduce_initial,
-    combine=_combine_reduced,
-    identity=_reduce_identity,
+    initial=lambda op, operands: [
+        widened(op, builders.broadcast(init, r.type))
+        for init, r in zip(operands[len(operands) // 2 :], op.results, strict=True)
+    ],
+    combine=lambda op, carries, partials: apply_elementwise(
+        op.regions[0].blocks[0], [*carries, *(widened(op, p) for p in partials)]
+    ),
+    identity=lambda op, position, operands: identity(op, operands[position + len(operands) // 2]),
     regroups=regroups_floats,
     init_operands=lambda op: (1,) if is_sum(op) else None,
 )

@@ -21,6 +21,10 @@ ChunkForm = int | Literal["whole", "partial"]
 """What a chunk has of a value: its part along a dimension, all of it, or one of the terms of a sum over chunks."""
 
 
+EdgeDims = tuple[tuple[int, int], ...]
+"""Edges, each with a dimension of it."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpVariant:
     """One op of a block, as it runs on a chunk.
@@ -51,9 +55,9 @@ class RegionSplit:
     variants: tuple[tuple[tuple[OpVariant, ...], ...], ...]
 
     @property
-    def dims(self) -> dict[int, int]:
+    def dims(self) -> EdgeDims:
         """The dimension of each edge that is split."""
-        return {edge: form for edge, form in enumerate(self.forms) if isinstance(form, int)}
+        return tuple((edge, form) for edge, form in enumerate(self.forms) if isinstance(form, int))
 
 
 class Region:

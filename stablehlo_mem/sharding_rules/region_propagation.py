@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.blocked import Blocked
@@ -18,7 +18,15 @@ from stablehlo_mem.ir.graph import Graph, Op, effects
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.linear_ops import linear_groups
 from stablehlo_mem.sharding_rules.reductions import is_narrow
-from stablehlo_mem.sharding_rules.region_edges import PARTIAL, WHOLE, ChunkForm, OpVariant, Region, RegionSplit
+from stablehlo_mem.sharding_rules.region_edges import (
+    PARTIAL,
+    WHOLE,
+    ChunkForm,
+    EdgeDims,
+    OpVariant,
+    Region,
+    RegionSplit,
+)
 
 _BlockOp = tuple[int, int]
 """A block of the region and an op in it."""
@@ -36,17 +44,9 @@ class _Stopped(Exception):
         self.blocked = Blocked("stopped-inside", message, coarser_n)
 
 
-_Dims = tuple[tuple[int, int], ...]
-"""Edges, each with a dimension of it."""
-
-
-def split_region(region: Region, dims: Mapping[int, int], n: int) -> RegionSplit | Blocked:
-    """A region split into `n` along dimensions of edges, and of the edges they propagate to."""
-    return _split_region(region, tuple(dims.items()), n)
-
-
 @cached_analysis
-def _split_region(region: Region, dims: _Dims, n: int) -> RegionSplit | Blocked:
+def split_region(region: Region, dims: EdgeDims, n: int) -> RegionSplit | Blocked:
+    """A region split into `n` along dimensions of edges, and of the edges they propagate to."""
     propagation = _propagated(region, dims, n)
     if isinstance(propagation, Blocked):
         return propagation
@@ -61,14 +61,14 @@ def _widest_split(region: Region, edge: int, dimension: int, n: int) -> RegionSp
 
     Else every chunk would repeat the work on those. It is the same split from whichever of its edges it is found.
     """
-    split = split_region(region, {edge: dimension}, n)
+    split = split_region(region, ((edge, dimension),), n)
     if isinstance(split, Blocked):
         return split
     wider = _widened(region, split, region.shape(edge)[dimension])
-    first, first_dimension = next(iter(wider.dims.items()))
+    first, first_dimension = wider.dims[0]
     if first == edge:
         return wider
-    again = split_region(region, {first: first_dimension}, n)
+    again = split_region(region, ((first, first_dimension),), n)
     if isinstance(again, RegionSplit):
         again = _widened(region, again, region.shape(first)[first_dimension])
     return again if isinstance(again, RegionSplit) and again.forms[edge] == dimension else split
@@ -84,7 +84,7 @@ def finest_split(region: Region, edge: int, dimension: int, n: int) -> RegionSpl
 
 
 @cached_analysis
-def _propagated(region: Region, dims: _Dims, n: int) -> _Propagation | Blocked:
+def _propagated(region: Region, dims: EdgeDims, n: int) -> _Propagation | Blocked:
     propagation = _Propagation(region, n)
     try:
         for edge, dimension in dims:
@@ -97,17 +97,17 @@ def _propagated(region: Region, dims: _Dims, n: int) -> _Propagation | Blocked:
 
 def _widened(region: Region, split: RegionSplit, size: int) -> RegionSplit:
     """A split, and that of unrelated edges with one dimension of this size, as long as no sum becomes partial."""
-    propagation = _propagated(region, tuple(split.dims.items()), split.n)
+    propagation = _propagated(region, split.dims, split.n)
     for edge in range(len(region.edges)):
         dims = [d for d, extent in enumerate(region.shape(edge)) if extent == size]
-        if edge in split.dims or len(dims) != 1:
+        if isinstance(split.forms[edge], int) or len(dims) != 1:
             continue
         other = _propagated(region, ((edge, dims[0]),), split.n)
         if isinstance(propagation, Blocked) or isinstance(other, Blocked) or not propagation.is_disjoint(other):
             continue
-        wider = split_region(region, split.dims | other.dims, split.n)
+        wider = split_region(region, (*split.dims, *other.dims.items()), split.n)
         if isinstance(wider, RegionSplit) and wider.forms.count(PARTIAL) == split.forms.count(PARTIAL):
-            split, propagation = wider, _propagated(region, tuple(wider.dims.items()), wider.n)
+            split, propagation = wider, _propagated(region, wider.dims, wider.n)
     return split
 
 

@@ -10,35 +10,31 @@ import itertools
 from collections.abc import Mapping
 
 from stablehlo_mem.ir.blocked import Blocked
+from stablehlo_mem.ir.structural_equality import equal_ops_cache
 from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule
 from stablehlo_mem.sharding_rules.region_edges import PARTIAL, WHOLE, Region, RegionSplit
 from stablehlo_mem.sharding_rules.region_propagation import finest_split, split_region
 
 
-class RegionRules:
-    """The factor rules of equal ops with regions, each derived once: by edge, dimension and `n`."""
+def region_rule(region: Region, edge: int, dimension: int, n: int) -> FactorRule:
+    """The rule for an axis of `n` elements along a dimension of an edge, and for what is split together with it.
 
-    def __init__(self) -> None:
-        self._rules: dict[tuple[int, int, int], FactorRule] = {}
-
-    def along(self, region: Region, edge: int, dimension: int, n: int) -> FactorRule:
-        """The rule for an axis of `n` elements along a dimension of an edge, and for what is split together with it.
-
-        With another `n`, other edges may be. It is also the rule along the other dimensions that are split with it.
-        """
-        key = (edge, dimension, n)
-        if key not in self._rules:
-            split = finest_split(region, edge, dimension, n)
-            if isinstance(split, Blocked):
-                self._rules[key] = _Builder(region).blocked_rule(edge, dimension, split)
-                return self._rules[key]
-            rule = _Builder(region).rule_of_split(split)
-            # An unrelated edge that `finest_split` added may go with another dimension as well: it has its own rule.
-            own = split_region(region, {edge: dimension}, n)
-            same = own.dims if isinstance(own, RegionSplit) and split.n == n else {}
-            self._rules |= {(*edge_dimension, n): rule for edge_dimension in same.items()}
-            self._rules[key] = rule
-        return self._rules[key]
+    With another `n`, other edges may be. It is also the rule along the other dimensions that are split with it. Equal
+    ops share their rules.
+    """
+    rules = equal_ops_cache(region.graph, region.op.index).tables["region_rule"]
+    key = (edge, dimension, n)
+    if key in rules:
+        return rules[key]
+    split = finest_split(region, edge, dimension, n)
+    if isinstance(split, Blocked):
+        rules[key] = _Builder(region).blocked_rule(edge, dimension, split)
+    else:
+        # An unrelated edge that `finest_split` added may go with another dimension as well: it has its own rule.
+        own = split_region(region, ((edge, dimension),), n)
+        same = own.dims if isinstance(own, RegionSplit) and split.n == n else ()
+        rules |= dict.fromkeys([key, *((*item, n) for item in same)], _Builder(region).rule_of_split(split))
+    return rules[key]
 
 
 class _Builder:
@@ -58,11 +54,10 @@ class _Builder:
 
     def rule_of_split(self, split: RegionSplit) -> FactorRule:
         """All that is split together is one factor, with the number of the first of its dimensions."""
-        dims = list(split.dims.items())
-        factor = self.first[dims[0][0]] + dims[0][1]
+        factor = self.first[split.dims[0][0]] + split.dims[0][1]
         self.sizes[factor] = split.n
         factors: dict[tuple[int, int], tuple[int, ...]] = {}
-        for edge, dimension in dims:
+        for edge, dimension in split.dims:
             minor = self.first[-1] + self.first[edge] + dimension
             self.sizes[minor] = self.region.shape(edge)[dimension] // split.n
             factors[edge, dimension] = (factor, minor) if self.sizes[minor] > 1 else (factor,)

@@ -5,24 +5,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from stablehlo_mem.ir.analysis_cache import AnalysisCache, cached_analysis
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.ir.structural_equality import cached_for_equal_ops
 from stablehlo_mem.sharding_rules.factor_rule import FactorRule, SplitOp, split_along
 from stablehlo_mem.sharding_rules.op_rule import OpRule, Side
 from stablehlo_mem.sharding_rules.region_edges import Region
-from stablehlo_mem.sharding_rules.region_rule import RegionRules
+from stablehlo_mem.sharding_rules.region_rule import region_rule
 
 _DISTRIBUTED = Blocked("distributed-dimension", "the dimension lies in parts on several devices")
-
-
-@cached_for_equal_ops
-def _region_rules(graph: Graph, op: int) -> RegionRules:
-    del graph, op
-    return RegionRules()
 
 
 class RuleBook:
@@ -66,7 +60,9 @@ class RuleBook:
         rule = op_rule.rule(self.graph.handles[op])
         if rule is None:
             return None
-        rule = rule.with_captures(tuple(len(self.graph.values[v].shape) for v in data.captures))
+        # What its reducer captures is needed whole.
+        captures = tuple(((),) * len(self.graph.values[v].shape) for v in data.captures)
+        rule = dataclasses.replace(rule, operands=rule.operands + captures) if captures else rule
         return rule if op_rule.reduction else rule.block(set(rule.reduction), "its partial results cannot be combined")
 
     @cached_analysis
@@ -80,7 +76,7 @@ class RuleBook:
         edge = self._region(op).edge_at(side, position)
         if edge is None:
             return None
-        return _region_rules(self.graph, op).along(self._region(op), edge, dimension, n)
+        return region_rule(self._region(op), edge, dimension, n)
 
     def _has_tensors(self, op: int) -> bool:
         return all(self.graph.values[r].dtype for r in self.graph.ops[op].results)

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
+from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.matchers import splat_number
+from stablehlo_mem.ir.op_attributes import window_padding
 from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, elementwise_rule, refines_shardy
 from stablehlo_mem.sharding_rules.halo import Window
 from stablehlo_mem.sharding_rules.op_rule import Cumulative, EmitContext, OpRule, clone_on_chunk
@@ -56,21 +58,25 @@ class _Sliding:
         return "a window slides along it that covers most of it" if covers_most else None
 
     def apply(self, rule: FactorRule, operands: Sequence[int], dims: tuple[int, int], size: int) -> FactorRule:
-        """A rule in which the op slides over a dimension of some operands.
+        """A rule in which the op slides over a dimension of some operands, or passes it through.
 
         Args:
             dims: the dimension in the operands, and that of the results.
             size: of the latter.
         """
         source = len(rule.sizes)
-        factor, reason = source + 1, self.reason()
+        if self.is_identity():
+            factor, sizes, reason, windows = source, (size,), None, ()
+        else:
+            factor, sizes, reason = source + 1, (self.window.n, size), self.reason()
+            windows = () if reason else ((factor, source, self.window),)
         return dataclasses.replace(
             rule,
-            sizes=(*rule.sizes, self.window.n, size),
+            sizes=rule.sizes + sizes,
             operands=tuple(_with(d, dims[0], source) if p in operands else d for p, d in enumerate(rule.operands)),
             results=tuple(_with(d, dims[1], factor) for d in rule.results),
             blocked=rule.blocked + (((source, reason), (factor, reason)) if reason else ()),
-            windows=rule.windows + (() if reason else ((factor, source, self.window),)),
+            windows=rule.windows + windows,
         )
 
 
@@ -94,10 +100,7 @@ def _slidings(op: Any, names: tuple[str, str, str], extents: Sequence[int], size
 
 
 def _padding(op: Any, count: int) -> list[tuple[int, int]]:
-    if "padding" not in op.attributes:
-        return [(0, 0)] * count
-    values = ir.DenseIntElementsAttr(op.attributes["padding"])
-    return [(values[2 * i], values[2 * i + 1]) for i in range(count)]
+    return window_padding(op) or [(0, 0)] * count
 
 
 def _set_padding(op: Any, position: int, edges: tuple[int, int], count: int) -> None:
@@ -111,9 +114,7 @@ def _set_padding(op: Any, position: int, edges: tuple[int, int], count: int) -> 
 def _padded_window(context: EmitContext, position: int, padding: Any) -> Any:
     """All that a chunk reads of an operand in a window: its elements, and the scalar `padding` around them."""
     window = dict(context.split_op.windows)[position]
-    part, dimension = context.operands[position], context.split_op.operand_dims[position]
-    chunk = context.window_chunks[position]
-    assert dimension is not None
+    part, dimension, chunk = context.operands[position], context.dimension, context.window_chunks[position]
     reach = window.reach(context.chunk.size)
     last = (context.split_op.n - context.chunk.size) * window.stride - window.before
     low, high = max(0, window.before), max(0, last + reach - window.n)
@@ -141,19 +142,8 @@ def _convolution_rule(op: Any, rule: FactorRule) -> FactorRule:
     slidings = _slidings(op, _OF_CONVOLUTION, extents, [kernel[d] for d in numbers.kernel_spatial_dimensions])
     dims = zip(numbers.input_spatial_dimensions, numbers.output_spatial_dimensions, strict=True)
     for (of_image, of_result), sliding in zip(dims, slidings, strict=True):
-        if sliding.is_identity():
-            rule = _pass_through(rule, (of_image, of_result), image[of_image])
-        else:
-            rule = sliding.apply(rule, (0,), (of_image, of_result), result[of_result])
+        rule = sliding.apply(rule, (0,), (of_image, of_result), result[of_result])
     return rule
-
-
-def _pass_through(rule: FactorRule, dims: tuple[int, int], size: int) -> FactorRule:
-    """A rule in which a dimension of the image passes through to the results."""
-    factor = len(rule.sizes)
-    operands = (_with(rule.operands[0], dims[0], factor), *rule.operands[1:])
-    results = tuple(_with(d, dims[1], factor) for d in rule.results)
-    return dataclasses.replace(rule, sizes=(*rule.sizes, size), operands=operands, results=results)
 
 
 def _without_groups(op: Any, rule: FactorRule) -> FactorRule:
@@ -170,15 +160,8 @@ def _emit_convolution(context: EmitContext) -> list[Any]:
     operands = [_padded_window(context, 0, zero), *context.operands[1:]]
     results = clone_on_chunk(dataclasses.replace(context, operands=operands))
     spatial = list(stablehlo.ConvDimensionNumbers(context.op.attributes["dimension_numbers"]).input_spatial_dimensions)
-    _set_padding(results[0].owner, spatial.index(_dimension(context)), (0, 0), len(spatial))
+    _set_padding(results[0].owner, spatial.index(context.dimension), (0, 0), len(spatial))
     return results
-
-
-def _dimension(context: EmitContext) -> int:
-    """The dimension of its first operand along which an op is split."""
-    dimension = context.split_op.operand_dims[0]
-    assert dimension is not None
-    return dimension
 
 
 # Reductions of windows.
@@ -191,7 +174,7 @@ def _reduce_window_rule(op: Any) -> FactorRule | None:
     """Pooling and cumulative sums: dimensions with windows of one element pass through."""
     shape = tuple(op.operands[0].type.shape)
     ranks = tuple(len(v.type.shape) for v in op.operands)
-    rule = elementwise_rule(len(shape), shape, ranks, len(op.results))
+    rule = elementwise_rule(shape, ranks, len(op.results))
     for d, sliding in enumerate(_slidings(op, _OF_REDUCTION, shape, list(op.attributes["window_dimensions"]))):
         direction = sliding.direction() if shape[d] > 1 and body_names(op) <= BODY_OPS else 0
         if any(_padding(op, len(shape))[d]) and not _pads_with_identity(op):
@@ -205,21 +188,11 @@ def _reduce_window_rule(op: Any) -> FactorRule | None:
 
 def _pads_with_identity(op: Any) -> bool:
     """Whether padding has no effect: by the specification it is the initial value, and XLA:CPU leaves it out."""
-    inits = [_splat_number(v) for v in op.operands[len(op.results) :]]
+    inits = [splat_number(v) for v in op.operands[len(op.results) :]]
     neutral = {"stablehlo.add": 0, "stablehlo.xor": 0, "stablehlo.multiply": 1}
     name = body_name(op)
     is_idempotent = name in ("stablehlo.maximum", "stablehlo.minimum", "stablehlo.and", "stablehlo.or")
     return is_idempotent or (name in neutral and all(init == neutral[name] for init in inits))
-
-
-def _splat_number(value: Any) -> float | None:
-    """The number that a constant, broadcast or not, repeats; None of any other value."""
-    owner = value.owner
-    if getattr(owner, "name", "") == "stablehlo.broadcast_in_dim":
-        return _splat_number(owner.operands[0])
-    constant = dense_value(owner) if getattr(owner, "name", "") == "stablehlo.constant" else None
-    number = constant.get_splat_value() if constant is not None and constant.is_splat else None
-    return number.value if isinstance(number, ir.FloatAttr | ir.IntegerAttr) else None
 
 
 def _emit_reduce_window(context: EmitContext) -> list[Any]:
@@ -234,7 +207,7 @@ def _emit_reduce_window(context: EmitContext) -> list[Any]:
 def _without_padding(context: EmitContext, operands: Sequence[Any], size: int | None = None) -> list[Any]:
     """The op on other operands, not padded along the axis, or, if it is cumulative, as a chunk of `size` needs it."""
     results = clone_on_chunk(dataclasses.replace(context, operands=operands))
-    attributes, dimension = results[0].owner.attributes, _dimension(context)
+    attributes, dimension = results[0].owner.attributes, context.dimension
     lengths = list(attributes["window_dimensions"])
     if size is not None:
         lengths[dimension] = size
@@ -245,14 +218,10 @@ def _without_padding(context: EmitContext, operands: Sequence[Any], size: int | 
     return results
 
 
-def _initial(op: Any, operands: Sequence[Any]) -> list[Any]:
-    return [widened(op, v) for v in operands[len(op.results) :]]
-
-
 def _emit_cumulative(context: EmitContext) -> tuple[list[Any], list[Any]]:
     """A cumulative op on a chunk: its results on the chunk alone, each combined with the carry."""
-    count, dimension = len(context.op.results), _dimension(context)
-    inits = [identity(context.op, v.type) or v for v in context.operands[count:]]
+    count, dimension = len(context.op.results), context.dimension
+    inits = [identity(context.op, v) for v in context.operands[count:]]
     size = context.operands[0].type.shape[dimension]
     alone = [widened(context.op, v) for v in _without_padding(context, [*context.operands[:count], *inits], size)]
     before = [
@@ -269,6 +238,10 @@ OP_RULES = {
     "stablehlo.reduce_window": OpRule(
         rule=_reduce_window_rule,
         emit=_emit_reduce_window,
-        cumulative=Cumulative(_initial, _emit_cumulative, regroups_floats),
+        cumulative=Cumulative(
+            initial=lambda op, operands: [widened(op, init) for init in operands[len(op.results) :]],
+            emit=_emit_cumulative,
+            regroups=regroups_floats,
+        ),
     ),
 }

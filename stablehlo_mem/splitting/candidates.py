@@ -16,7 +16,7 @@ from stablehlo_mem.analysis.peak_memory import Path, Peak
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.float_comparisons import COMPARED, decides
 from stablehlo_mem.ir.graph import Graph, dtype_bytes, nested_graph, op_id
-from stablehlo_mem.ir.op_attributes import dot_numbers
+from stablehlo_mem.ir.op_attributes import dot_labels
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Numerics, Refusal, Size, Step, allows
 from stablehlo_mem.sharding_rules import OP_RULES, rule_book
@@ -390,14 +390,8 @@ def _dot_dimension(graph: Graph, value: int, dimension: int) -> str:
     producer = graph.producer(value)
     if producer is None or producer.name != "stablehlo.dot_general":
         return ""
-    numbers = dot_numbers(graph, producer)
-    batch = len(numbers.lhs_batching_dimensions)
-    if dimension < batch:
+    left, right, _, _ = dot_labels(graph, producer)
+    if dimension in left and dimension in right:
         return " (a batch dimension)"
-    left, right = (len(graph.values[v].shape) for v in producer.operands[:2])
-    summed = {*numbers.lhs_batching_dimensions, *numbers.lhs_contracting_dimensions}
-    free = [("left", d) for d in range(left) if d not in summed]
-    summed = {*numbers.rhs_batching_dimensions, *numbers.rhs_contracting_dimensions}
-    free += [("right", d) for d in range(right) if d not in summed]
-    side, number = free[dimension - batch]
-    return f" (dimension {number} of its {side} operand)"
+    side, labels = ("left", left) if dimension in left else ("right", right)
+    return f" (dimension {labels.index(dimension)} of its {side} operand)"

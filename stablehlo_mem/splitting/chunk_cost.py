@@ -24,7 +24,7 @@ from stablehlo_mem.analysis.cost_model import (
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
-from stablehlo_mem.sharding_rules.halo import Use, Window
+from stablehlo_mem.sharding_rules.halo import Use
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule, operand_uses
 from stablehlo_mem.targets.chips import Chip
 
@@ -174,8 +174,9 @@ def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: in
     bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
     inside = sum(count * overhead_seconds(graph, graph.ops[split_op.op], chip) for split_op, count in runs.items())
     step = chip.step_seconds * schedule.loop_count + inside + moved / bandwidth
-    windows = ((split_op, split_op.window) for split_op in runs if split_op.window is not None)
-    step += sum(runs[split_op] * seconds[split_op.op] * _overlap(window) for split_op, window in windows)
+    # Of an op in overlapping windows a step repeats a share of the step before.
+    windows = ((s, s.window, max(0, s.window.length - s.window.stride)) for s in runs if s.window is not None)
+    step += sum(runs[s] * seconds[s.op] * overlap / window.n for s, window, overlap in windows)
     traffic = _PASSES_OVER_MEMORY * spared_bytes / chip.bytes_per_second
     return LoopCost(
         n=schedule.axis.n,
@@ -199,11 +200,6 @@ def _added_up(parts: Iterable[tuple[float, *_Ts]]) -> tuple[tuple[float, *_Ts], 
     for part in parts:
         total[part[1:]] = total.get(part[1:], 0.0) + part[0]
     return tuple((seconds, *key) for key, seconds in total.items())
-
-
-def _overlap(window: Window) -> float:
-    """The share of an op in overlapping windows that a step repeats of the step before."""
-    return max(0, window.length - window.stride) / window.n
 
 
 def _share(whole: Matmul, taken: float, columns: bool) -> Matmul:

@@ -240,7 +240,7 @@ class _Body(ChunkEmitter):
     def __init__(self, emitter: _LoopEmitter, loop: int, index: Any):
         self.schedule, self.emitter, self.loop, self.index = emitter.schedule, emitter, loop, index
         n = self.schedule.axis.n
-        counting = emitter.overwrites(loop) or any(s.reducing for s in self.schedule.split_ops_in(loop))
+        counting = emitter.overwrites(loop) or any(s.reducing for s in self.schedule.split_ops[loop])
         super().__init__(rule_book(emitter.graph), n, chunk_at(index, n, emitter.chunk, counting=counting))
         self.results: dict[tuple[SplitOp, bool], list[Any]] = {}
         self.slices: dict[Use, Any] = {}
@@ -262,7 +262,7 @@ class _Body(ChunkEmitter):
         outputs = (carry for carry in carries if isinstance(carry, _OutputCarry))
         of_maxima = {carry.split_op: carry for carry in outputs if carry.outputs[0].value in maxima}
         self.scans = {carry.split_op: (carry.scan, old[carry]) for carry in carries if type(carry) is _ScanCarry}
-        for split_op, with_max in self.schedule.versions_in(self.loop):
+        for split_op, with_max in self.schedule.versions[self.loop]:
             with self.graph.handles[split_op.op].location:
                 self.results[split_op, with_max] = self.emit_version(split_op, with_max)
                 if split_op in of_maxima:

@@ -68,7 +68,7 @@ class LoopSchedule:
         """The split ops that run, each with the loops that run it."""
         loops: dict[SplitOp, set[int]] = {}
         if self.is_online:
-            for loop, versions in enumerate(self._versions):
+            for loop, versions in enumerate(self.versions):
                 for split_op, _ in versions:
                     loops.setdefault(split_op, set()).add(loop)
             return loops
@@ -89,24 +89,20 @@ class LoopSchedule:
                     loops.setdefault(source, set()).update(computed)
         return {split_op: wanted for split_op, wanted in loops.items() if wanted}
 
-    def split_ops_in(self, loop: int) -> tuple[SplitOp, ...]:
-        """The split ops that a loop runs, in program order."""
-        return self._split_ops[loop]
-
     @functools.cached_property
-    def _split_ops(self) -> tuple[tuple[SplitOp, ...], ...]:
+    def split_ops(self) -> tuple[tuple[SplitOp, ...], ...]:
+        """The split ops that each loop runs, in program order."""
         by_loop: list[list[SplitOp]] = [[] for _ in range(self.loop_count)]
         for split_op, loops in sorted(self.loops_of.items(), key=lambda item: (item[0].op, item[0].factor)):
             for loop in loops:
                 by_loop[loop].append(split_op)
         return tuple(map(tuple, by_loop))
 
-    def versions_in(self, loop: int) -> tuple[tuple[SplitOp, bool], ...]:
-        """The same, each with whether it is the version with running maxima: see `OnlineReductions`."""
-        return self._versions[loop] if self.is_online else tuple((s, False) for s in self.split_ops_in(loop))
-
     @functools.cached_property
-    def _versions(self) -> tuple[tuple[tuple[SplitOp, bool], ...], ...]:
+    def versions(self) -> tuple[tuple[tuple[SplitOp, bool], ...], ...]:
+        """The same, each with whether it is the version with running maxima: see `OnlineReductions`."""
+        if not self.is_online:
+            return tuple(tuple((split_op, False) for split_op in split_ops) for split_ops in self.split_ops)
         by_loop: list[tuple[tuple[SplitOp, bool], ...]] = []
         checkpointed: set[SplitOp] = set()
         for loop in reversed(range(self.loop_count)):
@@ -120,7 +116,7 @@ class LoopSchedule:
 
     def carried_scans(self, loop: int) -> tuple[SplitOp, ...]:
         """The scans that a loop runs in their direction: their prefix is loop-carried."""
-        scans = (split_op for split_op in self.split_ops_in(loop) if split_op.cumulative)
+        scans = (split_op for split_op in self.split_ops[loop] if split_op.cumulative)
         return tuple(scan for scan in scans if scan.direction == self.directions[loop])
 
     def checkpointed_scans(self, loop: int) -> tuple[SplitOp, ...]:

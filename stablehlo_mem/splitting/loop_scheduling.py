@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from stablehlo_mem.ir.graph import Graph, effects, producers_of
+from stablehlo_mem.ir.graph import Graph, effects, producers_of, reachable
 from stablehlo_mem.sharding_rules import is_free
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.splitting.axis import Axis
@@ -228,15 +228,14 @@ def _first_uses_when_ready(graph: Graph, partial: PartialSchedule, schedule: Loo
     """The same where a loop reads pending values: what is needed before it is what those are computed from."""
     first_use: dict[int, int] = {}
     for loop in range(schedule.loop_count):
-        worklist = [v for split_op in schedule.split_ops_in(loop) for v in graph.ops[split_op.op].inputs]
-        seen: set[int] = set()
-        while worklist:
-            value = worklist.pop()
-            if value in seen:
-                continue
-            seen.add(value)
+
+        def awaited(value: int, loop: int = loop) -> tuple[int, ...]:
+            if partial.loops_before(value) <= loop or value in partial.outputs:
+                return ()
+            return graph.ops[graph.values[value].producer].inputs
+
+        read = [v for split_op in schedule.split_ops[loop] for v in graph.ops[split_op.op].inputs]
+        for value in reachable(read, awaited):
             if partial.loops_before(value) <= loop:
                 first_use.setdefault(value, loop)
-            elif value not in partial.outputs:
-                worklist += graph.ops[graph.values[value].producer].inputs
     return first_use

@@ -119,13 +119,11 @@ class ScanCarries:
     def _next(self, chunk: Chunk, sums: Any, dimension: int) -> Any:
         if self._goes_on_from_middle:
             return sums
-        shape = list(sums.type.shape)
+        size = sums.type.shape[dimension]
         if chunk.repeated is not None:
-            return builders.slice_along(sums, dimension, self._repeated(chunk.repeated, shape[dimension]), 1)
-        starts, limits = [0] * len(shape), list(shape)
-        starts[dimension] = 0 if self.split_op.direction < 0 else shape[dimension] - 1
-        limits[dimension] = starts[dimension] + 1
-        return builders.sliced(sums, starts, limits, [1] * len(shape))
+            return builders.slice_along(sums, dimension, self._repeated(chunk.repeated, size), 1)
+        last = 0 if self.split_op.direction < 0 else size - 1
+        return builders.sliced_along(sums, dimension, last, last + 1)
 
     def _repeated(self, repeated: Any, size: int) -> Any:
         """How many of the `size` elements that a chunk has along a dimension it repeats."""

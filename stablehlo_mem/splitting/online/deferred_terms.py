@@ -12,12 +12,12 @@ import math
 from collections.abc import Iterator
 
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, dtype_bytes
-from stablehlo_mem.ir.matchers import splat_value
+from stablehlo_mem.ir.matchers import converts_floats, splat_value
 from stablehlo_mem.sharding_rules import rule_of
 from stablehlo_mem.sharding_rules.factor_rule import FactorRule, SplitOp
 from stablehlo_mem.sharding_rules.halo import Use
 from stablehlo_mem.sharding_rules.linear_ops import linear_groups
-from stablehlo_mem.splitting.online.running_max import RowDims, RunningMaxima, RunningStatistic, converts_floats
+from stablehlo_mem.splitting.online.running_max import RowDims, RunningMaxima, RunningStatistic
 from stablehlo_mem.splitting.partial_schedule import PartialSchedule
 
 _TERM_OPS = ("stablehlo.add", "stablehlo.subtract", "stablehlo.multiply", "stablehlo.divide")
@@ -88,7 +88,6 @@ class DeferredTerms:
         self.dependences: dict[SplitOp, Dependence | None] = {}
         self.term_ops: dict[SplitOp, TermOp] = {}
         self.maxima = RunningMaxima(graph, schedule, loop)
-        self.rules: dict[int, FactorRule | None] = {}
 
     def of_reduction(self, split_op: SplitOp) -> tuple[DeferredTerm, ...]:
         """The terms to apply to what a reduction accumulates in this loop; () if it cannot run in it."""
@@ -243,9 +242,7 @@ class DeferredTerms:
 
     def _moved(self, op: Op, position: int, dims: RowDims) -> RowDims | None:
         """Where the dimensions of an operand lie in the result; None if one is not there as a whole."""
-        if op.index not in self.rules:
-            self.rules[op.index] = rule_of(self.graph, op.index)
-        rule = self.rules[op.index]
+        rule = rule_of(self.graph, op.index)
         if rule is None:
             return None
         before, after = (self.graph.values[v].shape for v in (op.inputs[position], op.results[0]))

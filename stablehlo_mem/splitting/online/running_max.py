@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, effects
-from stablehlo_mem.ir.matchers import splat_value
+from stablehlo_mem.ir.graph import Graph, effects
+from stablehlo_mem.ir.matchers import converts_floats, splat_value
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.view_chains import view_of
 from stablehlo_mem.sharding_rules.reductions import body_name
@@ -124,8 +124,3 @@ class RunningMaxima:
                 ops.add(producer)
                 worklist += self.graph.ops[producer].inputs
         return tuple(sorted(ops))
-
-
-def converts_floats(graph: Graph, op: Op) -> bool:
-    """Whether an op converts floats to another float type."""
-    return op.name == "stablehlo.convert" and {graph.values[v].dtype for v in (*op.operands, *op.results)} <= FLOATS
