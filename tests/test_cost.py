@@ -276,3 +276,11 @@ def test_a_sort_costs_by_the_dimension_it_sorts(dimension, length):
       return %s : tensor<1024x4xf32>
     }}""")
     assert op_flops(graph, graph.ops[0]) == 1024 * 4 * (length - 1).bit_length()
+
+
+@pytest.mark.parametrize(("dtype", "rate"), [("bfloat16", 1.97e14), ("float16", 1.97e14), ("float32", 5e13)])
+def test_narrow_matmuls_run_at_their_own_rate(dtype, rate):
+    graph = entry_graph(support.normal(program_of(lambda x, y: x @ y, *[jnp.ones((256, 256), dtype)] * 2)))
+    dot = next(op for op in graph.ops if op.name == "stablehlo.dot_general")
+    assert flop_seconds(graph, dot, CHIPS["tpu:v5e"]) == pytest.approx(2 * 256**3 / rate)
+    assert flop_seconds(graph, dot, CPU) == pytest.approx(2 * 256**3 / CPU.flops_per_second)

@@ -19,7 +19,7 @@ from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, 
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
 from stablehlo_mem.ir.matchers import sums_products_in_units
 from stablehlo_mem.ir.op_attributes import dot_operands_transposed, dot_sizes
 from stablehlo_mem.ir.trip_count import likely_trips, trip_count
@@ -44,9 +44,10 @@ _MOST_PACKING = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Matmul:
-    """What the rate of a matmul depends on where both operands are packed, as on CPU.
+    """What the rate of a matmul depends on: the bytes of its operands' elements, and where these are packed their sizes.
 
     Attributes:
+        itemsize: bytes of an element of its operands, of the wider one if they differ.
         rows: of the left operand, however many dimensions they have.
         columns: of the right one.
         transposed: whether each operand lies transposed: see `op_attributes.dot_operands_transposed`.
@@ -54,6 +55,7 @@ class Matmul:
 
     rows: float
     columns: float
+    itemsize: float = 4
     transposed: tuple[bool, bool] = (False, False)
 
     def packing_factor(self, chip: Chip) -> float:
@@ -67,13 +69,18 @@ class Matmul:
 
     def swapped(self) -> Matmul:
         """The matmul with swapped operands, whose result is transposed."""
-        return Matmul(self.columns, self.rows, (not self.transposed[1], not self.transposed[0]))
+        return Matmul(self.columns, self.rows, self.itemsize, (not self.transposed[1], not self.transposed[0]))
 
 
 def matmul_of(graph: Graph, dot: Op) -> Matmul:
     """The matmul that a dot_general is."""
     rows, columns, _, _ = dot_sizes(graph, dot)
-    return Matmul(rows, columns, dot_operands_transposed(graph, dot))
+    return Matmul(rows, columns, _operand_itemsize(graph, dot), dot_operands_transposed(graph, dot))
+
+
+def _operand_itemsize(graph: Graph, op: Op) -> float:
+    """Bytes of an element of the wider of the first two operands."""
+    return max(dtype_bytes(graph.values[v].dtype) for v in op.operands[:2])
 
 
 @cached_analysis
@@ -134,8 +141,9 @@ def arithmetic_seconds(graph: Graph, op: Op, chip: Chip) -> float:
 
 def flop_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     """Seconds of an op's FLOPs at the chip's rate, without packing and without imbalance between cores."""
-    dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution")
-    return op_flops(graph, op) / (chip.flops_per_second * (1 if dense else VECTOR_SHARE))
+    is_dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution")
+    rate = chip.matmul_rate(_operand_itemsize(graph, op)) if is_dense else chip.flops_per_second * VECTOR_SHARE
+    return op_flops(graph, op) / rate
 
 
 def imbalance_factor(rows: float, chip: Chip) -> float:
@@ -276,5 +284,5 @@ class Kernel:
         """Its time on a chip."""
         if self.matmul is None:
             return vector_seconds(self.flops, self.nbytes, chip)
-        arithmetic = self.flops / chip.flops_per_second * self.matmul.packing_factor(chip)
+        arithmetic = self.flops / chip.matmul_rate(self.matmul.itemsize) * self.matmul.packing_factor(chip)
         return max(arithmetic, self.nbytes / chip.bytes_per_second)

@@ -37,7 +37,8 @@ def pair_kernels(network: Network, tree: Tree) -> Iterator[Kernel]:
         union = pair.left | pair.right
         flops = network.elements(union) * (1 if union == pair.result else 2)
         # How operands will lie is not known yet.
-        matmul = Matmul(network.elements(pair.left & ~pair.right), network.elements(pair.right & ~pair.left))
+        rows, columns = network.elements(pair.left & ~pair.right), network.elements(pair.right & ~pair.left)
+        matmul = Matmul(rows, columns, network.itemsize)
         yield Kernel(flops, nbytes, matmul=matmul if pair.is_matmul else None)
 
 

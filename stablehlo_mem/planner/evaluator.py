@@ -58,7 +58,7 @@ class Evaluation:
 
 def cost(state: SearchState) -> Cost:
     """The estimated cost; time is at least that of the arithmetic, as savings by the cache are estimated apart."""
-    return Cost(max(state.seconds, state.flops / state.chip.flops_per_second), state.flops)
+    return Cost(max(state.seconds, state.flops / state.chip.matmul_rate(0)), state.flops)
 
 
 class Evaluator:

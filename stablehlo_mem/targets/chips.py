@@ -26,6 +26,7 @@ class Chip:
         kind: the compiler that serves it, by the name that an Exported has for the platform.
         memory_bytes: device memory, 0 for "whatever the host has".
         flops_per_second: dense float32 matmul rate.
+        half_flops_per_second: dense matmul rate of bfloat16 and narrower floats; 0 where it is that of float32.
         bytes_per_second: memory bandwidth.
         step_seconds: overhead of one loop iteration.
         cache_bytes: bytes of the intermediates of one iteration up to which a loop is as fast as it gets. On CPU three
@@ -47,6 +48,7 @@ class Chip:
     flops_per_second: float
     bytes_per_second: float
     step_seconds: float
+    half_flops_per_second: float = 0.0
     cache_bytes: int = 0
     cores: int = 1
     lanes: int = 1
@@ -58,6 +60,10 @@ class Chip:
 
     def __hash__(self) -> int:
         return hash((self.name, self.memory_bytes))
+
+    def matmul_rate(self, itemsize: float) -> float:
+        """FLOPs per second of matmuls of floats of so many bytes."""
+        return self.half_flops_per_second if itemsize <= 2 and self.half_flops_per_second else self.flops_per_second
 
 
 _CPU = Chip(
@@ -82,16 +88,19 @@ _STEP_SECONDS: dict[Kind, float] = {"cuda": 2e-5, "tpu": 1e-5}
 """Overhead of a loop iteration on accelerators: rough figures, not measured. On CUDA it is a few kernel launches."""
 
 
-def _accelerator(kind: Kind, name: str, memory_bytes: int, flops: float, bandwidth: float) -> Chip:
-    """A chip with its published memory and bandwidth, and a rough rate of float32 matmuls.
+def _accelerator(kind: Kind, name: str, memory_bytes: int, flops: float, half: float, bandwidth: float) -> Chip:
+    """A chip with its published memory, bandwidth and dense bfloat16 rate, and a rough rate of float32 matmuls.
 
-    For CUDA this rate is near the published one. For TPU it is about a quarter of the published rate for bfloat16.
+    Published: NVIDIA's data sheets of the H200, H100 SXM and A100 80GB SXM; the pages of TPU versions in Google Cloud's
+    documentation. For CUDA the float32 rate is near the published one. For TPU none is published: several passes in
+    bfloat16 make it, and it is taken for about a quarter.
     """
     return Chip(
         name=f"{kind}:{name}",
         kind=kind,
         memory_bytes=memory_bytes,
         flops_per_second=flops,
+        half_flops_per_second=half,
         bytes_per_second=bandwidth,
         step_seconds=_STEP_SECONDS[kind],
     )
@@ -101,12 +110,12 @@ CHIPS: dict[str, Chip] = {
     chip.name: chip
     for chip in (
         _CPU,
-        _accelerator("cuda", "h200", 141 * _GB, flops=6e13, bandwidth=4.8e12),
-        _accelerator("cuda", "h100", 80 * _GB, flops=6e13, bandwidth=3.35e12),
-        _accelerator("cuda", "a100", 80 * _GB, flops=1.9e13, bandwidth=2.0e12),
-        _accelerator("tpu", "v5e", 16 * _GIB, flops=5e13, bandwidth=8.2e11),
-        _accelerator("tpu", "v6e", 32 * _GIB, flops=2e14, bandwidth=1.6e12),
-        _accelerator("tpu", "v5p", 95 * _GIB, flops=1e14, bandwidth=2.8e12),
+        _accelerator("cuda", "h200", 141 * _GB, flops=6e13, half=9.89e14, bandwidth=4.8e12),
+        _accelerator("cuda", "h100", 80 * _GB, flops=6e13, half=9.89e14, bandwidth=3.35e12),
+        _accelerator("cuda", "a100", 80 * _GB, flops=1.9e13, half=3.12e14, bandwidth=2.0e12),
+        _accelerator("tpu", "v5e", 16 * _GIB, flops=5e13, half=1.97e14, bandwidth=8.2e11),
+        _accelerator("tpu", "v6e", 32 * _GIB, flops=2e14, half=9.18e14, bandwidth=1.6e12),
+        _accelerator("tpu", "v5p", 95 * _GIB, flops=1e14, half=4.59e14, bandwidth=2.8e12),
     )
 }
 """All chips by name; the first of a kind stands for the kind where no device is attached."""
