@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import stablehlo_mem as shm
 from stablehlo_mem.passes.blocked_top_k import BlockedTopK
 from tests.support import exported, normals, rewritten, spec
-from tests.test_top_k import data
+from tests.test_sort_to_top_k import data
 
 PASS = BlockedTopK()
 TYPES = ["float32", "bfloat16", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32"]

@@ -19,7 +19,7 @@ from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.passes.matmul_chain import MatmulChain
 from stablehlo_mem.rewriting.rewriting_pass import Match
 from tests.support import exported, graph_of, in_f64, matches, normals, program_of, refusals, rewritten, spec, yardstick
-from tests.test_products import exhaustive
+from tests.test_contraction_order import exhaustive
 
 PASS = MatmulChain()
 

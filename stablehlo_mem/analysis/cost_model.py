@@ -44,7 +44,7 @@ _MOST_PACKING = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Matmul:
-    """What the rate of a matmul depends on: the bytes of its operands' elements, and where these are packed their sizes.
+    """What the rate of a matmul depends on: the width of its elements and, where operands are packed, its sizes.
 
     Attributes:
         itemsize: bytes of an element of its operands, of the wider one if they differ.

@@ -10,7 +10,7 @@ entry in the module whose ops are most like it (elementwise, reductions, indexin
 - `cumulative=`, `edges=` for scans and for control flow only.
 
 An op without an entry is a barrier: it is computed whole. Then add an example to docs/generate/ops.mlir (elementwise
-ops need none), and a numerical one to tests/test_rules.py. docs/ops.md lists what each rule says.
+ops need none), and a numerical one to tests/test_factor_rule.py. docs/ops.md lists what each rule says.
 """
 
 from __future__ import annotations

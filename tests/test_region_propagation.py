@@ -213,9 +213,9 @@ def test_what_is_in_the_way_inside_is_named_with_its_line(name):
     assert found
     for refusal in found:
         assert f"in it {op}" in refusal.message
-        assert "test_while_axes.py" in refusal.message
+        assert "test_region_propagation.py" in refusal.message
         assert reason in refusal.message
-        assert "test_while_axes.py" in refusal.location
+        assert "test_region_propagation.py" in refusal.location
 
 
 def keep_all(y):

@@ -246,7 +246,7 @@ def test_without_float64_the_original_is_the_measure_and_the_report_says_why() -
     plan = shm.plan(exported(bits, spec(100)).mlir_module(), None, target="cpu")
     check = plan.check()
     assert check.no_float64.startswith("stablehlo.bitcast_convert of tensor<100xf32> at ")
-    assert "test_check.py" in check.no_float64
+    assert "test_plan_check.py" in check.no_float64
     assert check.results[0].new_from_f64 is None
     for factor, ok in ((1.00001, True), (1.001, False)):
         other = exported(lambda x, factor=factor: bits(x) * factor, spec(100)).mlir_module()

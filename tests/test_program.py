@@ -104,7 +104,7 @@ def test_an_exported_keeps_everything_but_its_module_and_vjp():
 def test_locations_survive():
     read = ingest(given("exported"))
     again = ingest(emit(read, read.module))
-    assert "test_ingest.py" in same_text(read.module)
+    assert "test_program.py" in same_text(read.module)
     assert same_text(again.module) == same_text(read.module)
 
 

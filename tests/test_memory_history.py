@@ -51,7 +51,7 @@ def test_loops_have_their_steps_and_lines() -> None:
     (loop,) = history.loops
     assert (loop.steps, loop.depth) == (5, 0)
     assert 0 < loop.begin < loop.end < len(history.ops)
-    assert "test_history.py" in loop.source
+    assert "test_memory_history.py" in loop.source
 
 
 def test_loops_in_loops_are_deeper() -> None:

@@ -141,7 +141,7 @@ def test_refusals_come_largest_first():
     refusals = propose(start(module, goal), goal)[1]
     assert refusals
     assert [r.nbytes for r in refusals] == sorted((r.nbytes for r in refusals), reverse=True)
-    assert all(isinstance(r, Refusal) and "test_search.py" in r.location for r in refusals)
+    assert all(isinstance(r, Refusal) and "test_greedy_search.py" in r.location for r in refusals)
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["by its pass", "by what is known"])

@@ -90,7 +90,7 @@ def test_a_value_captured_where_the_axis_does_not_pass_is_an_obstacle():
     (obstacle,) = axis.obstacles
     assert graph.ops[obstacle.op].name == "stablehlo.case"
     assert "stablehlo.sort" in obstacle.blocked.message
-    assert "test_axes.py" in obstacle.blocked.message
+    assert "test_axis.py" in obstacle.blocked.message
     assert "elements are ordered along it" in obstacle.blocked.message
 
 

@@ -105,7 +105,7 @@ def test_explain_offers_steps_with_their_worth() -> None:
     assert "split dot_general f32[2,1024,1024] along dimension 1 (dimension 1 of its left operand)" in summaries
     assert "split dot_general f32[2,1024,1024] along dimension 0 (a batch dimension)" in summaries
     assert "Steps offered at this peak" in str(made)
-    assert "test_curve.py" in str(made)
+    assert "test_pareto_curve.py" in str(made)
 
 
 @pytest.mark.usefixtures("no_compiler")
@@ -155,7 +155,7 @@ def test_decisions_say_what_was_done_and_what_it_is_worth() -> None:
     assert first.pass_name == plan.steps[0].pass_name
     assert first.summary == plan.summaries[0]
     assert sum(decision.saved_bytes for decision in plan.decisions) > 4 * MIB
-    assert "test_curve.py" in first.location
+    assert "test_pareto_curve.py" in first.location
     assert plan.cost_before is not None
     assert plan.cost_after is not None
     added = sum(decision.added_seconds for decision in plan.decisions)
