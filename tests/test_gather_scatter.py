@@ -153,7 +153,7 @@ def test_a_single_update_at_every_budget(fun, budget):
     if budget != "min":
         profile = shm.profile(original, target="cpu").measured
         budget = profile.peak_bytes - profile.temp_bytes * (100 - budget) // 100
-    plan = shm.plan(original, budget, target="cpu", options=shm.Options(cache=False))
+    plan = shm.plan(original, budget, target="cpu", options=shm.Options(cache=False, max_slowdown=None))
     assert plan.fits
     assert any("loop" in decision.how for decision in plan.decisions)
     assert plan.before.peak_bytes > plan.after.peak_bytes
@@ -352,7 +352,7 @@ def test_within_a_budget(name, target):
         specs = [spec(65536, 16), spec(512, dtype=np.int32), spec(512, 16)]
         large = 4 * 65536 * 16
     original = exported(fun, *specs, platform=platform)
-    plan = shm.plan(original, fixed(original) + large // 4, target=target)
+    plan = shm.plan(original, fixed(original) + large // 4, target=target, options=shm.Options(max_slowdown=None))
     assert plan.before.peak_bytes > plan.budget_bytes
     assert plan.fits
     assert plan.after.peak_bytes <= plan.budget_bytes

@@ -92,7 +92,7 @@ def test_derivatives_keep_the_budget(derivative, programs, plans):
 @pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev, jax.hessian, lambda f: jax.jacrev(jax.jacfwd(f))])
 def test_jacobians_keep_the_budget(mode, plans):
     (x,) = arrays(1, 48)
-    fun = shm.jit(energy, budget=64 * 2**10, target="cpu")
+    fun = shm.jit(energy, budget=64 * 2**10, target="cpu", options=shm.Options(max_slowdown=None))
     close(mode(fun)(x), mode(energy)(x))
     assert all(plan.after.peak_bytes <= 64 * 2**10 for plan in plans)
     assert compiled_peak(mode(fun), x) <= 64 * 2**10

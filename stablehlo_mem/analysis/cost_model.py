@@ -223,12 +223,15 @@ def _reader_counts(graph: Graph, chip: Chip) -> collections.Counter[int]:
 
 
 def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:
-    """The overhead of a reduction: for each of its results, and for each element of some sums of products."""
+    """The overhead of a reduction: for each of its results, and for each element of some sums of products.
+
+    A reduction over dimensions of one element has no results of its own: compilers make a reshape of it.
+    """
     if CLASSES.get(op.name) is not Class.REDUCE:
         return 0.0
+    elements, results = (math.prod(graph.values[v].shape) for v in (op.operands[0], op.results[0]))
     slow = chip.unit_sum_seconds and sums_products_in_units(graph, op)
-    elements = math.prod(graph.values[op.operands[0]].shape) if slow else 0
-    return chip.reduced_seconds * math.prod(graph.values[op.results[0]].shape) + chip.unit_sum_seconds * elements
+    return chip.reduced_seconds * results * (results < elements) + chip.unit_sum_seconds * elements * bool(slow)
 
 
 def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:
