@@ -20,7 +20,7 @@ from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
-from stablehlo_mem.ir.matchers import sums_products_in_units
+from stablehlo_mem.ir.matchers import adds, sums_products_in_units
 from stablehlo_mem.ir.op_attributes import dot_operands_transposed, dot_sizes
 from stablehlo_mem.ir.trip_count import likely_trips, trip_count
 from stablehlo_mem.targets.chips import Chip
@@ -225,13 +225,15 @@ def _reader_counts(graph: Graph, chip: Chip) -> collections.Counter[int]:
 def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     """The overhead of a reduction: for each of its results, and for each element of some sums of products.
 
-    A reduction over dimensions of one element has no results of its own: compilers make a reshape of it.
+    A reduction other than a sum over dimensions of one element has no results of its own: compilers make a reshape of
+    it. XLA:CPU may make a dot of a sum.
     """
     if CLASSES.get(op.name) is not Class.REDUCE:
         return 0.0
     elements, results = (math.prod(graph.values[v].shape) for v in (op.operands[0], op.results[0]))
     slow = chip.unit_sum_seconds and sums_products_in_units(graph, op)
-    return chip.reduced_seconds * results * (results < elements) + chip.unit_sum_seconds * elements * bool(slow)
+    is_reshape = results == elements and not adds(op.blocks[0])
+    return chip.reduced_seconds * results * (not is_reshape) + chip.unit_sum_seconds * elements * bool(slow)
 
 
 def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:
