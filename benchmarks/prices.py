@@ -15,12 +15,7 @@ from typing import Any
 
 import searches
 
-from stablehlo_mem.frontend.program import ingest
-from stablehlo_mem.pass_api.candidate import Goal, Options
 from stablehlo_mem.planner.branch_and_bound import search
-from stablehlo_mem.planner.greedy_search import cheapen
-from stablehlo_mem.planner.search_state import start_of
-from stablehlo_mem.targets.target import named_targets
 
 
 def main() -> None:
@@ -43,20 +38,15 @@ def main() -> None:
 def prices(name: str, export: Any) -> dict[str, Any]:
     """For each target and share of the temporaries: static bytes and goal, slowdown, planning seconds."""
     rows: dict[str, Any] = {}
-    for target in named_targets(searches.TARGETS):
-        program = ingest(export(target.platform))
-        begun = start_of(program, Goal(target.chip, Options(), 0))
-        quick = cheapen(begun, Goal(target.chip, Options(), 0), any_peak=False)
-        for share, part in searches.SHARES.items():
-            goal = Goal(target.chip, Options(), int(part * begun.peak.temp_bytes))
-            started = time.process_time()
-            state, _ = search(quick, goal)
-            rows[f"{name}, {target.name}, {share}"] = {
-                "goal": goal.temp_bytes,
-                "bytes": state.peak.temp_bytes,
-                "slowdown": state.seconds / begun.seconds if begun.seconds else 1.0,
-                "planning": round(time.process_time() - started, 2),
-            }
+    for key, begun, quick, goal in searches.tasks(export):
+        started = time.process_time()
+        state, _ = search(quick, goal)
+        rows[f"{name}, {key}"] = {
+            "goal": goal.temp_bytes,
+            "bytes": state.peak.temp_bytes,
+            "slowdown": state.seconds / begun.seconds if begun.seconds else 1.0,
+            "planning": round(time.process_time() - started, 2),
+        }
     return rows
 
 

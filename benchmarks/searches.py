@@ -24,7 +24,7 @@ from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.pass_api.candidate import Goal, Options
 from stablehlo_mem.planner.branch_and_bound import search
 from stablehlo_mem.planner.greedy_search import cheapen
-from stablehlo_mem.planner.search_state import start_of
+from stablehlo_mem.planner.search_state import SearchState, start_of
 from stablehlo_mem.targets.target import named_targets
 
 sys.path.insert(0, str(record.RESULTS.parents[1]))
@@ -84,16 +84,20 @@ def found(export: Any) -> Iterator[tuple[str, str]]:
 
     The passes taken, a digest of the module that they make, and the static temporaries in bytes.
     """
+    for key, _, quick, goal in tasks(export):
+        state, _ = search(quick, goal)
+        passes = " ".join(step.pass_name for step in state.steps)
+        yield key, f"{passes or 'nothing'}; {fingerprint(_plain(state.module))}; {state.peak.temp_bytes}"
+
+
+def tasks(export: Any) -> Iterator[tuple[str, SearchState, SearchState, Goal]]:
+    """The searches of a program: target and share, the program as written, what the search begins from, its goal."""
     for target in named_targets(TARGETS):
-        program = ingest(export(target.platform))
-        begun = start_of(program, Goal(target.chip, Options(), 0))
+        begun = start_of(ingest(export(target.platform)), Goal(target.chip, Options(), 0))
         quick = cheapen(begun, Goal(target.chip, Options(), 0), any_peak=False)
         for share, part in SHARES.items():
             goal = Goal(target.chip, Options(), int(part * begun.peak.temp_bytes))
-            state, _ = search(quick, goal)
-            passes = " ".join(step.pass_name for step in state.steps)
-            row = f"{passes or 'nothing'}; {fingerprint(_plain(state.module))}; {state.peak.temp_bytes}"
-            yield f"{target.name}, {share}", row
+            yield f"{target.name}, {share}", begun, quick, goal
 
 
 def _plain(module: ir.Module) -> ir.Module:

@@ -14,18 +14,12 @@ os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import argparse
-import pathlib
-import sys
 import time
 from typing import Any, get_args
 
 import jax
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))  # as `tables.py` imports this from there
-
 import llama_programs
 import record
-import tables
 from llama_programs import Attention, Policy, Sizes
 
 import stablehlo_mem as shm
@@ -34,7 +28,6 @@ from stablehlo_mem.pass_api.candidate import Goal, Options
 from stablehlo_mem.planner.search_state import start_of
 from stablehlo_mem.targets.measurement import Measured
 from stablehlo_mem.targets.target import named_targets
-from stablehlo_mem.utils.units import format_bytes
 
 PATH = record.RESULTS / "versus_policies.json"
 CASES: dict[str, tuple[str, Sizes, Attention]] = {
@@ -90,25 +83,7 @@ def measure(target: str, sizes: Sizes, attention: Attention, policy: Policy) -> 
 
 
 def exported(target: str, sizes: Sizes, attention: Attention, policy: Policy) -> jax.export.Exported:
-    program = llama_programs.llama(sizes, attention, policy)
-    return jax.export.export(program.jitted, platforms=[target.partition(":")[0]])(*program.specs)
-
-
-def table(data: dict[str, Any]) -> str:
-    """One line a case and policy."""
-    lines = [
-        [
-            key.rpartition(": ")[0],
-            key.rpartition(": ")[2],
-            f"{format_bytes(row['hand_peak_bytes'])}, {row['hand_flops'] / 1e12:.1f}",
-            f"{format_bytes(row['peak_bytes'])}, {row['flops'] / 1e12:.1f}" + ("" if row["fits"] else " (not kept)"),
-            f"{row['flops'] / row['hand_flops']:.2f}",
-            f"{row['seconds'] / row['hand_seconds']:.2f}",
-        ]
-        for key, row in data["rows"].items()
-    ]
-    names = ["case", "saved by hand", "by hand: peak, TFLOP", "ours at that peak", "FLOPs", "estimated time"]
-    return tables.table(names, lines) + f"\nPeaks as the compilers report them, {tables.stamp(data)}.\n"
+    return llama_programs.llama(sizes, attention, policy).export(target.partition(":")[0])
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class Searches:
     options = Options()
 
     def __init__(self, factor=1.0, compiles=16):
-        self.factor, self.left, self.asked = factor, compiles, []
+        self.factor, self.left, self.asked, self.evaluations = factor, compiles, [], []
 
     @property
     def may_compile(self):
@@ -50,7 +50,8 @@ class Searches:
 
     def measure(self, found, refusals):
         self.left -= 1
-        return evaluation(found, self.factor)
+        self.evaluations.append(evaluation(found, self.factor))
+        return self.evaluations[-1]
 
 
 def evaluation(found, factor=1.0) -> Any:
@@ -62,9 +63,8 @@ def run(searches, fitting, others, room):
     def fits(one):
         return one.peak_bytes <= 1000 + room
 
-    factor = searches.factor
-    given = [evaluation(one, factor) for one in others]
-    return cheaper(searches, "quick", evaluation(fitting, factor), given, fits, 1000, room).state
+    searches.evaluations = [evaluation(one, searches.factor) for one in (*others, fitting)]
+    return cheaper(searches, "quick", searches.evaluations[-1], fits, 1000, room).state
 
 
 def test_what_fits_with_room_to_spare_becomes_cheaper():

@@ -10,7 +10,7 @@ import pytest
 
 from stablehlo_mem.ir.graph import OpId
 from stablehlo_mem.pass_api.candidate import Refusal, Step
-from stablehlo_mem.reports.phrases import budget_error_text
+from stablehlo_mem.reports.phrases import budget_error_text, headline
 from stablehlo_mem.reports.text import curve_report, plain_text, render_text
 from stablehlo_mem.results.decision import Decision
 from stablehlo_mem.results.explanation import Explanation
@@ -232,3 +232,37 @@ def test_to_json_is_plain_data_without_the_programs() -> None:
     assert data["refusals"][0]["op"] == {"function": "main", "index": 7}
     assert not {"result", "exported", "bytecode"} & data.keys()
     assert data["decisions"][0]["added_seconds"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({"fits": True}, "within the budget of 128 MiB"),
+        ({"fits": False}, "OVER the budget of 128 MiB"),
+        (
+            {"fits": False, "too_slow": True, "cost_after": Cost(3.0, 2e12)},
+            "within the budget of 128 MiB, TOO SLOW: 3 times the estimated time",
+        ),
+        (
+            {"fits": True, "cost_after": Cost(1.6, 2e12)},
+            "within the budget of 128 MiB, slow: 1.6 times the estimated time",
+        ),
+    ],
+)
+def test_the_headline_tells_what_is_over_from_what_is_slow(changes, verdict):
+    """Also where a compiler refuses a program whose figure is below the budget."""
+    assert headline(plan(**changes)).endswith(verdict)
+
+
+def test_a_price_beyond_the_limit_says_what_was_reached_and_what_takes_the_time():
+    text = budget_error_text(
+        plan(fits=False, too_slow=True, cost_after=Cost(3.0, 2e12), affordable_peak_bytes=512 * MIB)
+    )
+    assert text.splitlines() == [
+        "the budget of 128 MiB is kept on cpu only at 3 times the estimated time; "
+        "Options(max_slowdown=2.0) allows less",
+        "  peak of that plan, which is `.best`: 93 MiB",
+        "  smallest peak within the limit: 512 MiB",
+        "what takes the time:",
+        "  250 ms  split dot_general f32[8,8192,8192] along dimension 1  at attention.py:12 (dot_general)",
+    ]

@@ -161,15 +161,15 @@ class _ScanAtPeak:
         """Candidates that drop the first stacks: shares of their bytes, and just enough for what is over the goal."""
         reached = list(itertools.accumulate(self.nbytes[c] for c in order))
         lengths = {1 + bisect.bisect_left(reached, share * reached[-1]) for share in _SHARES if reached}
-        length = 0
+        is_enough = False
         for length in range(1, len(order) + 1):
+            if is_enough and length not in lengths:
+                continue
             candidate = self.without(order[:length], seconds)
-            is_enough = candidate.saved_bytes >= over
-            if is_enough or length in lengths:
+            is_first_enough = not is_enough and candidate.saved_bytes >= over
+            is_enough |= is_first_enough
+            if is_first_enough or length in lengths:
                 yield candidate
-            if is_enough:
-                break
-        yield from (self.without(order[:more], seconds) for more in sorted(lengths) if more > length)
 
     def seconds(self, again: RowRecomputation, seconds: Sequence[float]) -> float:
         """Time to compute the rows of all steps again."""

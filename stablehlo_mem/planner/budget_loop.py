@@ -107,8 +107,6 @@ class _Planning:
             any_peak=budget is None,
             max_slowdown=limit * _SLOWDOWN_FACTOR_MIN if budget == "min" else limit,
         )
-        self.form: Form = "quick"
-        self.affordable: Evaluation | None = None
 
     def run(self) -> Plan:
         original = self.evaluator.original()
@@ -119,21 +117,16 @@ class _Planning:
 
     def search(self, original: Evaluation) -> Evaluation:
         """The cheapest program found that fits, or that of the smallest peak."""
-        seen = [original]
-        for evaluation in self.evaluations(original):
+        fixed_bytes = self.evaluator.fixed_bytes(original)
+        for form, evaluation in self.evaluations(original):
             if self.fits(evaluation):
-                fixed, room = self.evaluator.fixed_bytes(original), self.room(original)
-                evaluation = cheaper(self.evaluator, self.form, evaluation, seen, self.fits, fixed, room)
-                self.affordable = self.smallest_affordable([*seen, evaluation])
-                return evaluation
-            seen.append(evaluation)
-        self.affordable = self.smallest_affordable(seen)
-        return min(seen, key=lambda e: e.peak_bytes)
+                return cheaper(self.evaluator, form, evaluation, self.fits, fixed_bytes, self.room(original))
+        return min(self.evaluator.evaluations, key=lambda e: e.peak_bytes)
 
-    def smallest_affordable(self, evaluations: list[Evaluation]) -> Evaluation | None:
-        """The program of the smallest peak that is not too slow."""
-        within = (e for e in evaluations if not self.evaluator.is_slow(e.state))
-        return min(within, key=lambda e: e.peak_bytes, default=None)
+    def affordable_peak_bytes(self) -> int:
+        """The smallest peak of a compiled program that is not too slow; the original is none of the slow ones."""
+        within = (e for e in self.evaluator.evaluations if not self.evaluator.is_slow(e.state))
+        return int(min(e.peak_bytes for e in within))
 
     def tuned(self, original: Evaluation, best: Evaluation) -> Plan:
         """The plan that is fastest on the device: the best estimate, or another one that fits."""
@@ -180,12 +173,13 @@ class _Planning:
     def fits(self, evaluation: Evaluation) -> bool:
         return isinstance(self.budget, int) and evaluation.peak_bytes <= self.budget and _compiles(evaluation)
 
-    def evaluations(self, original: Evaluation) -> Iterator[Evaluation]:
+    def evaluations(self, original: Evaluation) -> Iterator[tuple[Form, Evaluation]]:
         """The programs to compile, from each form until one fits."""
         for form in self.forms(original):
-            self.form = form
             least = self.budget == "min"
-            yield from minimise_peak(self.evaluator, original, form) if least else self.towards_budget(original, form)
+            found = minimise_peak(self.evaluator, original, form) if least else self.towards_budget(original, form)
+            for evaluation in found:
+                yield form, evaluation
 
     def forms(self, original: Evaluation) -> Iterator[Form]:
         """The distinct forms, first the one from which the goal is reached by the static profile."""
@@ -287,7 +281,7 @@ class _Planning:
             compiles=self.evaluator.compiles,
             fits=self.budget is None or self.budget == "min" or (self.fits(best) and not too_slow),
             too_slow=too_slow,
-            affordable_peak_bytes=int(self.affordable.peak_bytes) if too_slow and self.affordable else None,
+            affordable_peak_bytes=self.affordable_peak_bytes() if too_slow else None,
             planning_seconds=self.evaluator.seconds,
             result=None,
             exported=None,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from stablehlo_mem.pass_api.candidate import Goal
 from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form
-from stablehlo_mem.planner.goals import CLOSE_GOALS
+from stablehlo_mem.planner.goals import CLOSE_GOALS, on_line
 from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState
 
@@ -28,7 +28,6 @@ def cheaper(
     evaluator: Evaluator,
     form: Form,
     fitting: Evaluation,
-    others: Sequence[Evaluation],
     fits: Callable[[Evaluation], bool],
     fixed_bytes: int,
     room: float,
@@ -37,13 +36,12 @@ def cheaper(
 
     Args:
         form: what the searches begin from.
-        fitting: a program that fits.
-        others: programs that do not fit, the original among them.
+        fitting: the first program that fits; what the evaluator compiled before does not.
         fixed_bytes: what no plan changes.
         room: bytes that the budget leaves for temporaries.
     """
-    bracket = _Bracket(fitting, list(others), fixed_bytes, room)
-    seen = {e.state.fingerprint for e in (fitting, *others)}
+    bracket = _Bracket(evaluator, fits, fixed_bytes, room, fitting)
+    seen = {e.state.fingerprint for e in evaluator.evaluations}
     goal, returns = bracket.interpolated(), 0
     for _ in range(_MAX_SEARCHES):
         if not bracket.has_gain(goal) or returns == _MAX_RETURNS or not evaluator.may_compile:
@@ -58,23 +56,25 @@ def cheaper(
             bracket.fitting = evaluation
             goal = bracket.middle(goal)
         else:
-            bracket.too_large.append(evaluation)
             goal = bracket.interpolated()
     return bracket.fitting
 
 
 @dataclasses.dataclass
 class _Bracket:
-    """The fastest program that fits so far, and those that do not. `ceiling` is the smallest of these above it."""
+    """The fastest program that fits so far, and the smallest that does not of those above it: the ceiling."""
 
-    fitting: Evaluation
-    too_large: list[Evaluation]
+    evaluator: Evaluator
+    fits: Callable[[Evaluation], bool]
     fixed_bytes: int
     room: float
+    fitting: Evaluation
 
     @property
     def ceiling(self) -> Evaluation | None:
-        above = (e for e in self.too_large if e.state.peak.temp_bytes > self.fitting.state.peak.temp_bytes)
+        """The smallest program, by the profile, that does not fit and is larger than the one that does."""
+        low = self.fitting.state.peak.temp_bytes
+        above = (e for e in self.evaluator.evaluations if e.state.peak.temp_bytes > low and not self.fits(e))
         return min(above, key=lambda e: e.state.peak.temp_bytes, default=None)
 
     def has_gain(self, goal: float) -> bool:
@@ -87,10 +87,13 @@ class _Bracket:
         low, ceiling = self.fitting.state.peak.temp_bytes, self.ceiling
         if ceiling is None:
             return low
-        above = ceiling.peak_bytes - self.fitting.peak_bytes
-        missing = _FULL * self.room + self.fixed_bytes - self.fitting.peak_bytes
-        share = missing / above if 0 < above < math.inf else 0.5
-        return low + min(share, _FULL) * (ceiling.state.peak.temp_bytes - low)
+        high = ceiling.state.peak.temp_bytes
+        goal = on_line(self.figures(self.fitting), self.figures(ceiling), _FULL * self.room)
+        return (low + high) / 2 if math.isinf(goal) else min(goal, low + _FULL * (high - low))
+
+    def figures(self, evaluation: Evaluation) -> tuple[float, float]:
+        """Temporaries of a program: by the profile, and as the compiler reports them."""
+        return evaluation.state.peak.temp_bytes, evaluation.peak_bytes - self.fixed_bytes
 
     def middle(self, goal: float) -> float:
         """The geometric mean of a goal that gave nothing larger than what fits, and of the ceiling."""

@@ -58,7 +58,7 @@ class Evaluation:
 
 def cost(state: SearchState) -> Cost:
     """The estimated cost; time is at least that of the arithmetic, as savings by the cache are estimated apart."""
-    return Cost(max(state.seconds, state.flops / state.chip.matmul_rate(0)), state.flops)
+    return Cost(max(state.seconds, state.flops / state.chip.fastest_flops_per_second), state.flops)
 
 
 class Evaluator:
@@ -74,6 +74,7 @@ class Evaluator:
         canonical: the canonical module, which states share.
         originals: for each chip the state of the unchanged program.
         forms: for each chip and form its state.
+        evaluations: all compiled programs, in order.
         searched: the results of searches.
         fronts: for each chip and form what its searches visited.
     """
@@ -97,6 +98,7 @@ class Evaluator:
         self.forms: dict[tuple[str, Form], SearchState] = {}
         self.searched: dict[tuple[Form, Goal, frozenset[Identity]], tuple[SearchState, tuple[Refusal, ...]]] = {}
         self.fronts: dict[tuple[str, Form], ParetoFront] = {}
+        self.evaluations: list[Evaluation] = []
 
     def original(self) -> Evaluation:
         """The program as it is."""
@@ -146,7 +148,8 @@ class Evaluator:
             with self.timed():
                 front = self.fronts.setdefault((goal.chip.name, form), ParetoFront())
                 end, refusals = search(root, goal, not_first, front.add)
-                self.searched[key] = end if not_first else front.improve(end, goal.temp_bytes), refusals
+                best = end if not_first else front.improve(end, goal.temp_bytes)
+                self.searched[key] = best, refusals if best is end else ()
         return self.searched[key]
 
     @property
@@ -160,8 +163,7 @@ class Evaluator:
 
     def slowdown(self, state: SearchState) -> float:
         """The estimated time over the original's."""
-        before = cost(self.original_state(state.chip)).seconds
-        return cost(state).seconds / before if before else 1.0
+        return cost(state).over(cost(self.original_state(state.chip)))
 
     def fixed_bytes(self, original: Evaluation) -> int:
         """Bytes that no rewriting changes: arguments, outputs and constants as the target lays them out, less aliases.
@@ -187,7 +189,8 @@ class Evaluator:
             measured.append((target, target.measure(self.program, module)))
             self.compiles += 1
         evaluations = [Evaluation(state, module, refusals, target, m, tuple(measured)) for target, m in measured]
-        return max(evaluations, key=lambda a: a.peak_bytes)
+        self.evaluations.append(max(evaluations, key=lambda a: a.peak_bytes))
+        return self.evaluations[-1]
 
     @contextlib.contextmanager
     def timed(self) -> Generator[None]:

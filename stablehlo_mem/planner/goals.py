@@ -75,6 +75,13 @@ def interpolated(one: tuple[float, float], larger: tuple[float, float], room: fl
     static, temp = one
     aim = _AIM * min(room, temp)
     ratio = max(_LEAST_RATIO, aim / temp) if temp > 0 else _AIM
-    slope = (larger[1] - temp) / (larger[0] - static) if larger[0] > static else 0.0
-    secant = static - (temp - aim) / slope if 0 < slope < math.inf else math.inf
-    return max(_LEAST_RATIO * static, min(secant, ratio * static))
+    return max(_LEAST_RATIO * static, min(on_line(one, larger, aim), ratio * static))
+
+
+def on_line(one: tuple[float, float], larger: tuple[float, float], temp: float) -> float:
+    """The static peak at which the line through two programs has so many bytes by the compiler.
+
+    Infinite if the compiler sees no more in the larger program, or refused it without a figure.
+    """
+    width, rise = larger[0] - one[0], larger[1] - one[1]
+    return one[0] + (temp - one[1]) * width / rise if width > 0 and 0 < rise < math.inf else math.inf

@@ -137,7 +137,7 @@ def _tiles(plan: Plan) -> str:
     if plan.budget_bytes is not None:
         tiles["budget, " + ("kept" if plan.fits else "not kept")] = (format_bytes(plan.budget_bytes), "")
     if plan.cost_before is not None and plan.cost_after is not None and plan.cost_before.seconds:
-        tiles["estimated time"] = (f"×{plan.cost_after.seconds / plan.cost_before.seconds:.2f}", "")
+        tiles["estimated time"] = (f"×{plan.slowdown:.2f}", "")
     tiles["steps"] = (str(len(plan.steps)), "")
     cells = (f'<div><dt>{escape(k)}</dt><dd class="{c}">{escape(v)}</dd></div>' for k, (v, c) in tiles.items())
     return f'<dl class="tiles">{"".join(cells)}</dl>'

@@ -53,8 +53,8 @@ def headline(plan: Plan) -> str:
     if plan.budget_bytes is None:
         verdict = "no limit"
     else:
-        verdict = f"{'OVER' if plan.after.peak_bytes > plan.budget_bytes else 'within'} the budget of "
-        verdict += format_bytes(plan.budget_bytes)
+        is_within = plan.fits or plan.too_slow
+        verdict = f"{'within' if is_within else 'OVER'} the budget of {format_bytes(plan.budget_bytes)}"
     if plan.too_slow or plan.slowdown >= _SLOW:
         verdict += f", {'TOO SLOW' if plan.too_slow else 'slow'}: {plan.slowdown:.2g} times the estimated time"
     return f"{', '.join(plan.target)}: {peaks}, {verdict}"

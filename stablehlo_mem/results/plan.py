@@ -30,6 +30,10 @@ class Cost:
     seconds: float
     flops: float
 
+    def over(self, original: Cost) -> float:
+        """The ratio of the times; 1.0 if nothing is known of the original's."""
+        return self.seconds / original.seconds if original.seconds else 1.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
@@ -106,9 +110,9 @@ class Plan(HasPage):
     @property
     def slowdown(self) -> float:
         """The estimated time over the original's; 1.0 without estimates."""
-        if self.cost_before is None or self.cost_after is None or not self.cost_before.seconds:
+        if self.cost_before is None or self.cost_after is None:
             return 1.0
-        return self.cost_after.seconds / self.cost_before.seconds
+        return self.cost_after.over(self.cost_before)
 
     @property
     def module(self) -> ir.Module:

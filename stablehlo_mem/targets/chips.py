@@ -61,6 +61,11 @@ class Chip:
     def __hash__(self) -> int:
         return hash((self.name, self.memory_bytes))
 
+    @property
+    def fastest_flops_per_second(self) -> float:
+        """The dense matmul rate of the dtype with the highest."""
+        return max(self.flops_per_second, self.half_flops_per_second)
+
     def matmul_rate(self, itemsize: float) -> float:
         """FLOPs per second of matmuls of floats of so many bytes."""
         return self.half_flops_per_second if itemsize <= 2 and self.half_flops_per_second else self.flops_per_second
