@@ -207,3 +207,41 @@ def test_brings_layers_within_their_budget(target):
     assert plan.before.peak_bytes > budget >= plan.after.peak_bytes
     assert {step.pass_name for step in plan.steps} == {"rematerialise"}
     assert "again where rows are read" in str(plan)
+
+
+def rows_of_layers(h, w):
+    return jax.lax.scan(lambda c, row: (jnp.tanh(c @ row), jnp.sin(c)), h, w)[1]
+
+
+def handed_on_as_another_carry(h, w):
+    rows = rows_of_layers(h, w)
+
+    def body(i, carry):
+        same, _, total = carry
+        return same, same, total + same[i]
+
+    _, last, total = jax.lax.fori_loop(0, len(w), body, (rows, jnp.zeros_like(rows), jnp.zeros_like(h)))
+    return last * 2, total
+
+
+def returned_by_a_branch_in_a_loop(h, w):
+    rows = rows_of_layers(h, w)
+
+    def body(i, carry):
+        last, total = carry
+        return jax.lax.cond(i % 2 == 0, lambda: rows, lambda: last), total + rows[i]
+
+    return jax.lax.fori_loop(0, len(w), body, (jnp.zeros_like(rows), jnp.zeros_like(h)))
+
+
+@pytest.mark.parametrize("fun", [handed_on_as_another_carry, returned_by_a_branch_in_a_loop])
+def test_refuses_a_stack_that_a_loop_also_hands_on_whole(fun):
+    graph = graph_of(program_of(fun, H, W))
+    (found,) = (
+        find_readers(graph, op.results[carry])
+        for op in graph.ops
+        if (scan := find_scan(graph, op)) is not None
+        for carry in scan.rows
+    )
+    assert isinstance(found, Blocked)
+    assert found.code == "returned"

@@ -50,6 +50,21 @@ def test_gives_the_same_bits(name, dtype):
     assert after.same_bits
 
 
+def with_positions(x, dtype):
+    """The first elements and where they were, the positions converted and spread over the rows."""
+    positions = jnp.broadcast_to(jnp.arange(x.shape[1]).astype(dtype), x.shape)
+    return [y[:, :5] for y in jax.lax.sort((x, positions), num_keys=1)]
+
+
+@pytest.mark.parametrize(("dtype", "gathers"), [("int32", 1), ("int16", 1), ("float32", 2), ("int8", 2)])
+def test_positions_are_those_of_the_top_k_where_their_type_holds_them(dtype, gathers):
+    """The key is gathered in any case; so is an operand of floats, and one of int8, which does not count 300 columns."""
+    after = rewritten(PASS, lambda x: with_positions(x, dtype), data(0, (4, 300), np.float32))
+    assert after.count == 1
+    assert after.text.count('"stablehlo.gather"') == gathers
+    assert after.same_bits
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**31),

@@ -116,6 +116,7 @@ def is_only_read(graph: Graph, loop: Op, carry: int) -> bool:
 
 
 def readers_in(block: Graph, value: int) -> list[int]:
-    """The ops of a block that read a value, but for the end of a loop's body, which hands an argument on."""
-    end = len(block.ops) - 1 if value in block.arguments else -1
-    return [user for user in block.users[value] if user != end]
+    """The ops of a block that read a value, without the end of a body that hands on an argument only as itself."""
+    handed_on = [i for i, returned in enumerate(block.returned) if returned == value]
+    is_itself = value in block.arguments and handed_on == [block.arguments.index(value)]
+    return [user for user in block.users[value] if not (is_itself and user == len(block.ops) - 1)]
