@@ -58,7 +58,7 @@ def with_positions(x, dtype):
 
 @pytest.mark.parametrize(("dtype", "gathers"), [("int32", 1), ("int16", 1), ("float32", 2), ("int8", 2)])
 def test_positions_are_those_of_the_top_k_where_their_type_holds_them(dtype, gathers):
-    """The key is gathered in any case; so is an operand of floats, and one of int8, which does not count 300 columns."""
+    """The key is gathered in any case; so are floats, and positions in int8, which does not count 300 columns."""
     after = rewritten(PASS, lambda x: with_positions(x, dtype), data(0, (4, 300), np.float32))
     assert after.count == 1
     assert after.text.count('"stablehlo.gather"') == gathers
