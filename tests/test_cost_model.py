@@ -168,6 +168,23 @@ def test_a_kernel_reads_its_own_slice_of_what_others_slice_too():
     assert graph_seconds(graph, CPU) == pytest.approx(2 * 40e6 / CPU.bytes_per_second)
 
 
+def test_a_loop_reads_a_row_of_a_stack_in_each_step():
+    """Also where the kernel that reads it does more than slicing, and the loop hands the stack on."""
+
+    def summed(stack: jax.Array, start: jax.Array) -> jax.Array:
+        def step(carry: jax.Array, row: jax.Array) -> Any:
+            return carry + jnp.abs(row), None
+
+        return jax.lax.scan(step, start, stack)[0]
+
+    rows, width = 1000, 100_000
+    graph = support.graph_of(
+        program_of(summed, np.zeros((rows, width), np.float32), np.zeros(width, np.float32)),
+    )
+    once = 4.0 * rows * width / CPU.bytes_per_second
+    assert once < graph_seconds(graph, CPU) < 5 * once
+
+
 def loop(compared: str, added: str = "%i, %s", start: int = 0, stride: int = 2, dtype: str = "i32") -> Graph:
     return graph_of(f"""func.func public @main(%x: tensor<1000xf32>, %n: tensor<{dtype}>) -> tensor<1000xf32> {{
       %start = stablehlo.constant dense<{start}> : tensor<{dtype}>
@@ -284,3 +301,20 @@ def test_narrow_matmuls_run_at_their_own_rate(dtype, rate):
     dot = next(op for op in graph.ops if op.name == "stablehlo.dot_general")
     assert flop_seconds(graph, dot, CHIPS["tpu:v5e"]) == pytest.approx(2 * 256**3 / rate)
     assert flop_seconds(graph, dot, CPU) == pytest.approx(2 * 256**3 / CPU.flops_per_second)
+
+
+def test_a_custom_call_costs_what_it_states():
+    """As Pallas writes it; a custom call that states nothing is charged for its bytes alone."""
+    types = "(tensor<64x64xf32>) -> tensor<64x64xf32>"
+    stated = '{"custom_call_config": {"cost_estimate": {"bytes_accessed": 1, "flops": 10000000000}}}'
+    config = '{backend_config = "' + stated.replace('"', "\\22") + '"}'
+    graphs = [
+        graph_of(f"""func.func public @main(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {{
+          %y = stablehlo.custom_call @kernel(%x) {attributes} : {types}
+          return %y : tensor<64x64xf32>
+        }}""")
+        for attributes in (config, "")
+    ]
+    assert [op_flops(graph, graph.ops[0]) for graph in graphs] == [1e10, 0]
+    assert graph_seconds(graphs[0], CPU) == pytest.approx(1e10 / CPU.matmul_rate(4))
+    assert graph_seconds(graphs[1], CPU) == pytest.approx(2 * 64 * 64 * 4 / CPU.bytes_per_second)

@@ -184,6 +184,14 @@ def test_cuda_splits_the_contraction_of_a_dot_with_few_outputs():
     assert 128 <= parts <= 256  # 128 by the compiler
 
 
+def test_tpu_lays_computed_values_out_as_pads_least_and_arguments_as_they_come():
+    small, types = "tensor<1024x1024x2xf32>", "(tensor<1024x1024x2xf32>) -> tensor<1024x1024x2xf32>"
+    call = f"%c = stablehlo.custom_call @mystery(%x) : {types}\n%d = stablehlo.custom_call @mystery(%c) : {types}\n"
+    graph = graph_of(call + give("d", small), f"%x: {small}", small)
+    assert temp_bytes(graph, "tpu:v5e") == 2 * MATRIX
+    assert profile_module(modules[-1], CHIPS["tpu:v5e"]).argument_bytes == 4 * 2 * MATRIX  # 2 columns as 8 sublanes
+
+
 def test_unknown_op_is_charged_in_full():
     call = "%c = stablehlo.custom_call @mystery(%a) : (tensor<1024x1024xf32>) -> tensor<1024x1024xf32>\n"
     graph = graph_of(unary("a", "tanh", "x") + call + unary("b", "negate", "c") + give("b"))

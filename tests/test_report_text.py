@@ -125,7 +125,7 @@ def test_decisions_say_what_where_how_and_what_it_is_worth() -> None:
     assert lines[first + 1 : first + 5] == [
         "split-into-loops, reassociated: 1 loop of 128 steps, 64 of 8192 at a time",
         "at attention.py:12 (dot_general)",
-        "estimated: peak -3.97 GiB, time +250 ms, arithmetic -1 GFLOP",
+        "estimated: peak -3.97 GiB, time +250 ms, arithmetic -1 GFLOP, 63 ms a GiB",
         "Estimated time 1 s → 1.25 s (×1.25), arithmetic 2 TFLOP → 2 TFLOP (×1.00)",
     ]
 

@@ -21,7 +21,7 @@ from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
 from stablehlo_mem.ir.matchers import adds, sums_products_in_units
-from stablehlo_mem.ir.op_attributes import dot_operands_transposed, dot_sizes
+from stablehlo_mem.ir.op_attributes import dot_operands_transposed, dot_sizes, stated_flops
 from stablehlo_mem.ir.trip_count import likely_trips, trip_count
 from stablehlo_mem.targets.chips import Chip
 
@@ -80,7 +80,7 @@ def matmul_of(graph: Graph, dot: Op) -> Matmul:
 
 def _operand_itemsize(graph: Graph, op: Op) -> float:
     """Bytes of an element of the wider of the first two operands."""
-    return max(dtype_bytes(graph.values[v].dtype) for v in op.operands[:2])
+    return max((dtype_bytes(graph.values[v].dtype) for v in op.operands[:2]), default=4)
 
 
 @cached_analysis
@@ -99,6 +99,8 @@ def op_flops(graph: Graph, op: Op) -> float:
         return sum(_sort_flops(graph.values[v].shape, dimension) for v in op.operands)
     if op.name in ("stablehlo.cholesky", "stablehlo.triangular_solve"):
         return math.prod(graph.values[op.results[0]].shape) * graph.values[op.operands[0]].shape[-1]
+    if op.name == "stablehlo.custom_call":
+        return stated_flops(graph, op)
     if kind is Class.REDUCE or op.name == "stablehlo.reduce_window":
         return sum(math.prod(graph.values[v].shape) for v in op.operands)
     if kind in ELEMENTWISE:
@@ -140,10 +142,16 @@ def arithmetic_seconds(graph: Graph, op: Op, chip: Chip) -> float:
 
 
 def flop_seconds(graph: Graph, op: Op, chip: Chip) -> float:
-    """Seconds of an op's FLOPs at the chip's rate, without packing and without imbalance between cores."""
-    is_dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution")
+    """Seconds of an op's FLOPs at the chip's rate, without packing and without imbalance between cores.
+
+    Custom calls that state their FLOPs are kernels made for the matrix units.
+    """
+    flops = op_flops(graph, op)
+    if not flops:
+        return 0.0
+    is_dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.custom_call")
     rate = chip.matmul_rate(_operand_itemsize(graph, op)) if is_dense else chip.flops_per_second * VECTOR_SHARE
-    return op_flops(graph, op) / rate
+    return flops / rate
 
 
 def imbalance_factor(rows: float, chip: Chip) -> float:
@@ -208,9 +216,14 @@ def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
 
 @cached_analysis
 def _read_bytes(graph: Graph, value: int, chip: Chip) -> int:
-    """Bytes that a kernel reads of a value: of one that is only sliced, an equal share of the slices."""
+    """Bytes that a kernel reads of a value: of one that is only sliced, an equal share of the slices.
+
+    A block's `return` reads nothing: what a loop hands on unchanged, such as a stack whose rows it reads, stays where
+    it is.
+    """
     nbytes, users = _buffer_bytes(graph, (value,), chip), [graph.ops[user] for user in graph.users[value]]
-    if not all(user.name in SLICES for user in users):
+    users = [user for user in users if user.name != "stablehlo.return"]
+    if not users or not all(user.name in SLICES for user in users):
         return nbytes
     sliced = _buffer_bytes(graph, (user.results[0] for user in users), chip)
     return min(nbytes, sliced // _reader_counts(graph, chip)[value])

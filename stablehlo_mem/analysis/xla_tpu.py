@@ -5,7 +5,11 @@ Its compiler (libtpu) is closed: what is here was read from the programs and the
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 from collections.abc import Collection, Mapping
+from fractions import Fraction
 
 from stablehlo_mem.analysis.compiler_model import CompilerModel, Kernels
 from stablehlo_mem.analysis.fusion_classes import Class, data_source
@@ -47,15 +51,13 @@ class XlaTpu(CompilerModel):
         return {v: graph.values[v].nbytes // 2 for v in read if graph.values[v].dtype == "f32"}
 
     def buffer_bytes(self, value: Value) -> int:
-        """The last two dimensions are padded to tiles, in whichever order wastes less; narrow types are packed."""
-        if len(value.shape) < 2:
-            return value.nbytes
-        rows, columns = value.shape[-2:]
-        if not rows or not columns:
-            return 0
-        height = _SUBLANES * max(1, int(4 // max(dtype_bytes(value.dtype), 0.5)))
-        padded = min(_pad(rows, height) * _pad(columns, _LANES), _pad(columns, height) * _pad(rows, _LANES))
-        return value.nbytes * padded // (rows * columns)
+        """The two innermost dimensions are padded to tiles, and narrow types are packed.
+
+        XLA lays out a computed value as wastes the least; that of an argument is given, but for the order of the last
+        two dimensions.
+        """
+        inner = len(value.shape) if value.is_computed else 2
+        return math.ceil(value.nbytes * _padding(value.shape, value.dtype, inner))
 
     def relayout_bytes(self, graph: Graph, op: Op) -> int:
         """A narrow argument is copied with full tiles to be broadcast; a materialised move has its last dimension
@@ -80,6 +82,17 @@ class XlaTpu(CompilerModel):
         if op.name == "stablehlo.sort":
             return self.buffer_bytes(graph.values[op.operands[0]])
         return super().kernel_scratch_bytes(graph, op)
+
+
+@functools.lru_cache(maxsize=4096)
+def _padding(shape: tuple[int, ...], dtype: str, inner: int) -> Fraction:
+    """Elements with padding over those without, where tiles lie along those two of the last `inner` dimensions that
+    waste the least.
+    """
+    height = _SUBLANES * max(1, int(4 // max(dtype_bytes(dtype), 0.5)))
+    pairs = itertools.permutations(shape[-inner:], 2) if 0 not in shape else ()
+    ratios = (Fraction(_pad(rows, height) * _pad(columns, _LANES), rows * columns) for rows, columns in pairs)
+    return min(ratios, default=Fraction(1))
 
 
 def _broadcast_copy_bytes(graph: Graph, op: Op) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
@@ -102,3 +103,12 @@ def dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], 
     label_of = {dim: label for label, of_label in enumerate(dims) for dim in of_label}
     left_labels, right_labels = (tuple(label_of[side, d] for d in range(len(shapes[side]))) for side in (0, 1))
     return left_labels, right_labels, tuple(shapes[side][d] for (side, d), *_ in dims), rank
+
+
+def stated_flops(graph: Graph, op: Op) -> float:
+    """FLOPs of a custom call by its own account, as Pallas writes a `cost_estimate` to its `backend_config`; 0 without."""
+    config = graph.handles[op.index].attributes
+    if "backend_config" not in config or not isinstance(config["backend_config"], ir.StringAttr):
+        return 0.0
+    found = re.search(r'"cost_estimate"\s*:\s*{[^{}]*"flops"\s*:\s*(\d+)', config["backend_config"].value)
+    return float(found[1]) if found else 0.0

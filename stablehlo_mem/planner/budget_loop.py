@@ -23,6 +23,7 @@ from stablehlo_mem.planner.cheaper import cheaper
 from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form, cost
 from stablehlo_mem.planner.goals import SHRINK, Goals
 from stablehlo_mem.planner.greedy_search import apply_first_candidates, nothing_to_split, propose
+from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState
 from stablehlo_mem.planner.smallest_peak import minimise_peak
 from stablehlo_mem.planner.validation import below_floor, check_options, check_tuning, verify
@@ -40,6 +41,9 @@ _MAX_UNSEEN = 1 / 16
 """Share of the room that the first goal leaves for `Chip.unseen_bytes`, which no compiler reports, at most."""
 _MAX_STALLED = 3
 """Compilations in a row that may bring nothing before a form of the program is given up: a compilation takes long."""
+_HOPELESS = 2
+"""If a program misses its goal by more than this factor, by the profile and by the compiler, no other first steps are
+tried from its form: on the suite they ended within it of the first."""
 _SLOWDOWN_FACTOR_MIN = 2
 """Who asks for the smallest peak accepts more: with budget="min" `Options.max_slowdown` counts so many times."""
 _MIN_SAVING = 0.05
@@ -99,6 +103,7 @@ class _Planning:
     def __init__(self, program: Program, budget: Budget, targets: tuple[Target, ...], options: Options):
         self.program, self.targets, self.options = program, targets, options
         self.budget: Budget = budget
+        self.lowest_missed = math.inf
         limit = math.inf if options.max_slowdown is None else options.max_slowdown
         self.evaluator = Evaluator(
             program,
@@ -203,12 +208,12 @@ class _Planning:
         profile may overestimate, and the compiler judges the other program.
         """
         assert isinstance(self.budget, int)
-        room = self.room(original)
-        temp = original.peak_bytes - self.evaluator.fixed_bytes(original)
+        room, fixed = max(1, self.room(original)), self.evaluator.fixed_bytes(original)
+        temp = original.peak_bytes - fixed
         goals = Goals(self.first_goal(original, room), room, (original.state.peak.temp_bytes, temp))
         latest = original
         tried: set[Identity] = set()
-        best, stalled = original.peak_bytes, 0
+        best, stalled, changed = original.peak_bytes, 0, False
         seen: list[tuple[Step, ...]] = []
         while self.evaluator.may_compile and stalled < _MAX_STALLED:
             goal = Goal(latest.target.chip, self.options, int(goals.goal))
@@ -216,7 +221,8 @@ class _Planning:
             reached = state.peak.temp_bytes <= goals.goal
             if not state.steps:
                 break
-            if state.steps in seen:
+            changed |= state.steps != self.evaluator.form_state(goal.chip, form).steps
+            if state.steps in seen or not (reached or self.is_new_low(state)):
                 if goals.drop_midpoint():
                     continue
                 # A smaller goal changes nothing: the compiler needs more than the profile says for this first step.
@@ -235,10 +241,18 @@ class _Planning:
             best = min(best, evaluation.peak_bytes)
             if reached:
                 goals.follow(state.peak.temp_bytes, evaluation.peak_bytes - (self.budget - room), better=better)
-            elif state.first is not None:
+                continue
+            self.lowest_missed = min(self.lowest_missed, state.peak.temp_bytes)
+            if min(state.peak.temp_bytes / goals.goal, (evaluation.peak_bytes - fixed) / room) > _HOPELESS:
+                break
+            if state.first is not None:
                 tried.add(state.first)
-        if all(steps == self.evaluator.form_state(latest.target.chip, form).steps for steps in seen):
+        if not changed:
             yield from self.compile_first_candidates(latest, form, goals.goal)
+
+    def is_new_low(self, state: SearchState) -> bool:
+        """Whether the profile of a program that misses its goal is clearly below those of others that did."""
+        return state.peak.temp_bytes < (1 - CLEARLY) * self.lowest_missed
 
     def compile_first_candidates(self, original: Evaluation, form: Form, goal: float) -> Iterator[Evaluation]:
         """Compiles the first candidates although none lowers the static peak: the compiler may see what they save."""

@@ -21,7 +21,7 @@ from stablehlo_mem.results.explanation import Explanation
 from stablehlo_mem.results.memory_profile import MemoryProfile
 from stablehlo_mem.results.plan import Figures, Plan, Timing
 from stablehlo_mem.targets.measurement import Measured, Refused
-from stablehlo_mem.utils.units import format_bytes, format_flops, format_seconds
+from stablehlo_mem.utils.units import byte_unit, format_bytes, format_flops, format_seconds
 
 _MESSAGE_LENGTH = 300
 """Characters shown of a compiler's message: the reason is in the first sentences, a dump of buffers follows."""
@@ -176,8 +176,16 @@ def _decision_lines(decision: Decision) -> Sequence[str]:
     return (
         f"{decision.pass_name}, {_numerics_text(decision.numerics)}{how_text(decision)}",
         f"at {format_source(decision.location)}",
-        f"estimated: {', '.join(estimates)}",
+        f"estimated: {', '.join((*estimates, *_price(decision)))}",
     )
+
+
+def _price(decision: Decision) -> Sequence[str]:
+    """What a byte costs, for a decision that buys memory with time."""
+    if decision.saved_bytes <= 0 or decision.added_seconds <= 0:
+        return ()
+    size, unit = byte_unit(decision.saved_bytes)
+    return (f"{format_seconds(decision.added_seconds / decision.saved_bytes * size)} a {unit}",)
 
 
 def _numerics_text(numerics: Numerics) -> str:
