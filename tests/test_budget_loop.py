@@ -142,6 +142,24 @@ def test_every_budget_is_kept():
         assert peak_of(plan.result) <= budget
 
 
+def test_when_the_time_is_up_the_best_so_far_is_compiled_once(compiles):
+    original = exported(attention, *SPECS)
+    plan = shm.plan(original, "min", target="cpu", options=shm.Options(max_seconds=1e-9))
+    assert plan.steps
+    assert plan.compiles == len(compiles) == 2
+    assert plan.after.peak_bytes < plan.before.peak_bytes
+    assert "ended by max_seconds" in str(plan)
+    with pytest.raises(shm.InputError, match="max_seconds"):
+        shm.plan(original, "min", target="cpu", options=shm.Options(max_seconds=0))
+
+
+def test_a_hopeless_budget_is_refused_after_one_program(compiles):
+    """The profile and the compiler agree that it is missed by far: other first steps are not compiled."""
+    with pytest.raises(shm.BudgetError):
+        shm.optimize(exported(spectrum, *SPECS[:2]), 3 * N * 16 * 4, target="cpu")
+    assert len(compiles) <= 2
+
+
 def test_the_smallest_is_small_and_stays_within_compiles(compiles):
     original = exported(attention, *SPECS)
     plan = shm.plan(original, "min", target="cpu", options=shm.Options(max_compiles=6))

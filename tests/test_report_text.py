@@ -76,6 +76,7 @@ def plan(**changes: object) -> Plan:
         compiles=2,
         fits=True,
         planning_seconds=0.41,
+        compile_seconds=3.1,
         result=None,
         exported=None,
         bytecode=b"",
@@ -116,7 +117,7 @@ def test_plan_text_holds_peak_parts_decisions_values_and_effort() -> None:
     assert "attention.py:12 (dot_general)" in text
     assert "sort needs all of it [needs-whole-dimension]" in text
     assert "knn.py:3" in text
-    assert "2 compiles, 0.41 s of planning" in text
+    assert "0.41 s of planning, 2 compiles in 3.10 s" in text
 
 
 def test_decisions_say_what_where_how_and_what_it_is_worth() -> None:

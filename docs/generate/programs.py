@@ -15,7 +15,10 @@ from stablehlo_mem.errors import StableHLOMemError
 
 _MARK = "<!-- every program on this page is run -->"
 _BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:(\n```text\n)(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
-_VOLATILE = ((re.compile(r"\d+\.\d+ s of planning"), "… s of planning"),)
+_VOLATILE = (
+    (re.compile(r"\d+\.\d+ s of planning"), "… s of planning"),
+    (re.compile(r"(compiles?) in \d+\.\d+ s"), r"\1 in … s"),
+)
 
 
 def fill(text: str) -> str:

@@ -272,6 +272,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help='estimated time over the original\'s beyond which a budget is not kept; "none" for no limit',
     )
+    optimize.add_argument(
+        "--max-seconds", type=_limit, default=None, metavar="N", help="seconds after which planning ends with its best"
+    )
     optimize.add_argument("--tune", action="store_true", help="time the best few plans on this machine's device")
     optimize.add_argument(
         "--check", action="store_true", help="run the original and the result and compare them before writing"
@@ -314,7 +317,7 @@ def _limit(text: str) -> float | None:
 
 
 def _options(arguments: argparse.Namespace) -> shm.Options:
-    names = ("numerics", "max_compiles", "max_slowdown", "tune")
+    names = ("numerics", "max_compiles", "max_slowdown", "max_seconds", "tune")
     return shm.Options(**{name: getattr(arguments, name) for name in names if hasattr(arguments, name)})
 
 

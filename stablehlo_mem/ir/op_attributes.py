@@ -106,7 +106,7 @@ def dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], 
 
 
 def stated_flops(graph: Graph, op: Op) -> float:
-    """FLOPs of a custom call by its own account, as Pallas writes a `cost_estimate` to its `backend_config`; 0 without."""
+    """FLOPs of a custom call by its own account: Pallas writes a `cost_estimate` to its `backend_config`; 0 without."""
     config = graph.handles[op.index].attributes
     if "backend_config" not in config or not isinstance(config["backend_config"], ir.StringAttr):
         return 0.0

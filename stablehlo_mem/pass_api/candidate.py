@@ -32,6 +32,8 @@ class Options:
         max_compiles: how often the target's compiler may be asked.
         max_slowdown: a plan's estimated time over the original's beyond which a budget counts as not kept; None for no
             limit. With budget="min" twice as much is allowed.
+        max_seconds: after so long planning ends with the best program found so far, once the compilation or rewrite
+            that is under way has ended. The result then depends on the machine, and is not kept in the cache.
         verify: run the MLIR verifier and check the signature of the result.
         cache: reuse plans of earlier calls: those in $STABLEHLO_MEM_CACHE, or beside the executables that JAX keeps
             (`jax_compilation_cache_dir`). `jit` keeps its own too.
@@ -42,6 +44,7 @@ class Options:
     tune: bool = False
     max_compiles: int = 16
     max_slowdown: float | None = 2.0
+    max_seconds: float | None = None
     verify: bool = True
     cache: bool = True
 

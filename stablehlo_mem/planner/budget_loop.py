@@ -74,7 +74,7 @@ def keep_budget(program: Program, budget: Budget, targets: tuple[Target, ...], o
     plan = planning.replayed(cached) if cached is not None else None
     if plan is None:
         plan = planning.run()
-        if path is not None:
+        if path is not None and not planning.evaluator.is_out_of_time:
             plan_cache.write(path, plan)
     return plan
 
@@ -155,7 +155,10 @@ class _Planning:
         if module is None:
             return None
         before = dataclasses.replace(cached.plan.before, origin=Origin(self.program.lasting, self.targets[0]))
-        plan = dataclasses.replace(cached.plan, before=before, compiles=0, planning_seconds=self.evaluator.seconds)
+        seconds = self.evaluator.seconds
+        plan = dataclasses.replace(
+            cached.plan, before=before, compiles=0, compile_seconds=0.0, planning_seconds=seconds
+        )
         return self.finished(plan, module)
 
     def fastest(self, original: Evaluation) -> Evaluation:
@@ -297,6 +300,7 @@ class _Planning:
             too_slow=too_slow,
             affordable_peak_bytes=self.affordable_peak_bytes() if too_slow else None,
             planning_seconds=self.evaluator.seconds,
+            compile_seconds=self.evaluator.compile_seconds,
             result=None,
             exported=None,
             bytecode=b"",

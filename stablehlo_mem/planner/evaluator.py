@@ -61,6 +61,10 @@ def cost(state: SearchState) -> Cost:
     return Cost(max(state.seconds, state.flops / state.chip.fastest_flops_per_second), state.flops)
 
 
+class _OutOfTime(Exception):
+    """Ends a search."""
+
+
 class Evaluator:
     """Searches and compilations of one program; no search is run twice.
 
@@ -70,7 +74,9 @@ class Evaluator:
 
     Attributes:
         compiles: the number of compilations, each for one target.
+        compile_seconds: the time spent on them.
         seconds: the time spent on the rest.
+        deadline: when planning is to end, on the clock of `time.perf_counter`.
         canonical: the canonical module, which states share.
         originals: for each chip the state of the unchanged program.
         forms: for each chip and form its state.
@@ -92,7 +98,8 @@ class Evaluator:
         self.program, self.targets, self.options = program, targets, options
         self.any_peak = any_peak
         self.compiles = 0
-        self.seconds = 0.0
+        self.compile_seconds = self.seconds = 0.0
+        self.deadline = time.perf_counter() + (math.inf if options.max_seconds is None else options.max_seconds)
         self.canonical = clone_module(program.module)
         self.originals: dict[str, SearchState] = {}
         self.forms: dict[tuple[str, Form], SearchState] = {}
@@ -139,7 +146,8 @@ class Evaluator:
     ) -> tuple[SearchState, tuple[Refusal, ...]]:
         """The state that a search from a form ends with, and its refusals; it begins with none of `not_first`.
 
-        If an earlier search visited a clearly faster state within the goal, that is the result.
+        If an earlier search visited a clearly faster state within the goal, that is the result. If the time is up, it
+        is the best state visited.
         """
         root = self.form_state(goal.chip, form)
         key = form, goal, not_first
@@ -147,15 +155,31 @@ class Evaluator:
             tell(f"search for {format_bytes(goal.temp_bytes)} of temporaries on {goal.chip.name}")
             with self.timed():
                 front = self.fronts.setdefault((goal.chip.name, form), ParetoFront())
-                end, refusals = search(root, goal, not_first, front.add)
-                best = end if not_first else front.improve(end, goal.temp_bytes)
-                self.searched[key] = best, refusals if best is end else ()
+                try:
+                    end, refusals = search(root, goal, not_first, lambda state: self.visit(state, front))
+                    best = end if not_first else front.improve(end, goal.temp_bytes)
+                    refusals = refusals if best is end else ()
+                except _OutOfTime:
+                    best, refusals = front.best(goal.temp_bytes), ()
+                self.searched[key] = best, refusals
         return self.searched[key]
+
+    def visit(self, state: SearchState, front: ParetoFront) -> None:
+        """Adds a state to what searches visited; ends the search if the time is up."""
+        front.add(state)
+        if self.is_out_of_time:
+            raise _OutOfTime
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether planning is to end."""
+        return time.perf_counter() > self.deadline
 
     @property
     def may_compile(self) -> bool:
-        """Whether the limit leaves a compilation for each target."""
-        return self.compiles + len(self.targets) <= self.options.max_compiles
+        """Whether the limits leave a compilation for each target; once the time is up, of one rewritten program."""
+        is_late = self.is_out_of_time and len(self.evaluations) > 1
+        return not is_late and self.compiles + len(self.targets) <= self.options.max_compiles
 
     def is_slow(self, state: SearchState) -> bool:
         """Whether a state is beyond the limit of the price."""
@@ -186,7 +210,9 @@ class Evaluator:
         measured: list[tuple[Target, Measured | Refused]] = []
         for target in self.targets:
             tell(f"compile {self.compiles + 1}, for {target.name}")
+            started = time.perf_counter()
             measured.append((target, target.measure(self.program, module)))
+            self.compile_seconds += time.perf_counter() - started
             self.compiles += 1
         evaluations = [Evaluation(state, module, refusals, target, m, tuple(measured)) for target, m in measured]
         self.evaluations.append(max(evaluations, key=lambda a: a.peak_bytes))

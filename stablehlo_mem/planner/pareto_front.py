@@ -30,6 +30,10 @@ class ParetoFront:
         """The states with at most so many bytes of temporaries, fastest first."""
         yield from sorted((s for s in self._states if s.peak.temp_bytes <= temp_bytes), key=lambda s: s.seconds)
 
+    def best(self, goal_bytes: int) -> SearchState:
+        """The fastest state within a goal, or the smallest if none is."""
+        return next(self.within(goal_bytes), None) or min(self._states, key=lambda s: s.peak.temp_bytes)
+
     def improve(self, end: SearchState, goal_bytes: int) -> SearchState:
         """The end of a search, or a state within the goal that is clearly faster."""
         fastest = next(self.within(goal_bytes), end)

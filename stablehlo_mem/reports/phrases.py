@@ -66,9 +66,11 @@ def how_text(decision: Decision) -> str:
 
 
 def effort_text(plan: Plan) -> str:
-    """The cost of planning: "2 compiles, 0.41 s of planning"."""
+    """The cost of planning: "0.41 s of planning, 2 compiles in 3.1 s"."""
     compiles = "1 compile" if plan.compiles == 1 else f"{plan.compiles} compiles"
-    return f"{compiles}, {plan.planning_seconds:.2f} s of planning"
+    limit, seconds = plan.options.max_seconds, plan.planning_seconds + plan.compile_seconds
+    ended = f", ended by max_seconds={limit:g}" if limit is not None and seconds > limit else ""
+    return f"{plan.planning_seconds:.2f} s of planning, {compiles} in {plan.compile_seconds:.2f} s{ended}"
 
 
 def refusal_text(refusal: Refusal) -> str:

@@ -82,7 +82,8 @@ class Plan(HasPage):
         result: the optimised program, of the kind that was given; the very same object if there are no steps.
         exported: the result as an Exported, None if the input was not an Exported.
         bytecode: the optimised module.
-        planning_seconds: time of analysis and rewriting, without compilation.
+        planning_seconds: wall time of analysis and rewriting, without compilations.
+        compile_seconds: wall time of the compilations.
     """
 
     budget_bytes: int | None
@@ -106,6 +107,7 @@ class Plan(HasPage):
     timings: tuple[Timing, ...] = ()
     too_slow: bool = False
     affordable_peak_bytes: int | None = None
+    compile_seconds: float = 0.0
 
     @property
     def slowdown(self) -> float:

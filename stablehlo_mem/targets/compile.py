@@ -29,7 +29,10 @@ from stablehlo_mem.targets.measurement import Measured, Refused
 
 _log = logging.getLogger(__name__)
 
-_NO_YNN_FUSIONS: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": "", "xla_backend_optimization_level": 0}
+_FIGURES_ONLY: dict[str, Any] = {"xla_backend_optimization_level": 0}
+"""For XLA:CPU: buffers are assigned before LLVM generates code, so its optimisations change no figure; without them a
+compilation takes half as long (measured on 25 programs of `benchmarks/`)."""
+_NO_YNN_FUSIONS: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": "", **_FIGURES_ONLY}
 """XLA:CPU's options without YNNPACK fusions. The scratch of these fusions, gigabytes for attention, is in no report.
 But other programs need more memory with them (a squared distance over 16 dimensions: 2.3 GiB for 41 MiB), so the
 larger of two reports counts. Optimisation is off: LLVM runs after buffers are assigned, and this program never runs."""
@@ -136,7 +139,7 @@ def _is_plain(aval: Any) -> bool:
 
 def _compiled_figures(lowered: Any, platform: str) -> Measured:
     """The figures of the program that runs; on CPU those without YNN fusions if they are larger."""
-    compiled = _compile(lowered, platform)
+    compiled = lowered.compile(compiler_options=_FIGURES_ONLY) if platform == "cpu" else _compile(lowered, platform)
     text = compiled.as_text()
     figures = _figures(compiled, text)
     if platform != "cpu" or _YNN_FUSION not in text:
