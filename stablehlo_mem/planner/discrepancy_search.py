@@ -23,8 +23,8 @@ from stablehlo_mem.planner.greedy_search import candidates_to_try, faster_step, 
 from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState, with_decision
 
-_MAX_OPS_TIMES_STEPS = 300
-"""Other descents follow if ops times steps of the first one are at most this: a bound on planning time."""
+_MAX_OPS_TIMES_STEPS = 3000
+"""Descents follow the first one until all took so many steps times ops of the program: a bound on planning time."""
 _PRUNE_MARGIN = 0.25
 """A descent is pruned if it is worse than the incumbent by this share: with 0.1 plans of the suite get up to 1.2 times
 slower, as later steps may save time, and 0.5 finds hardly faster ones."""
@@ -81,13 +81,14 @@ class DiscrepancySearch:
         self.root, self.goal, self.not_first, self._visit = root, goal, not_first, visit
         self.reached: list[SearchState] = []
         self.incumbent = math.inf
+        self.steps_left = 0
         self.met: set[tuple[int, str]] = set()
 
     def run(self) -> tuple[SearchState, tuple[Refusal, ...]]:
         """The end of the greedy descent, and the refusals at its peak if it misses the goal; others follow it."""
         first, refusals = greedy_descent(self.root, self.goal, self.not_first, visit=self.visit)
-        count = len(first.steps) - len(self.root.steps)
-        if 0 < count * len_ops(self.root.graph) <= _MAX_OPS_TIMES_STEPS:
+        self.steps_left = _MAX_OPS_TIMES_STEPS // len_ops(self.root.graph) - (len(first.steps) - len(self.root.steps))
+        if first is not self.root and self.steps_left > 0:
             if refusals:
                 self.take_smallest()
             else:
@@ -115,6 +116,8 @@ class DiscrepancySearch:
             for candidate in candidates:
                 # Its fastest size: a bound on the others.
                 fastest = candidate.resized(candidate.sizes[0]) if candidate.sizes else candidate
+                if self.steps_left <= 0:
+                    return
                 new = None if self.is_hopeless(fastest) else sized(self.root, candidate, self.goal)
                 if new is not None:
                     self.descend(with_decision(self.root, new), self.goal)
@@ -149,7 +152,8 @@ class DiscrepancySearch:
 
     def is_pruned(self, state: SearchState) -> bool:
         """Whether a descent is abandoned at a state."""
-        return state is not self.root and self.is_worse(self.objective(state))
+        self.steps_left -= 1
+        return self.steps_left < 0 or (state is not self.root and self.is_worse(self.objective(state)))
 
     def descend(self, state: SearchState, aim: Goal) -> None:
         """Goes from the root, or from a state after one step, to a goal, and on while steps save time."""

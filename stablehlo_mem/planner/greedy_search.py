@@ -312,7 +312,7 @@ def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> Search
         if best is not None and not _size_improves(new, best, goal):
             break
         best = new
-        resized = _resized(candidate, new.peak.temp_bytes, goal)
+        resized = _resized(candidate, new.peak.temp_bytes, goal) or _next_faster(candidate, new, goal)
         if resized is None:
             break
         candidate = resized
@@ -343,6 +343,12 @@ def _resized(candidate: Candidate, peak_bytes: int, goal: Goal) -> Candidate | N
     if size is None or size.saved_bytes == candidate.saved_bytes:
         return None
     return candidate.resized(size)
+
+
+def _next_faster(candidate: Candidate, new: SearchState, goal: Goal) -> Candidate | None:
+    """The candidate in the next faster size, if the goal is reached: chunks may take less than estimated."""
+    faster = [size for size in candidate.sizes if size.added_seconds < candidate.added_seconds]
+    return candidate.resized(faster[-1]) if faster and _reaches(new, goal) else None
 
 
 def _size_improves(new: SearchState, old: SearchState, goal: Goal) -> bool:
