@@ -218,7 +218,7 @@ def test_a_peak_may_rise_only_where_memory_is_no_matter(monkeypatch):
     square, vector = np.ones((64, 64), np.float32), np.ones(64, np.float32)
     module = normal(program_of(times_a_vector, square, square, vector))
     first = start(module, NO_ROOM)
-    monkeypatch.setattr("stablehlo_mem.planner.greedy_search._MAX_PEAK_RISE", 0.0)
+    monkeypatch.setattr("stablehlo_mem.planner.greedy_search.MAX_PEAK_RISE", 0.0)
     assert not cheapen(first, NO_ROOM, any_peak=False).steps
     assert cheapen(first, NO_ROOM, any_peak=True).steps
 

@@ -19,11 +19,18 @@ from collections.abc import Callable, Iterator
 
 from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Refusal
-from stablehlo_mem.planner.greedy_search import candidates_to_try, faster_step, greedy_descent, in_best_size, try_apply
+from stablehlo_mem.planner.greedy_search import (
+    MAX_PEAK_RISE,
+    candidates_to_try,
+    faster_step,
+    greedy_descent,
+    in_best_size,
+    try_apply,
+)
 from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState, with_decision
 
-_MAX_OPS_TIMES_STEPS = 3000
+_MAX_OPS_TIMES_STEPS = 1000
 """Descents follow the first one until all took so many steps times ops of the program: a bound on planning time."""
 _PRUNE_MARGIN = 0.25
 """A descent is pruned if it is worse than the incumbent by this share: with 0.1 plans of the suite get up to 1.2 times
@@ -183,8 +190,9 @@ class DiscrepancySearch:
 
 
 def _in_fastest_size(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
-    """The state after a candidate in its fastest size, which may leave the goal to later steps."""
-    return try_apply(state, candidate.resized(candidate.sizes[0]), goal) if candidate.sizes else None
+    """The state after a candidate in its fastest size, which leaves the goal to later steps."""
+    new = try_apply(state, candidate.resized(candidate.sizes[0]), goal) if candidate.sizes else None
+    return new if new is not None and new.peak.temp_bytes <= MAX_PEAK_RISE * state.peak.temp_bytes else None
 
 
 def _smaller_goals(goal: Goal) -> Iterator[Goal]:

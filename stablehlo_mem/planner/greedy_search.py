@@ -40,7 +40,7 @@ _MAX_SLOW_STEPS = 6
 """... and after this many slow steps the descent gives up: the rest is in many small values."""
 _LOOKAHEAD_STEPS = 4
 """Steps after an enabling one (`Candidate.needs_lookahead`) by which it is judged."""
-_MAX_PEAK_RISE = 1.1
+MAX_PEAK_RISE = 1.1
 """Steps that save time may raise the static peak to this many times what it was: the search lowers it again."""
 _LowerStep = tuple[SearchState | None, list[Candidate], tuple[Refusal, ...]]
 """The state after the best step that lowers a peak, the enabling candidates, and the refusals."""
@@ -50,9 +50,9 @@ def cheapen(state: SearchState, goal: Goal, *, any_peak: bool) -> SearchState:
     """Takes the steps that save time anywhere in the program, while the passes find any.
 
     Args:
-        any_peak: whether they may raise the static peak by any amount, and not only by `_MAX_PEAK_RISE`.
+        any_peak: whether they may raise the static peak by any amount, and not only by `MAX_PEAK_RISE`.
     """
-    limit = math.inf if any_peak else _MAX_PEAK_RISE * state.peak.temp_bytes
+    limit = math.inf if any_peak else MAX_PEAK_RISE * state.peak.temp_bytes
     for _ in range(_MAX_ROUNDS):
         before = state
         for one in _enabled(goal):
