@@ -113,19 +113,21 @@ class DiscrepancySearch:
                 return
 
     def descend_otherwise(self, first: SearchState) -> None:
-        """Descends without regrouping sums, towards smaller goals, and after each other first step."""
+        """Descends after each other first step, without regrouping sums, and towards smaller goals."""
+        self.begin_otherwise(in_best_size)
         if first.regroups:
             self.descend(self.root, _without_regrouping(self.goal))
         for aim in _smaller_goals(self.goal):
             self.descend(self.root, aim)
-        candidates = candidates_to_try(self.root, self.goal, self.not_first)
-        for sized in (in_best_size, _in_fastest_size):
-            for candidate in candidates:
-                # Its fastest size: a bound on the others.
-                fastest = candidate.resized(candidate.sizes[0]) if candidate.sizes else candidate
-                if self.steps_left <= 0:
-                    return
-                new = None if self.is_hopeless(fastest) else sized(self.root, candidate, self.goal)
+        self.begin_otherwise(_in_fastest_size)
+
+    def begin_otherwise(self, sized: Callable[[SearchState, Candidate, Goal], SearchState | None]) -> None:
+        """Descends after each first step in one size."""
+        for candidate in candidates_to_try(self.root, self.goal, self.not_first):
+            # Its fastest size: a bound on the others.
+            fastest = candidate.resized(candidate.sizes[0]) if candidate.sizes else candidate
+            if self.steps_left > 0 and not self.is_hopeless(fastest):
+                new = sized(self.root, candidate, self.goal)
                 if new is not None:
                     self.descend(with_decision(self.root, new), self.goal)
 
