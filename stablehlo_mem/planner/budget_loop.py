@@ -19,8 +19,8 @@ from stablehlo_mem.ir.bindings import ir, module_bytes
 from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.pass_api.candidate import Goal, Identity, Options, Refusal, Step
 from stablehlo_mem.planner import autotune, plan_cache
-from stablehlo_mem.planner.branch_and_bound import CACHE_MULTIPLE
 from stablehlo_mem.planner.cheaper import cheaper
+from stablehlo_mem.planner.discrepancy_search import CACHE_MULTIPLE
 from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form, cost
 from stablehlo_mem.planner.goals import SHRINK, Goals
 from stablehlo_mem.planner.greedy_search import apply_first_candidates, nothing_to_split, propose
