@@ -20,6 +20,7 @@ from typing import Any, get_args
 import jax
 import llama_programs
 import record
+import tables
 from llama_programs import Attention, Policy, Sizes
 
 import stablehlo_mem as shm
@@ -28,6 +29,7 @@ from stablehlo_mem.pass_api.candidate import Goal, Options
 from stablehlo_mem.planner.search_state import start_of
 from stablehlo_mem.targets.measurement import Measured
 from stablehlo_mem.targets.target import named_targets
+from stablehlo_mem.utils.units import format_bytes
 
 PATH = record.RESULTS / "versus_policies.json"
 CASES: dict[str, tuple[str, Sizes, Attention]] = {
@@ -80,6 +82,23 @@ def measure(target: str, sizes: Sizes, attention: Attention, policy: Policy) -> 
         "waited_seconds": round(time.perf_counter() - started, 1),
         "steps": list(plan.summaries),
     }
+
+
+def table(data: dict[str, Any]) -> str:
+    """One line a policy of each case: its peak and ours, and our FLOPs and seconds over the policy's."""
+    lines = [
+        [
+            *name.rsplit(": ", 1),
+            format_bytes(row["hand_peak_bytes"]),
+            format_bytes(row["peak_bytes"]) + ("" if row["fits"] else " (not kept)"),
+            f"{row['flops'] / row['hand_flops']:.2f}",
+            f"{row['seconds'] / row['hand_seconds']:.2f}",
+            f"{row['hand_seconds'] / row['unsplit_seconds']:.2f}",
+        ]
+        for name, row in data["rows"].items()
+    ]
+    names = ["step", "saved", "peak of the policy", "ours", "FLOPs, ours / its", "time", "its time / as written"]
+    return tables.table(names, lines) + f"\nPeaks as compiled, FLOPs and times as estimated, {tables.stamp(data)}.\n"
 
 
 def exported(target: str, sizes: Sizes, attention: Attention, policy: Policy) -> jax.export.Exported:

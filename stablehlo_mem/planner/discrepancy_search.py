@@ -75,7 +75,7 @@ class DiscrepancySearch:
     Attributes:
         not_first: candidates that no descent begins with.
         reached: the states after at least one step that are within the goal.
-        incumbent: their least objective.
+        incumbent: the least objective of those that are the first of their descent within the goal.
         steps_left: of all descents, before none is begun or goes on.
         met: peaks and seconds of the states from which descents went on.
     """
@@ -117,29 +117,28 @@ class DiscrepancySearch:
 
     def descend_otherwise(self, first: SearchState) -> None:
         """Descends after each other first step, without regrouping sums, and towards smaller goals."""
-        self.begin_otherwise(in_best_size)
+        self.begin_otherwise(self.goal, in_best_size)
         if first.regroups:
             self.descend(self.root, _without_regrouping(self.goal))
         for aim in _smaller_goals(self.goal):
-            self.descend(self.root, aim)
-        self.begin_otherwise(_in_fastest_size)
+            self.begin_otherwise(aim, in_best_size)
+        self.begin_otherwise(self.goal, _in_fastest_size)
 
-    def begin_otherwise(self, sized: Callable[[SearchState, Candidate, Goal], SearchState | None]) -> None:
-        """Descends after each first step in one size."""
-        for candidate in candidates_to_try(self.root, self.goal, self.not_first):
+    def begin_otherwise(self, aim: Goal, sized: Callable[[SearchState, Candidate, Goal], SearchState | None]) -> None:
+        """Descends to a goal after each first step in one size."""
+        for candidate in candidates_to_try(self.root, aim, self.not_first):
             # Its fastest size: a bound on the others.
             fastest = candidate.resized(candidate.sizes[0]) if candidate.sizes else candidate
             if self.steps_left > 0 and not self.is_hopeless(fastest):
-                new = sized(self.root, candidate, self.goal)
+                new = sized(self.root, candidate, aim)
                 if new is not None:
-                    self.descend(with_decision(self.root, new), self.goal)
+                    self.descend(with_decision(self.root, new), aim)
 
     def visit(self, state: SearchState) -> None:
         """Notes a state."""
         self._visit(state)
         if state.peak.temp_bytes <= self.goal.temp_bytes:
             self.reached.append(state)
-            self.incumbent = min(self.incumbent, self.objective(state))
 
     def objective(self, state: SearchState) -> float:
         """What is minimised: seconds, plus their error for each step on the way to the goal and for regrouped sums."""
@@ -182,6 +181,7 @@ class DiscrepancySearch:
 
     def save_time(self, state: SearchState) -> None:
         """Goes on with steps that save time, until the temporaries fit the chip's cache."""
+        self.incumbent = min(self.incumbent, self.objective(state))
         in_cache = CACHE_MULTIPLE * self.goal.chip.cache_bytes
         aim = dataclasses.replace(self.goal, temp_bytes=min(in_cache, self.goal.temp_bytes))
         following: SearchState | None = state
