@@ -5,6 +5,7 @@ Each has the structure that a library gives it (jraph, Keras, blackjax, mamba, H
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -120,7 +121,7 @@ def keras_cnn(batch: int = 128, size: int = 32) -> Made:
         return params, moving, (count + 1, m, v), value
 
     norms = [{"gamma": np.ones(n, np.float32), "beta": np.zeros(n, np.float32)} for n in widths[1:]]
-    convs = [layer(rng, 3, 3, a, b) for a, b in zip(widths[:-1], widths[1:], strict=True)]
+    convs = [layer(rng, 3, 3, a, b) for a, b in itertools.pairwise(widths)]
     blocks = [{"conv": c, "norm": n} for c, n in zip(convs, norms, strict=True)]
     flat = (size // 8) ** 2 * widths[-1]
     params = {"blocks": blocks, "hidden": layer(rng, flat, 256), "top": layer(rng, 256, 10)}

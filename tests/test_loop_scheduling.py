@@ -192,6 +192,27 @@ def test_a_step_is_charged_what_it_touches(fun, touched):
     assert (steps[0] == steps[1]) is touched
 
 
+def scanned_sum(nodes, receivers):
+    """The squares of what blocks of edges send to nodes, block by block."""
+
+    def step(total, block):
+        return total.at[block].add(jnp.sin(nodes[block])), None
+
+    total, _ = jax.lax.scan(step, jnp.zeros_like(nodes), receivers)
+    return total * total * 2
+
+
+@pytest.mark.parametrize(("dimension", "repeats"), [(0, True), (1, False)])
+def test_a_step_is_charged_what_a_loop_inside_repeats(dimension, repeats):
+    """Along the nodes every chunk goes over all edges; along the features over its own part of them."""
+    nodes, costs = np.zeros((1_000, 64), np.float32), []
+    for edges in (1_000, 100_000):
+        graph, region = region_along(scanned_sum, "multiply", dimension, [nodes, np.zeros((10, edges // 10), np.int32)])
+        costs.append(loop_cost(graph, region, CHIPS["cpu"], 10**6))
+    step, work = (costs[1].step_seconds - costs[0].step_seconds, costs[1].work_seconds - costs[0].work_seconds)
+    assert (step > 0.5 * work > 0) is repeats
+
+
 @pytest.mark.parametrize(("dimension", "lost"), [(0, False), (1, True)])
 def test_few_innermost_elements_leave_lanes_empty(dimension, lost):
     graph, region = region_of(lambda x: jnp.exp(x).sum(1 - dimension), "exponential", dimension, (4096, 4096))

@@ -114,7 +114,7 @@ BESIDE = {
     # a program, its arguments, how many elements the dimensions have along which its last sliding op is split
     "groups, batch": (lambda x, k: conv(x * x, k, feature_group_count=4) * 2, (BATCH, integers(3, 3, 2, 12)), {4, 6}),
     "groups of it": (lambda x, k: conv(x * x, k, batch_group_count=3) * 2, (BATCH, integers(3, 3, 8, 12)), {3}),
-    "by example": (lambda x, k: kernel_gradient(x, k) * 2, (BATCH, integers(3, 3, 8, 7)), {6}),
+    "by example": (lambda x, k: kernel_gradient(x, k) * 2, (BATCH, integers(3, 3, 8, 7)), {6, 8}),
     "pooled gradient": (pooling_gradient, (BATCH,), {6, 8}),
 }
 
