@@ -15,7 +15,7 @@ from typing import Any
 
 import searches
 
-from stablehlo_mem.planner.branch_and_bound import search
+from stablehlo_mem.planner.discrepancy_search import search
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from stablehlo_mem.frontend.canonicalize import remove_rules
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.pass_api.candidate import Goal, Options
-from stablehlo_mem.planner.branch_and_bound import search
+from stablehlo_mem.planner.discrepancy_search import search
 from stablehlo_mem.planner.greedy_search import cheapen
 from stablehlo_mem.planner.search_state import SearchState, start_of
 from stablehlo_mem.targets.target import named_targets

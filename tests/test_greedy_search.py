@@ -16,7 +16,7 @@ from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Goal, Numerics, Options, Refusal
 from stablehlo_mem.passes import step_from_plain
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
-from stablehlo_mem.planner.branch_and_bound import BranchAndBound, search
+from stablehlo_mem.planner.discrepancy_search import DiscrepancySearch, search
 from stablehlo_mem.planner.greedy_search import cheapen, greedy_descent, propose
 from stablehlo_mem.planner.search_state import apply, start, start_of, take
 from stablehlo_mem.splitting.split_step import Split
@@ -218,7 +218,7 @@ def test_a_peak_may_rise_only_where_memory_is_no_matter(monkeypatch):
     square, vector = np.ones((64, 64), np.float32), np.ones(64, np.float32)
     module = normal(program_of(times_a_vector, square, square, vector))
     first = start(module, NO_ROOM)
-    monkeypatch.setattr("stablehlo_mem.planner.greedy_search._MAX_PEAK_RISE", 0.0)
+    monkeypatch.setattr("stablehlo_mem.planner.greedy_search.MAX_PEAK_RISE", 0.0)
     assert not cheapen(first, NO_ROOM, any_peak=False).steps
     assert cheapen(first, NO_ROOM, any_peak=True).steps
 
@@ -257,7 +257,7 @@ def test_a_program_is_small_by_all_its_ops_not_by_those_beside_its_loops(depth, 
     """One split may leave a handful of ops and a loop with all others in it."""
     descents = []
     monkeypatch.setattr(
-        "stablehlo_mem.planner.branch_and_bound.greedy_descent",
+        "stablehlo_mem.planner.discrepancy_search.greedy_descent",
         lambda *args, **kwargs: (descents.append(args), greedy_descent(*args, **kwargs))[1],
     )
     batch = np.ones((64, 128, 16), np.float32)
@@ -333,8 +333,8 @@ def test_of_values_alike_one_that_cannot_be_split_leaves_the_others():
     assert seeds == {second}
 
 
-def test_ways_that_come_out_alike_are_varied_once(monkeypatch):
-    """A split along the batch is as good as one along as many heads: steps into the cache are looked for after one."""
+def test_descents_that_meet_go_on_once(monkeypatch):
+    """A split along the batch is as good as one along as many heads: one of the two goes on."""
 
     def attention(q, k, v):
         return jax.nn.softmax(q @ k.swapaxes(-1, -2), -1) @ v
@@ -345,26 +345,24 @@ def test_ways_that_come_out_alike_are_varied_once(monkeypatch):
     shape = (8, 8, 512, 64)
     first = start(normal(program_of(attention, *(np.ones(shape, np.float32),) * 3)), goal_of(0))
     goal = goal_of(first.peak.temp_bytes // 4)
-    found, _ = greedy_descent(first, goal, frozenset())
-    ends, varied = [(outcome(found), found.steps)], []
-    descend_to, continue_into_cache = BranchAndBound.descend_to, BranchAndBound.continue_into_cache
+    begun, gone_on = [], []
+    descend = DiscrepancySearch.descend
 
-    def noted_end(self, aim):
-        state = descend_to(self, aim)
-        ends.extend([(outcome(state), state.steps)] if state else [])
-        return state
+    def noted_descent(self, state, aim):
+        begun.extend([(outcome(state), state.steps)] if state.steps else [])
+        descend(self, state, aim)
 
-    def noted_variant(self, state, aim):
-        varied.append((outcome(state), aim))
-        return continue_into_cache(self, state, aim)
+    def noted(state, *args, **kwargs):
+        gone_on.extend([outcome(state)] if state.steps else [])
+        return greedy_descent(state, *args, **kwargs)
 
-    monkeypatch.setattr(BranchAndBound, "descend_to", noted_end)
-    monkeypatch.setattr(BranchAndBound, "continue_into_cache", noted_variant)
+    monkeypatch.setattr(DiscrepancySearch, "descend", noted_descent)
+    monkeypatch.setattr("stablehlo_mem.planner.discrepancy_search.greedy_descent", noted)
     state, refusals = search(first, goal)
     assert not refusals
     assert state.peak.temp_bytes <= goal.temp_bytes < first.peak.temp_bytes
-    assert any(one == other and steps != others for one, steps in ends for other, others in ends)
-    assert len(set(varied)) == len(varied) > 0
+    assert any(one == other and steps != others for one, steps in begun for other, others in begun)
+    assert len(set(gone_on)) == len(gone_on) > 0
 
 
 def test_no_loop_is_thought_to_spare_what_an_op_outside_it_needs():

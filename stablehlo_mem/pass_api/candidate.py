@@ -16,6 +16,10 @@ from stablehlo_mem.targets.chips import Chip
 Numerics = Literal["exact", "reassociate", "relaxed"]
 """exact: no float sum is regrouped; reassociate: sums may be; relaxed: also cheaper, less precise forms."""
 
+CHUNK_SHARE = 0.25
+"""Share of a goal's bytes that the chunks of one step may take where the other values alone exceed the goal, because
+later steps make those smaller: chosen; trying 3/4 and 1/16 too makes no plan of the suite faster (prices.py)."""
+
 OpPath = tuple[Path, int]
 """An op of a module: the path of its block from the entry function's, and the op in it."""
 
@@ -69,8 +73,6 @@ class Goal:
         temp_bytes: the temporaries to reach.
         include_small_values: split smaller values too, so that loops reach further from the values at the peak.
         prefer_memory: of several replacements that save time, take the one that needs the least memory.
-        chunk_share: share of `temp_bytes` that the chunks of one step may take where the other values alone exceed the
-            goal, because later steps make those smaller.
     """
 
     chip: Chip
@@ -78,7 +80,6 @@ class Goal:
     temp_bytes: int
     include_small_values: bool = False
     prefer_memory: bool = False
-    chunk_share: float = 0.25
 
 
 @dataclasses.dataclass(frozen=True)

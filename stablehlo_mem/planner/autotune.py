@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
 from stablehlo_mem.pass_api.candidate import Goal
-from stablehlo_mem.planner.branch_and_bound import alternatives
+from stablehlo_mem.planner.discrepancy_search import alternatives
 from stablehlo_mem.planner.evaluator import Evaluation, Evaluator
 from stablehlo_mem.planner.search_state import SearchState
 from stablehlo_mem.results.plan import Timing

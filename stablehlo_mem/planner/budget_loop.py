@@ -16,10 +16,11 @@ from jax.export import Exported
 from stablehlo_mem.analysis.cost_model import graph_seconds
 from stablehlo_mem.frontend.program import Program, emit, ingest
 from stablehlo_mem.ir.bindings import ir, module_bytes
+from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.pass_api.candidate import Goal, Identity, Options, Refusal, Step
 from stablehlo_mem.planner import autotune, plan_cache
-from stablehlo_mem.planner.branch_and_bound import CACHE_MULTIPLE
 from stablehlo_mem.planner.cheaper import cheaper
+from stablehlo_mem.planner.discrepancy_search import CACHE_MULTIPLE
 from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form, cost
 from stablehlo_mem.planner.goals import SHRINK, Goals
 from stablehlo_mem.planner.greedy_search import apply_first_candidates, nothing_to_split, propose
@@ -43,7 +44,9 @@ _MAX_STALLED = 3
 """Compilations in a row that may bring nothing before a form of the program is given up: a compilation takes long."""
 _HOPELESS = 2
 """If a program misses its goal by more than this factor, by the profile and by the compiler, no other first steps are
-tried from its form: on the suite they ended within it of the first."""
+tried from its form: on the suite they ended within it of the first. Nor are other forms of a large program."""
+_LARGE_OPS = 1_000
+"""From so many ops on a program is large: a search that misses its goal takes seconds."""
 _SLOWDOWN_FACTOR_MIN = 2
 """Who asks for the smallest peak accepts more: with budget="min" `Options.max_slowdown` counts so many times."""
 _MIN_SAVING = 0.05
@@ -104,6 +107,7 @@ class _Planning:
         self.program, self.targets, self.options = program, targets, options
         self.budget: Budget = budget
         self.lowest_missed = math.inf
+        self.is_hopeless = False
         limit = math.inf if options.max_slowdown is None else options.max_slowdown
         self.evaluator = Evaluator(
             program,
@@ -188,6 +192,8 @@ class _Planning:
             found = minimise_peak(self.evaluator, original, form) if least else self.towards_budget(original, form)
             for evaluation in found:
                 yield form, evaluation
+            if self.is_hopeless and self.is_large(original):
+                return
 
     def forms(self, original: Evaluation) -> Iterator[Form]:
         """The distinct forms, first the one from which the goal is reached by the static profile."""
@@ -197,10 +203,13 @@ class _Planning:
         if isinstance(self.budget, int):
             goal = Goal(chip, self.options, int(self.first_goal(original, self.room(original))))
             for form in forms:
-                if self.evaluator.search(form, goal)[0].peak.temp_bytes <= goal.temp_bytes:
+                static = self.evaluator.search(form, goal)[0].peak.temp_bytes
+                if static <= goal.temp_bytes:
                     yield form
                     break
                 missed.append(form)
+                if static > _HOPELESS * goal.temp_bytes and self.is_large(original):
+                    break
         yield from missed
         yield from forms
 
@@ -246,12 +255,18 @@ class _Planning:
                 goals.follow(state.peak.temp_bytes, evaluation.peak_bytes - (self.budget - room), better=better)
                 continue
             self.lowest_missed = min(self.lowest_missed, state.peak.temp_bytes)
-            if min(state.peak.temp_bytes / goals.goal, (evaluation.peak_bytes - fixed) / room) > _HOPELESS:
+            ratios = state.peak.temp_bytes / goals.goal, (evaluation.peak_bytes - fixed) / room
+            self.is_hopeless = min(ratios) > _HOPELESS
+            if self.is_hopeless:
                 break
             if state.first is not None:
                 tried.add(state.first)
         if not changed:
             yield from self.compile_first_candidates(latest, form, goals.goal)
+
+    def is_large(self, original: Evaluation) -> bool:
+        """Whether searches take long."""
+        return len_ops(original.state.graph) >= _LARGE_OPS
 
     def is_new_low(self, state: SearchState) -> bool:
         """Whether the profile of a program that misses its goal is clearly below those of others that did."""

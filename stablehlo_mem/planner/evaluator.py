@@ -13,7 +13,7 @@ from stablehlo_mem.frontend.canonicalize import canonicalize, remove_rules
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, ir
 from stablehlo_mem.pass_api.candidate import Goal, Identity, Options, Refusal
-from stablehlo_mem.planner.branch_and_bound import search
+from stablehlo_mem.planner.discrepancy_search import search
 from stablehlo_mem.planner.greedy_search import cheapen
 from stablehlo_mem.planner.pareto_front import ParetoFront
 from stablehlo_mem.planner.search_state import SearchState, start

@@ -1,6 +1,6 @@
 """The greedy descent: at each static peak the best candidate is applied, until the goal is reached.
 
-`planner.branch_and_bound` calls `greedy_descent`; `cheapen` takes the steps that save time before it.
+`planner.discrepancy_search` calls `greedy_descent`; `cheapen` takes the steps that save time before it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.graph import nested_graph, op_id
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Refusal, allows
+from stablehlo_mem.pass_api.candidate import CHUNK_SHARE, Candidate, Goal, Identity, Refusal, allows
 from stablehlo_mem.pass_api.pass_protocol import AnyPass
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.planner.search_state import SearchState, apply, with_decision
@@ -40,7 +40,7 @@ _MAX_SLOW_STEPS = 6
 """... and after this many slow steps the descent gives up: the rest is in many small values."""
 _LOOKAHEAD_STEPS = 4
 """Steps after an enabling one (`Candidate.needs_lookahead`) by which it is judged."""
-_MAX_PEAK_RISE = 1.1
+MAX_PEAK_RISE = 1.1
 """Steps that save time may raise the static peak to this many times what it was: the search lowers it again."""
 _LowerStep = tuple[SearchState | None, list[Candidate], tuple[Refusal, ...]]
 """The state after the best step that lowers a peak, the enabling candidates, and the refusals."""
@@ -50,9 +50,9 @@ def cheapen(state: SearchState, goal: Goal, *, any_peak: bool) -> SearchState:
     """Takes the steps that save time anywhere in the program, while the passes find any.
 
     Args:
-        any_peak: whether they may raise the static peak by any amount, and not only by `_MAX_PEAK_RISE`.
+        any_peak: whether they may raise the static peak by any amount, and not only by `MAX_PEAK_RISE`.
     """
-    limit = math.inf if any_peak else _MAX_PEAK_RISE * state.peak.temp_bytes
+    limit = math.inf if any_peak else MAX_PEAK_RISE * state.peak.temp_bytes
     for _ in range(_MAX_ROUNDS):
         before = state
         for one in _enabled(goal):
@@ -66,13 +66,13 @@ def cheapen(state: SearchState, goal: Goal, *, any_peak: bool) -> SearchState:
 def _first_time_saving(state: SearchState, one: AnyPass, goal: Goal, limit: float) -> SearchState:
     """The state after the first time-saving step of a pass with a peak within the limit; the same state if none is."""
     for candidate in one.cheapen(state.graph, goal):
-        new = _try_apply(state, candidate, goal)
+        new = try_apply(state, candidate, goal)
         if new is not None and new.peak.temp_bytes <= limit:
             return with_decision(state, new)
     return state
 
 
-def _try_apply(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
+def try_apply(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
     """The state after a candidate; None if its pass fails, which is a bug and logged at debug level."""
     try:
         return apply(state, candidate, goal)
@@ -133,7 +133,7 @@ def faster_step(state: SearchState, goal: Goal) -> SearchState | None:
     def find() -> SearchState | None:
         saving = next((c for c in propose(state, goal)[0] if c.added_seconds < 0), None)
         # In its fastest size: others may come nearer to the goal but are slower.
-        return _try_apply(state, saving, goal) if saving else None
+        return try_apply(state, saving, goal) if saving else None
 
     new = state.graph.cache.get("faster step", goal, find)
     return new if new and new.seconds < state.seconds and _helps(new, state) else None
@@ -148,7 +148,7 @@ def _enabling_step(
     for candidate in enabling:
         if _reaches(lowest, goal):
             break
-        new = _try_apply(state, candidate, goal)
+        new = try_apply(state, candidate, goal)
         after = _look_ahead(with_decision(state, new), goal) if new else None
         if after is not None and _helps(after, state) and _lower_of(lowest, after) is after:
             lowest, best = after, new
@@ -180,8 +180,7 @@ def _find_lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identit
     if promising:
         following = _best_of(state, candidates[:_MAX_TRIED], goal)
     if not _reaches(following, goal):
-        larger, _ = _proposed(state, dataclasses.replace(goal, include_small_values=True), excluded)
-        after_larger = _best_of(state, _families_first(larger)[:_MAX_TRIED_SMALL_VALUES], goal)
+        after_larger = _best_of(state, _with_small_values(state, goal, excluded), goal)
         if not promising and not _reaches(after_larger, goal):
             following = _best_of(state, candidates[:_MAX_TRIED], goal)
         following = _lower_of(following, after_larger)
@@ -189,10 +188,16 @@ def _find_lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identit
     return following, enabling, _largest_first([*refusals, *(c.refusal_if_useless for c in proposed)])
 
 
+def candidates_to_try(state: SearchState, goal: Goal, excluded: frozenset[Identity]) -> list[Candidate]:
+    """The candidates that a step may try at a peak, without enabling ones, in the order to try them."""
+    near = [c for c in _proposed(state, goal, excluded)[0] if not c.needs_lookahead]
+    return near[:_MAX_TRIED] + _with_small_values(state, goal, excluded)
+
+
 def apply_first_candidates(state: SearchState, goal: Goal) -> Iterator[SearchState]:
     """The states after each of the first few candidates, whether they lower the static peak or not."""
     for candidate in propose(state, goal)[0][:_MAX_TRIED]:
-        new = _try_apply(state, candidate, goal)
+        new = try_apply(state, candidate, goal)
         if new is not None:
             yield with_decision(state, new)
 
@@ -255,6 +260,12 @@ def _proposed(
     return [c for c in candidates if c.identity not in excluded], refusals
 
 
+def _with_small_values(state: SearchState, goal: Goal, excluded: frozenset[Identity]) -> list[Candidate]:
+    """The first few candidates with `Goal.include_small_values`."""
+    larger, _ = _proposed(state, dataclasses.replace(goal, include_small_values=True), excluded)
+    return _families_first(larger)[:_MAX_TRIED_SMALL_VALUES]
+
+
 def _families_first(candidates: list[Candidate]) -> list[Candidate]:
     """The candidates, in front the first of each family: what reaches far is alike from all its values."""
     seen: set[Any] = set()
@@ -282,7 +293,7 @@ def _best_of(state: SearchState, candidates: list[Candidate], goal: Goal) -> Sea
     """The state after the first candidate that reaches the goal; if none does, the fastest of those that come near."""
     tried: list[SearchState] = []
     for candidate in candidates:
-        new = _in_best_size(state, candidate, goal)
+        new = in_best_size(state, candidate, goal)
         if new is not None and new.peak.temp_bytes <= goal.temp_bytes:
             return new
         tried += [new] if new is not None else []
@@ -291,17 +302,17 @@ def _best_of(state: SearchState, candidates: list[Candidate], goal: Goal) -> Sea
     return min(near, key=lambda s: (s.added_seconds, s.peak.temp_bytes), default=None)
 
 
-def _in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
+def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
     """The state after a candidate in the fastest size that reaches the goal; None if it does not lower the peak."""
     best: SearchState | None = None
     for _ in range(_MAX_SIZES_TRIED):
-        new = _try_apply(state, candidate, goal)
+        new = try_apply(state, candidate, goal)
         if new is None:
             return None
         if best is not None and not _size_improves(new, best, goal):
             break
         best = new
-        resized = _resized(candidate, new.peak.temp_bytes, goal)
+        resized = _resized(candidate, new.peak.temp_bytes, goal) or _next_faster(candidate, new, goal)
         if resized is None:
             break
         candidate = resized
@@ -327,11 +338,17 @@ def _resized(candidate: Candidate, peak_bytes: int, goal: Goal) -> Candidate | N
     if size is None:
         all_saved = max(s.saved_bytes for s in candidate.sizes)
         allowed = (all_saved - candidate.saved_bytes) * goal.temp_bytes / peak_bytes
-        allowed = max(allowed, goal.chunk_share * goal.temp_bytes)
+        allowed = max(allowed, CHUNK_SHARE * goal.temp_bytes)
         size = next((s for s in candidate.sizes if all_saved - s.saved_bytes <= allowed), None)
     if size is None or size.saved_bytes == candidate.saved_bytes:
         return None
     return candidate.resized(size)
+
+
+def _next_faster(candidate: Candidate, new: SearchState, goal: Goal) -> Candidate | None:
+    """The candidate in the next faster size, if the goal is reached: chunks may take less than estimated."""
+    faster = [size for size in candidate.sizes if size.added_seconds < candidate.added_seconds]
+    return candidate.resized(faster[-1]) if faster and _reaches(new, goal) else None
 
 
 def _size_improves(new: SearchState, old: SearchState, goal: Goal) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.frontend.program import Program, ingest
 from stablehlo_mem.pass_api.candidate import Goal, Options
-from stablehlo_mem.planner.branch_and_bound import search
+from stablehlo_mem.planner.discrepancy_search import search
 from stablehlo_mem.planner.greedy_search import cheapen
 from stablehlo_mem.planner.search_state import SearchState, start_of
 from stablehlo_mem.planner.validation import check_options

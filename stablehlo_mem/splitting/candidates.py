@@ -18,7 +18,17 @@ from stablehlo_mem.ir.float_comparisons import COMPARED, decides
 from stablehlo_mem.ir.graph import Graph, dtype_bytes, nested_graph, op_id
 from stablehlo_mem.ir.op_attributes import dot_labels
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Numerics, Refusal, Size, Step, allows
+from stablehlo_mem.pass_api.candidate import (
+    CHUNK_SHARE,
+    Candidate,
+    Goal,
+    Identity,
+    Numerics,
+    Refusal,
+    Size,
+    Step,
+    allows,
+)
 from stablehlo_mem.sharding_rules import OP_RULES, rule_book
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.splitting.axis import Axis, Obstacle, grow_axis
@@ -58,12 +68,10 @@ def proposals_around(main: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate 
 
 def proposals(main: Graph, path: Path, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
     """The splits of a block that lower the peak, each in the size that suits the goal, and why others do not."""
-    # Searches ask again with other shares of the goal: only the size that is taken depends on it.
-    any_share = dataclasses.replace(goal, chunk_share=0.0)
     if _is_small(nested_graph(main, path)):
-        items = _cached_proposals(main, path, peak, any_share)
+        items = _cached_proposals(main, path, peak, goal)
     else:
-        items = _Proposals(main, path, peak, any_share).run()
+        items = _Proposals(main, path, peak, goal).run()
     for item in items:
         if isinstance(item, Refusal):
             yield item
@@ -82,7 +90,7 @@ class _Sized:
     def fitting(self, temp_bytes: int, goal: Goal) -> Candidate:
         """The candidate in the fastest size that reaches the goal or takes its share of it: of none the smallest."""
         # Where the others alone are over the goal they are made smaller by later steps, or the goal is out of reach.
-        wanted = min(temp_bytes - goal.temp_bytes, self.spared_bytes - goal.chunk_share * goal.temp_bytes)
+        wanted = min(temp_bytes - goal.temp_bytes, self.spared_bytes - CHUNK_SHARE * goal.temp_bytes)
         sizes = self.candidate.sizes
         size = next((s for s in sizes if s.saved_bytes >= wanted), None)
         return self.candidate.resized(size or max(sizes, key=lambda s: s.saved_bytes))

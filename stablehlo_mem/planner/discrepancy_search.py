@@ -1,0 +1,213 @@
+"""The search for a goal: a greedy descent and, in small programs, others that begin with another step.
+
+What is best at one peak need not be best in the end. Three ideas from the literature:
+
+- Limited discrepancy search (Harvey & Ginsberg, 1995): the greedy descent is repeated and departs from its heuristic
+  once. It does so at the root, where the heuristic knows least (Walsh, 1997).
+- Branch and bound (Land & Doig, 1960): a descent is pruned once it is worse than the best program so far, the
+  incumbent, as steps that save memory take time.
+- Descents that meet in a state of the same peak and time go on alike, so one of them goes on.
+
+`planner.evaluator` calls `search`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+
+from stablehlo_mem.ir.graph import len_ops
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Refusal
+from stablehlo_mem.planner.greedy_search import (
+    MAX_PEAK_RISE,
+    candidates_to_try,
+    faster_step,
+    greedy_descent,
+    in_best_size,
+    try_apply,
+)
+from stablehlo_mem.planner.pareto_front import CLEARLY
+from stablehlo_mem.planner.search_state import SearchState, with_decision
+
+_MAX_OPS_TIMES_STEPS = 1500
+"""Descents follow the first one until all took so many steps times ops of the program: a bound on planning time; 3000
+finds no faster plan of `training:`, and 1000 one of the suite that is 1.07 times slower (benchmarks/prices.py)."""
+_PRUNE_MARGIN = 0.25
+"""A descent is pruned if it is worse than the incumbent by this share: with 0.1 plans of the suite get up to 1.2 times
+slower, as later steps may save time, and 0.5 finds hardly faster ones."""
+CACHE_MULTIPLE = 4
+"""Temporaries of up to this many times the chip's cache are taken to stay in it: chosen, a loop uses a part at once."""
+
+
+def search(
+    state: SearchState,
+    goal: Goal,
+    not_first: frozenset[Identity] = frozenset(),
+    visit: Callable[[SearchState], None] = lambda _: None,
+) -> tuple[SearchState, tuple[Refusal, ...]]:
+    """Takes steps until the static temporaries are within the goal or no candidate lowers the peak.
+
+    In small programs other descents follow, and the best program that reaches the goal is taken.
+
+    Args:
+        not_first: candidates not to begin with, from the `SearchState.first` of earlier searches.
+        visit: is told of every state on the way.
+
+    Returns:
+        The last state, and the refusals at its peak if the goal is not reached.
+    """
+    descents = DiscrepancySearch(state, goal, not_first, visit)
+    first, refusals = descents.run()
+    return (min(descents.reached, key=descents.objective), ()) if descents.reached else (first, refusals)
+
+
+def alternatives(state: SearchState, goal: Goal) -> list[SearchState]:
+    """The states that reach the goal, best first: `search` takes the first one."""
+    descents = DiscrepancySearch(state, goal, frozenset())
+    descents.run()
+    return sorted(descents.reached, key=descents.objective)
+
+
+class DiscrepancySearch:
+    """The descents from a state to a goal.
+
+    Attributes:
+        not_first: candidates that no descent begins with.
+        reached: the states after at least one step that are within the goal.
+        incumbent: their least objective.
+        steps_left: of all descents, before none is begun or goes on.
+        met: peaks and seconds of the states from which descents went on.
+    """
+
+    def __init__(
+        self,
+        root: SearchState,
+        goal: Goal,
+        not_first: frozenset[Identity],
+        visit: Callable[[SearchState], None] = lambda _: None,
+    ):
+        self.root, self.goal, self.not_first, self._visit = root, goal, not_first, visit
+        self.reached: list[SearchState] = []
+        self.incumbent = math.inf
+        self.steps_left = 0
+        self.met: set[tuple[int, str]] = set()
+
+    def run(self) -> tuple[SearchState, tuple[Refusal, ...]]:
+        """The end of the greedy descent, and the refusals at its peak if it misses the goal; others follow it."""
+        first, refusals = greedy_descent(self.root, self.goal, self.not_first, visit=self.visit)
+        taken = len(first.steps) - len(self.root.steps)
+        self.steps_left = _MAX_OPS_TIMES_STEPS // max(1, len_ops(self.root.graph)) - taken
+        if taken and self.steps_left > 0:
+            if first.peak.temp_bytes <= self.goal.temp_bytes:
+                self.save_time(first)
+                self.descend_otherwise(first)
+            else:
+                self.take_smallest()
+        return first, refusals
+
+    def take_smallest(self) -> None:
+        """Takes the first candidate that alone reaches a goal in its smallest size, where more steps miss it."""
+        for candidate in candidates_to_try(self.root, self.goal, self.not_first):
+            smallest = max(candidate.sizes, key=lambda size: size.saved_bytes, default=None)
+            new = try_apply(self.root, candidate.resized(smallest), self.goal) if smallest else None
+            if new is not None and new.peak.temp_bytes <= self.goal.temp_bytes:
+                self.visit(with_decision(self.root, new))
+                return
+
+    def descend_otherwise(self, first: SearchState) -> None:
+        """Descends after each other first step, without regrouping sums, and towards smaller goals."""
+        self.begin_otherwise(in_best_size)
+        if first.regroups:
+            self.descend(self.root, _without_regrouping(self.goal))
+        for aim in _smaller_goals(self.goal):
+            self.descend(self.root, aim)
+        self.begin_otherwise(_in_fastest_size)
+
+    def begin_otherwise(self, sized: Callable[[SearchState, Candidate, Goal], SearchState | None]) -> None:
+        """Descends after each first step in one size."""
+        for candidate in candidates_to_try(self.root, self.goal, self.not_first):
+            # Its fastest size: a bound on the others.
+            fastest = candidate.resized(candidate.sizes[0]) if candidate.sizes else candidate
+            if self.steps_left > 0 and not self.is_hopeless(fastest):
+                new = sized(self.root, candidate, self.goal)
+                if new is not None:
+                    self.descend(with_decision(self.root, new), self.goal)
+
+    def visit(self, state: SearchState) -> None:
+        """Notes a state."""
+        self._visit(state)
+        if state.peak.temp_bytes <= self.goal.temp_bytes:
+            self.reached.append(state)
+            self.incumbent = min(self.incumbent, self.objective(state))
+
+    def objective(self, state: SearchState) -> float:
+        """What is minimised: seconds, plus their error for each step on the way to the goal and for regrouped sums."""
+        count, peak_bytes = 0, self.root.peak.temp_bytes
+        for decision in state.decisions[len(self.root.decisions) :]:
+            count += peak_bytes > self.goal.temp_bytes
+            peak_bytes -= decision.saved_bytes
+        return state.seconds + self.error_seconds(count + state.regroups)
+
+    def error_seconds(self, count: int) -> float:
+        """What so many steps must save to be worth it: differences that are within the error of the estimates."""
+        return CLEARLY * count * max(0.0, self.root.seconds)
+
+    def is_hopeless(self, candidate: Candidate) -> bool:
+        """Whether a candidate as the first step is estimated to be much worse than the incumbent."""
+        regroups = self.root.regroups or candidate.numerics != "exact"
+        return self.is_worse(self.root.seconds + candidate.added_seconds + self.error_seconds(1 + regroups))
+
+    def is_worse(self, objective: float) -> bool:
+        """Whether an objective is much worse than the incumbent."""
+        return objective > self.incumbent + _PRUNE_MARGIN * abs(self.incumbent)
+
+    def is_pruned(self, state: SearchState) -> bool:
+        """Whether a descent is abandoned at a state."""
+        self.steps_left -= 1
+        return self.steps_left < 0 or (state is not self.root and self.is_worse(self.objective(state)))
+
+    def descend(self, state: SearchState, aim: Goal) -> None:
+        """Goes from the root, or from a state after one step, to a goal, and on while steps save time."""
+        not_first = self.not_first if state is self.root else frozenset()
+        if state is not self.root:
+            outcome = state.peak.temp_bytes, f"{state.seconds:.9e}"
+            if outcome in self.met:
+                return
+            self.met.add(outcome)
+            self.visit(state)
+        end, _ = greedy_descent(state, aim, not_first, self.is_pruned, self.visit)
+        if end is not self.root and end.peak.temp_bytes <= self.goal.temp_bytes:
+            self.save_time(end)
+
+    def save_time(self, state: SearchState) -> None:
+        """Goes on with steps that save time, until the temporaries fit the chip's cache."""
+        in_cache = CACHE_MULTIPLE * self.goal.chip.cache_bytes
+        aim = dataclasses.replace(self.goal, temp_bytes=min(in_cache, self.goal.temp_bytes))
+        following: SearchState | None = state
+        while following is not None and in_cache and following.peak.temp_bytes > aim.temp_bytes:
+            state = following
+            steps = (faster_step(state, one) for one in (aim, _without_regrouping(aim)))
+            taken = (with_decision(state, step) for step in steps if step is not None)
+            following = next((new for new in taken if self.objective(new) < self.objective(state)), None)
+            if following is not None:
+                self.visit(following)
+
+
+def _in_fastest_size(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
+    """The state after a candidate in its fastest size, which leaves the goal to later steps."""
+    new = try_apply(state, candidate.resized(candidate.sizes[0]), goal) if candidate.sizes else None
+    return new if new is not None and new.peak.temp_bytes <= MAX_PEAK_RISE * state.peak.temp_bytes else None
+
+
+def _smaller_goals(goal: Goal) -> Iterator[Goal]:
+    """Successive halves of a goal above the size of the cache: what is fastest in the cache may begin with less."""
+    temp_bytes = goal.temp_bytes // 2
+    while goal.chip.cache_bytes and temp_bytes > CACHE_MULTIPLE * goal.chip.cache_bytes:
+        yield dataclasses.replace(goal, temp_bytes=temp_bytes)
+        temp_bytes //= 2
+
+
+def _without_regrouping(goal: Goal) -> Goal:
+    """The same goal, reached without regrouping sums."""
+    return dataclasses.replace(goal, options=dataclasses.replace(goal.options, numerics="exact"))
