@@ -22,15 +22,12 @@ from stablehlo_mem.analysis.cost_model import (
     overhead_seconds,
 )
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
-from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.ir.trip_count import likely_trips
-from stablehlo_mem.sharding_rules import OP_RULES, rule_book
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Use
-from stablehlo_mem.sharding_rules.region_propagation import split_of
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule, operand_uses
+from stablehlo_mem.splitting.region_work import region_work
 from stablehlo_mem.targets.chips import Chip
 
 _Ts = TypeVarTuple("_Ts")
@@ -203,20 +200,7 @@ def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: in
 @cached_analysis
 def _repeated_seconds(graph: Graph, split_op: SplitOp, chip: Chip) -> float:
     """Seconds of what runs whole in the blocks of a split op: every chunk repeats it."""
-    op = graph.ops[split_op.op]
-    if OP_RULES[op.name].edges is None:
-        return 0.0
-    region = rule_book(graph).region(split_op.op)
-    split, trips = split_of(region, split_op), likely_trips(graph, op) if op.name == "stablehlo.while" else 1
-    repeated: list[float] = []
-    for number, block in enumerate(region.blocks):
-        seconds, invariant = 0.0, invariant_ops(block)
-        for variant in region.needed(split, number):
-            inner = variant.split_op
-            again = _repeated_seconds(block, inner, chip) if inner else op_seconds(block, variant.op, chip)
-            seconds += again * (1 if variant.op in invariant else trips)
-        repeated.append(seconds)
-    return max(repeated)
+    return region_work(graph, split_op, lambda block, op: op_seconds(block, op, chip))[0]
 
 
 def _added_up(parts: Iterable[tuple[float, *_Ts]]) -> tuple[tuple[float, *_Ts], ...]:
