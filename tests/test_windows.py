@@ -134,6 +134,19 @@ def test_chunks_beside_what_slides_have_the_same_bits(name):
             assert all(map(same_bits, new, old)), f"{possible}, chunk {chunk}"
 
 
+def test_convolutions_in_loops_have_features_last():
+    """XLA:CPU computes other forms element by element there: the gradients of kernel and image are written otherwise."""
+
+    def gradients(x, kernel):
+        return jax.grad(lambda x, k: (conv(jnp.sin(x), k) ** 2).sum(), (0, 1))(x * x, kernel)
+
+    module = normal(program_of(gradients, BATCH, integers(3, 3, 8, 7)))
+    found = max((p for p in possible_splits(module) if p.axis.n == 6), key=lambda p: len(p.schedule.inner_ops))
+    convolutions = [line for line in str(apply_split(module, found, 2)).splitlines() if "stablehlo.convolution" in line]
+    assert len(convolutions) >= 3
+    assert all("[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]" in line for line in convolutions)
+
+
 REFUSED = {
     "spread apart": (lambda x, k: conv(x * x, k, padding=[(0, 0), (0, 0)], lhs_dilation=(2, 2)), (IMAGE, KERNEL)),
     "most of it": (lambda x, k: conv(x * x, k), (integers(1, 5, 5, 2), KERNEL)),
