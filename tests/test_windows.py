@@ -135,7 +135,7 @@ def test_chunks_beside_what_slides_have_the_same_bits(name):
 
 
 def test_convolutions_in_loops_have_features_last():
-    """XLA:CPU computes other forms element by element there: the gradients of kernel and image are written otherwise."""
+    """XLA:CPU computes other forms element by element there; the gradients of kernel and image have other forms."""
 
     def gradients(x, kernel):
         return jax.grad(lambda x, k: (conv(jnp.sin(x), k) ** 2).sum(), (0, 1))(x * x, kernel)
