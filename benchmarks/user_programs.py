@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.export
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -166,8 +165,7 @@ def hmc(chains: int = 1024, points: int = 10_000, features: int = 16) -> Made:
 
     keys = rng.integers(0, 2**32, (3, 2), np.uint32)
     labels = rng.integers(0, 2, points).astype(np.float32)
-    data = (0.1 * normal(rng, chains, features), normal(rng, points, features), labels)
-    return inference, (keys, *data)
+    return inference, (keys, 0.1 * normal(rng, chains, features), normal(rng, points, features), labels)
 
 
 def selective_scan(way: str, batch: int = 2, length: int = 1024, width: int = 256, states: int = 16) -> Made:
@@ -327,8 +325,7 @@ def contrastive(batch: int = 4_096, inputs: int = 512, width: int = 256) -> Made
         return (cross_entropy(logits, labels) + cross_entropy(logits.T, labels)) / 2
 
     params = {k: [layer(rng, inputs, inputs), layer(rng, inputs, width)] for k in ("image", "text")}
-    data = [normal(rng, batch, inputs) for _ in range(2)]
-    return sgd(loss), ({**params, "temperature": np.float32(1)}, *data)
+    return sgd(loss), ({**params, "temperature": np.float32(1)}, *(normal(rng, batch, inputs) for _ in range(2)))
 
 
 def unet(batch: int = 8, size: int = 64, width: int = 32) -> Made:
@@ -403,8 +400,3 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
     "UNet": unet,
     "CTC": speech,
 }
-
-
-def exported(function: Function, arguments: tuple[Tree, ...], platform: str = "cpu") -> jax.export.Exported:
-    specs = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), arguments)
-    return jax.export.export(jax.jit(function), platforms=[platform])(*specs)

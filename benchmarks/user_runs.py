@@ -59,7 +59,7 @@ def measured(name: str, labels: list[str], rows: dict[str, Any], run: bool) -> A
     if not missing:
         return
     function, arguments = user_programs.PROGRAMS[name]()
-    exported = user_programs.exported(function, arguments)
+    exported = exported_program(function, arguments)
     profile = shm.profile(exported, target="cpu")
     written = executed(exported, arguments) if run else None
     for label in missing:
@@ -90,6 +90,11 @@ def figures(plan: shm.Plan) -> dict[str, Any]:
         "steps": list(plan.summaries),
         "refusals": [refusal.message for refusal in plan.refusals[:3]] if not plan.fits else [],
     }
+
+
+def exported_program(function: Callable[..., Any], arguments: tuple[Any, ...]) -> jax.export.Exported:
+    specs = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), arguments)
+    return jax.export.export(jax.jit(function), platforms=["cpu"])(*specs)
 
 
 Execution = Callable[[], Any]
