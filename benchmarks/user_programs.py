@@ -16,8 +16,7 @@ import optax
 
 Tree = Any
 Function = Callable[..., Any]
-Made = tuple[Function, tuple[Tree, ...]]
-"""A function and arguments for it."""
+Made = tuple[Function, tuple[Tree, ...]]  # with arguments for it
 
 _RNG = np.random.default_rng
 
@@ -368,8 +367,7 @@ def unet(batch: int = 8, size: int = 64, width: int = 32) -> Made:
         "up": [weights(6 * width, 2 * width), weights(3 * width, width)],
         "last": layer(rng, 3, 3, width, 3),
     }
-    pictures = [normal(rng, batch, size, size, 3) for _ in range(2)]
-    return sgd(loss), (params, *pictures, rng.random(batch, np.float32))
+    return sgd(loss), (params, *normal(rng, 2, batch, size, size, 3), rng.random(batch, np.float32))
 
 
 def speech(batch: int = 64, frames: int = 500, tokens: int = 512, labels: int = 60) -> Made:
