@@ -192,6 +192,33 @@ def test_a_step_is_charged_what_it_touches(fun, touched):
     assert (steps[0] == steps[1]) is touched
 
 
+def scanned_sum(nodes, receivers):
+    """The squares of what blocks of edges send to nodes, block by block."""
+
+    def step(total, block):
+        return total.at[block].add(jnp.sin(nodes[block])), None
+
+    total, _ = jax.lax.scan(step, jnp.zeros_like(nodes), receivers)
+    return total * total * 2
+
+
+@pytest.mark.parametrize(("dimension", "shares"), [(0, False), (1, True)])
+def test_an_axis_ends_at_a_loop_whose_work_every_chunk_would_repeat(dimension, shares):
+    """Along the nodes every chunk would go over all edges; along the features it has its own part of each."""
+    arguments = np.zeros((1_000, 64), np.float32), np.zeros((10, 100), np.int32)
+    graph, region = region_along(scanned_sum, "multiply", dimension, arguments)
+    assert ("while" in names(graph, region.inner_ops)) is shares
+
+
+def test_a_step_is_charged_what_a_loop_inside_repeats():
+    """The indices, which have no features."""
+    nodes, costs = np.zeros((1_000, 64), np.float32), []
+    for edges in (1_000, 100_000):
+        graph, region = region_along(scanned_sum, "multiply", 1, [nodes, np.zeros((10, edges // 10), np.int32)])
+        costs.append(loop_cost(graph, region, CHIPS["cpu"], 10**6))
+    assert 0 < costs[1].step_seconds - costs[0].step_seconds < 0.5 * (costs[1].work_seconds - costs[0].work_seconds)
+
+
 @pytest.mark.parametrize(("dimension", "lost"), [(0, False), (1, True)])
 def test_few_innermost_elements_leave_lanes_empty(dimension, lost):
     graph, region = region_of(lambda x: jnp.exp(x).sum(1 - dimension), "exponential", dimension, (4096, 4096))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import stablehlo_mem as shm
+from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.sharding_rules.halo import Use, Window
 from stablehlo_mem.splitting.axis import cheapest_cut, grow_axis
@@ -97,6 +98,53 @@ def test_windows_of_one_element_are_no_windows():
         assert not any(node.windows for node in possible.axis.split_ops)
         new = run(program, apply_split(module, possible, 5), IMAGE, KERNEL[:1, :1])
         assert all(map(same_bits, new, old))
+
+
+def kernel_gradient(x, kernel):
+    """Of each example: a convolution with as many groups."""
+    return jax.vmap(jax.grad(lambda k, x: (conv(x[None], k) ** 2).sum()), (None, 0))(kernel, x * x)
+
+
+def pooling_gradient(x):
+    return jax.grad(lambda x: (pooled(x, (1, 3, 2, 1), (1, 2, 2, 1), "SAME") ** 2).sum())(x * x) * 2
+
+
+BATCH, SLIDES = integers(6, 5, 5, 8), ("stablehlo.convolution", "stablehlo.select_and_scatter")
+BESIDE = {
+    # a program, its arguments, how many elements the dimensions have along which its last sliding op is split
+    "groups, batch": (lambda x, k: conv(x * x, k, feature_group_count=4) * 2, (BATCH, integers(3, 3, 2, 12)), {4, 6}),
+    "groups of it": (lambda x, k: conv(x * x, k, batch_group_count=3) * 2, (BATCH, integers(3, 3, 8, 12)), {3}),
+    "by example": (lambda x, k: kernel_gradient(x, k) * 2, (BATCH, integers(3, 3, 8, 7)), {6, 8}),
+    "pooled gradient": (pooling_gradient, (BATCH,), {6, 8}),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_chunks_beside_what_slides_have_the_same_bits(name):
+    fun, args, sizes = BESIDE[name]
+    program = program_of(fun, *args)
+    module = normal(program)
+    last = max(op.index for op in entry_graph(module).ops if op.name in SLIDES)
+    old = run(program, None, *args)
+    found = [p for p in possible_splits(module) if last in p.schedule.inner_ops]
+    assert {p.axis.n for p in found} == sizes
+    for possible in found:
+        for chunk in possible.chunks:
+            new = run(program, apply_split(module, possible, chunk), *args)
+            assert all(map(same_bits, new, old)), f"{possible}, chunk {chunk}"
+
+
+def test_convolutions_in_loops_have_features_last():
+    """XLA:CPU computes other forms element by element there; the gradients of kernel and image have other forms."""
+
+    def gradients(x, kernel):
+        return jax.grad(lambda x, k: (conv(jnp.sin(x), k) ** 2).sum(), (0, 1))(x * x, kernel)
+
+    module = normal(program_of(gradients, BATCH, integers(3, 3, 8, 7)))
+    found = max((p for p in possible_splits(module) if p.axis.n == 6), key=lambda p: len(p.schedule.inner_ops))
+    convolutions = [line for line in str(apply_split(module, found, 2)).splitlines() if "stablehlo.convolution" in line]
+    assert len(convolutions) >= 3
+    assert all("[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]" in line for line in convolutions)
 
 
 REFUSED = {

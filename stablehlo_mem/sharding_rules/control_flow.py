@@ -17,7 +17,7 @@ from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
 from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, RegionEdge
 from stablehlo_mem.sharding_rules.reductions import SUM
 from stablehlo_mem.sharding_rules.region_edges import PARTIAL, WHOLE, ChunkForm, OpVariant, Region, RegionSplit
-from stablehlo_mem.sharding_rules.region_propagation import split_region
+from stablehlo_mem.sharding_rules.region_propagation import split_of
 
 
 def _while_edges(op: Op) -> tuple[RegionEdge, ...]:
@@ -50,7 +50,7 @@ def _capture_edges(op: Op) -> list[RegionEdge]:
 def _emit(context: EmitContext) -> list[Any]:
     """The op with its blocks on the chunk."""
     region = Region(context.rules, context.split_op.op)
-    split, op = _split_of(region, context), context.op
+    split, op = split_of(region, context.split_op), context.op
     types = [builders.retype(r.type, shape) for r, shape in zip(op.results, context.result_shapes, strict=True)]
     attributes = {name: op.attributes[name] for name in op.attributes if name != RULE}
     new = ir.Operation.create(op.name, types, list(context.operands), attributes, regions=len(region.blocks))
@@ -62,33 +62,13 @@ def _emit(context: EmitContext) -> list[Any]:
     return list(new.results)
 
 
-def _split_of(region: Region, context: EmitContext) -> RegionSplit:
-    """The split of the region that the split op was made of."""
-    dims: list[tuple[int, int]] = []
-    for number, edge in enumerate(region.edges):
-        if edge.result is not None:
-            dimension = context.split_op.result_dims[edge.result]
-        else:
-            assert edge.operand is not None
-            dimension = context.split_op.operand_dims[edge.operand]
-        if dimension is not None:
-            dims.append((number, dimension))
-    split = split_region(region, tuple(dims), context.split_op.n)
-    assert isinstance(split, RegionSplit)
-    return split
-
-
 class _BlockEmitter(ChunkEmitter):
     """One block of a region on one chunk: the variants of its ops that are needed, in program order."""
 
     def __init__(self, region: Region, split: RegionSplit, number: int, context: EmitContext, target: Any):
         super().__init__(region.rules[number], split.n, context.chunk)
-        self.target, self.variants = target, split.variants[number]
-        # One value may be returned as several results, in another form for each; what a condition returns is none.
-        edges = {edge.result: s for s, edge in enumerate(region.edges) if region.returning[number]}
-        self.forms: list[ChunkForm] = [
-            split.forms[edges[r]] if edges else WHOLE for r in range(len(self.graph.returned))
-        ]
+        self.target = target
+        self.forms, self.needed = region.returned_forms(split, number), region.needed(split, number)
         self.emitted: dict[tuple[int, ChunkForm], Any] = {}
         inputs = (*context.operands, *context.captures)
         for value, edge in region.entering[number].items():
@@ -99,7 +79,7 @@ class _BlockEmitter(ChunkEmitter):
             self.emitted[value, split.forms[edge]] = outer
 
     def run(self) -> None:
-        for variant in self.needed():
+        for variant in self.needed:
             with self.graph.handles[variant.op].location:
                 results = self.results(variant)
             op = self.graph.ops[variant.op]
@@ -107,24 +87,6 @@ class _BlockEmitter(ChunkEmitter):
         with self.graph.handles[-1].location:
             stablehlo.return_([self.in_form(v, f) for v, f in zip(self.graph.returned, self.forms, strict=True)])
         self.rebind()
-
-    def needed(self) -> list[OpVariant]:
-        """The variants that the returned values depend on."""
-        needed: list[OpVariant] = []
-        demands: defaultdict[int, set[ChunkForm]] = defaultdict(set)
-        for value, form in zip(self.graph.returned, self.forms, strict=True):
-            demands[value].add(form)
-        for op, variants in zip(reversed(self.graph.ops[:-1]), reversed(self.variants), strict=True):
-            of_op: dict[OpVariant, None] = {}
-            for position, value in enumerate(op.results):
-                for form in sorted(demands[value], key=str):
-                    matches = [v for v in variants if v.results[position] == form]
-                    of_op[(matches or [v for v in variants if v.results[position] == WHOLE])[0]] = None
-            for variant in of_op:
-                for value, form in zip(op.inputs, variant.inputs, strict=True):
-                    demands[value].add(form)
-            needed += of_op
-        return needed[::-1]
 
     def results(self, variant: OpVariant) -> list[Any]:
         op, handle = self.graph.ops[variant.op], self.graph.handles[variant.op]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import defaultdict
 from typing import Literal
 
 from stablehlo_mem.ir.analysis_cache import AnalysisCache
@@ -106,6 +107,32 @@ class Region:
         """The edge of one of the op's inputs or results; None where there is none, as for the index of a case."""
         positions = ((edge.operand if side == "operands" else edge.result) for edge in self.edges)
         return next((number for number, p in enumerate(positions) if p == position), None)
+
+    def returned_forms(self, split: RegionSplit, number: int) -> list[ChunkForm]:
+        """The forms in which a block returns its values.
+
+        One value may be returned as several results, in another form for each; what a condition returns is none.
+        """
+        edges = {edge.result: e for e, edge in enumerate(self.edges) if self.returning[number]}
+        return [split.forms[edges[r]] if edges else WHOLE for r in range(len(self.blocks[number].returned))]
+
+    def needed(self, split: RegionSplit, number: int) -> list[OpVariant]:
+        """The variants of a block's ops that the returned values depend on, in program order."""
+        block, needed = self.blocks[number], list[OpVariant]()
+        demands: defaultdict[int, set[ChunkForm]] = defaultdict(set)
+        for value, form in zip(block.returned, self.returned_forms(split, number), strict=True):
+            demands[value].add(form)
+        for op, variants in zip(reversed(block.ops[:-1]), reversed(split.variants[number]), strict=True):
+            of_op: dict[OpVariant, None] = {}
+            for position, value in enumerate(op.results):
+                for form in sorted(demands[value], key=str):
+                    matches = [v for v in variants if v.results[position] == form]
+                    of_op[(matches or [v for v in variants if v.results[position] == WHOLE])[0]] = None
+            for variant in of_op:
+                for value, form in zip(op.inputs, variant.inputs, strict=True):
+                    demands[value].add(form)
+            needed += of_op
+        return needed[::-1]
 
     def shape(self, number: int) -> tuple[int, ...]:
         """The shape of an edge's value."""

@@ -56,6 +56,22 @@ def split_region(region: Region, dims: EdgeDims, n: int) -> RegionSplit | Blocke
         return stop.blocked
 
 
+def split_of(region: Region, split_op: SplitOp) -> RegionSplit:
+    """The split of a region that a split op was made of."""
+    dims: list[tuple[int, int]] = []
+    for number, edge in enumerate(region.edges):
+        if edge.result is not None:
+            dimension = split_op.result_dims[edge.result]
+        else:
+            assert edge.operand is not None
+            dimension = split_op.operand_dims[edge.operand]
+        if dimension is not None:
+            dims.append((number, dimension))
+    split = split_region(region, tuple(dims), split_op.n)
+    assert isinstance(split, RegionSplit)
+    return split
+
+
 def _widest_split(region: Region, edge: int, dimension: int, n: int) -> RegionSplit | Blocked:
     """The split along a dimension of an edge, and along one of the same size of each unrelated edge.
 

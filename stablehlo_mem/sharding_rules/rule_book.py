@@ -66,17 +66,18 @@ class RuleBook:
         return rule if op_rule.reduction else rule.block(set(rule.reduction), "its partial results cannot be combined")
 
     @cached_analysis
-    def _region(self, op: int) -> Region:
+    def region(self, op: int) -> Region:
+        """An op with blocks that run."""
         return Region(self, op)
 
     def _rule_along(self, op: int, side: Side, position: int, dimension: int, n: int) -> FactorRule | None:
         op_rule = self.op_rules.get(self.graph.ops[op].name)
         if op_rule is None or op_rule.edges is None or not self._has_tensors(op):
             return self.factor_rule(op)
-        edge = self._region(op).edge_at(side, position)
+        edge = self.region(op).edge_at(side, position)
         if edge is None:
             return None
-        return region_rule(self._region(op), edge, dimension, n)
+        return region_rule(self.region(op), edge, dimension, n)
 
     def _has_tensors(self, op: int) -> bool:
         return all(self.graph.values[r].dtype for r in self.graph.ops[op].results)

@@ -136,7 +136,7 @@ def _convolution_rule(op: Any, rule: FactorRule) -> FactorRule:
     """Shardy's rule, with windows that slide over the spatial dimensions."""
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     image, kernel, result = op.operands[0].type.shape, op.operands[1].type.shape, op.results[0].type.shape
-    rule = _without_groups(op, rule)
+    rule = _only_along_groups(op, rule)
     rule = rule.block({f for d in numbers.kernel_spatial_dimensions for f in rule.operands[1][d]}, _NEIGHBOURS)
     extents = [image[d] for d in numbers.input_spatial_dimensions]
     slidings = _slidings(op, _OF_CONVOLUTION, extents, [kernel[d] for d in numbers.kernel_spatial_dimensions])
@@ -146,21 +146,72 @@ def _convolution_rule(op: Any, rule: FactorRule) -> FactorRule:
     return rule
 
 
-def _without_groups(op: Any, rule: FactorRule) -> FactorRule:
-    """A grouped convolution is not split: an attribute ties its features, or its batch, to the number of groups."""
-    counts = [op.attributes[n].value for n in ("feature_group_count", "batch_group_count") if n in op.attributes]
-    return rule if set(counts) <= {1} else rule.block(set(range(len(rule.sizes))), "it is grouped")
+def _only_along_groups(op: Any, rule: FactorRule) -> FactorRule:
+    """A grouped convolution is split along its groups, and along a batch that has no part in them.
+
+    Attributes tie its other features to the number of groups.
+    """
+    count = _group_count(op)
+    if count == 1:
+        return rule
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    batch, features = (rule.results[0][d] for d in (numbers.output_batch_dimension, numbers.output_feature_dimension))
+    groups = {f for f in features[:1] if rule.sizes[f] == count}
+    return rule.block(set(range(len(rule.sizes))) - groups - set(batch), "it is grouped")
+
+
+_GROUPS = ("feature_group_count", "batch_group_count")
+
+
+def _group_count(op: Any) -> int:
+    return max((op.attributes[n].value for n in _GROUPS if n in op.attributes), default=1)
 
 
 def _emit_convolution(context: EmitContext) -> list[Any]:
-    """Along a spatial dimension the padding is part of the window."""
+    """Along a spatial dimension the padding is part of the window; of groups there are as many as the chunk has."""
     if not context.split_op.windows:
-        return emit_contraction(context)
+        return [_features_last(_of_fewer_groups(context, emit_contraction(context))[0])]
     zero = builders.zeros(builders.retype(context.operands[0].type, ()))
     operands = [_padded_window(context, 0, zero), *context.operands[1:]]
     results = clone_on_chunk(dataclasses.replace(context, operands=operands))
     spatial = list(stablehlo.ConvDimensionNumbers(context.op.attributes["dimension_numbers"]).input_spatial_dimensions)
     _set_padding(results[0].owner, spatial.index(context.dimension), (0, 0), len(spatial))
+    return [_features_last(results[0])]
+
+
+def _features_last(result: Any) -> Any:
+    """A convolution's result, with its operands transposed to have features last: XLA:CPU does that outside loops only.
+
+    In a loop it computes any other form element by element, 30 times as slow (measured).
+    """
+    op, rank = result.owner, len(result.type.shape)
+    n = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    image = [n.input_batch_dimension, *n.input_spatial_dimensions, n.input_feature_dimension]
+    kernel = [*n.kernel_spatial_dimensions, n.kernel_input_feature_dimension, n.kernel_output_feature_dimension]
+    made = [n.output_batch_dimension, *n.output_spatial_dimensions, n.output_feature_dimension]
+    if all(dims == list(range(rank)) for dims in (image, kernel, made)):
+        return result
+    operands = [stablehlo.transpose(v, dims) for v, dims in zip(op.operands, (image, kernel), strict=True)]
+    (new,) = builders.clone_with(op, operands, [[result.type.shape[d] for d in made]])
+    new.set_type(builders.retype(result.type, new.type.shape))
+    spatial, last = list(range(1, rank - 1)), rank - 1
+    numbers = stablehlo.ConvDimensionNumbers.get(
+        0, last, spatial, rank - 2, last, list(range(rank - 2)), 0, last, spatial
+    )
+    new.owner.attributes["dimension_numbers"] = numbers
+    op.erase()
+    return stablehlo.transpose(new, [made.index(d) for d in range(rank)])
+
+
+def _of_fewer_groups(context: EmitContext, results: list[Any]) -> list[Any]:
+    """A convolution whose kernels are a chunk of the groups', with their number."""
+    dimension = context.split_op.operand_dims[1]
+    if dimension is not None and _group_count(context.op) > 1:
+        attributes, whole = results[0].owner.attributes, context.op.operands[1].type.shape[dimension]
+        for name in _GROUPS:
+            if attributes[name].value > 1:
+                count = attributes[name].value * context.operands[1].type.shape[dimension] // whole
+                attributes[name] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), count)
     return results
 
 
@@ -218,6 +269,18 @@ def _without_padding(context: EmitContext, operands: Sequence[Any], size: int | 
     return results
 
 
+def _select_and_scatter_rule(op: Any) -> FactorRule:
+    """The gradient of pooling: dimensions with windows of one element pass through, others are needed whole."""
+    shape, source = (tuple(op.operands[p].type.shape) for p in (0, 1))
+    slidings = _slidings(op, _OF_REDUCTION, shape, list(op.attributes["window_dimensions"]))
+    rank, whole = len(shape), {d for d, sliding in enumerate(slidings) if not sliding.is_identity()}
+    # The dimensions of the source have factors of their own where windows slide.
+    of_source = tuple((rank + d if d in whole else d,) for d in range(rank))
+    dims = tuple((d,) for d in range(rank))
+    rule = FactorRule(shape + source, (dims, of_source, ()), (dims,))
+    return rule.block(whole | {rank + d for d in whole}, "windows slide along it")
+
+
 def _emit_cumulative(context: EmitContext) -> tuple[list[Any], list[Any]]:
     """A cumulative op on a chunk: its results on the chunk alone, each combined with the carry."""
     count, dimension = len(context.op.results), context.dimension
@@ -244,4 +307,5 @@ OP_RULES = {
             regroups=regroups_floats,
         ),
     ),
+    "stablehlo.select_and_scatter": OpRule(rule=_select_and_scatter_rule),
 }

@@ -20,6 +20,7 @@ from stablehlo_mem.ir.graph import Graph, producers_of
 from stablehlo_mem.sharding_rules import OP_RULES, RuleBook, is_free
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Use, Window
+from stablehlo_mem.splitting.region_work import repeats_most
 
 _MAX_CLOSURE = 256
 """Ops that a path through small values may have: without a limit one took in most ops of a network of 32 layers."""
@@ -67,16 +68,18 @@ def grow_axis(graph: Graph, rules: RuleBook, seed: tuple[int, int], big_bytes: i
     """Grows the axis of a seed as far as it goes.
 
     Where an op splits the dimension more coarsely (a reshape that separates it), the axis is grown again with as many
-    elements as both can do. A value that windows are sliced from is whole, so the axis is grown again to end there.
+    elements as both can do. A value that windows are sliced from is whole, so the axis is grown again to end there. So
+    it is where a loop makes the value and its chunks would repeat most of the loop's arithmetic.
     """
     n, stored = graph.values[seed[0]].shape[seed[1]], frozenset[int]()
     while True:
         axis = _Growth(graph, rules, seed, n, big_bytes, stored).run()
         coarser = math.gcd(n, *(o.blocked.coarser_n for o in axis.obstacles if o.blocked.coarser_n))
-        sliced = {u.value for u in axis.sliced_windows if graph.values[u.value].nbytes >= big_bytes}
-        if coarser in (1, n) and sliced <= stored:
+        whole = {u.value for u in axis.sliced_windows if graph.values[u.value].nbytes >= big_bytes}
+        whole.update(v for s in axis.split_ops if repeats_most(graph, s) for v in graph.ops[s.op].results)
+        if coarser in (1, n) and whole <= stored:
             return axis
-        n, stored = n if coarser == 1 else coarser, stored | sliced
+        n, stored = n if coarser == 1 else coarser, stored | whole
 
 
 class _Growth:

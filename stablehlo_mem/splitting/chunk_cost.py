@@ -22,10 +22,12 @@ from stablehlo_mem.analysis.cost_model import (
     overhead_seconds,
 )
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
+from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Use
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule, operand_uses
+from stablehlo_mem.splitting.region_work import region_work
 from stablehlo_mem.targets.chips import Chip
 
 _Ts = TypeVarTuple("_Ts")
@@ -53,8 +55,8 @@ class LoopCost:
     Attributes:
         n: elements of the axis.
         fixed_seconds: of what later loops recompute.
-        step_seconds: of one step of every loop: its overhead, that of loops inside too, operands read whole,
-            accumulators read and written.
+        step_seconds: of one step of every loop: its overhead, that of loops inside too, what runs whole inside,
+            operands read whole, accumulators read and written.
         traffic_seconds: of the intermediates, written and read once, through main memory.
         element_bytes: of the intermediates, per element of the axis.
         chip: what fits its cache does not go through main memory; of what is larger ever more does.
@@ -173,14 +175,15 @@ def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: in
     moved = _whole_bytes(graph, schedule) + 3 * _accumulated_bytes(graph, schedule) + _rescaled_bytes(graph, schedule)
     bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
     inside = sum(count * overhead_seconds(graph, graph.ops[split_op.op], chip) for split_op, count in runs.items())
-    step = chip.step_seconds * schedule.loop_count + inside + moved / bandwidth
+    repeated = sum(count * _repeated_seconds(graph, split_op, chip) for split_op, count in runs.items())
+    step = chip.step_seconds * schedule.loop_count + inside + repeated + moved / bandwidth
     # Of an op in overlapping windows a step repeats a share of the step before.
     windows = ((s, s.window, max(0, s.window.length - s.window.stride)) for s in runs if s.window is not None)
     step += sum(runs[s] * seconds[s.op] * overlap / window.n for s, window, overlap in windows)
     traffic = _PASSES_OVER_MEMORY * spared_bytes / chip.bytes_per_second
     return LoopCost(
         n=schedule.axis.n,
-        fixed_seconds=work - sum(seconds[op] for op in schedule.inner_ops),
+        fixed_seconds=work - repeated - sum(seconds[op] for op in schedule.inner_ops),
         step_seconds=step,
         traffic_seconds=traffic,
         element_bytes=spared_bytes / schedule.axis.n,
@@ -192,6 +195,12 @@ def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: in
         vectorised=_added_up(_vectorised(graph, runs, seconds)),
         strided=_added_up(_strided(graph, schedule, chip)),
     )
+
+
+@cached_analysis
+def _repeated_seconds(graph: Graph, split_op: SplitOp, chip: Chip) -> float:
+    """Seconds of what runs whole in the blocks of a split op: every chunk repeats it."""
+    return region_work(graph, split_op, lambda block, op: op_seconds(block, op, chip))[0]
 
 
 def _added_up(parts: Iterable[tuple[float, *_Ts]]) -> tuple[tuple[float, *_Ts], ...]:
