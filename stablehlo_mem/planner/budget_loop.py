@@ -125,12 +125,16 @@ class _Planning:
         return self.tuned(original, best) if self.options.tune else self.plan(original, best)
 
     def search(self, original: Evaluation) -> Evaluation:
-        """The cheapest program found that fits, or that of the smallest peak."""
+        """The cheapest program found that fits, or that of the smallest peak within the limit of the price."""
         fixed_bytes = self.evaluator.fixed_bytes(original)
         for form, evaluation in self.evaluations(original):
             if self.fits(evaluation):
                 return cheaper(self.evaluator, form, evaluation, self.fits, fixed_bytes, self.room(original))
-        return min(self.evaluator.evaluations, key=lambda e: e.peak_bytes)
+        return min(self.evaluator.evaluations, key=self.unwanted)
+
+    def unwanted(self, evaluation: Evaluation) -> tuple[bool, bool, float]:
+        """A sort key where no budget is kept: what compiles, is not too slow, and has the smallest peak comes first."""
+        return not _compiles(evaluation), self.evaluator.is_slow(evaluation.state), evaluation.peak_bytes
 
     def affordable_peak_bytes(self) -> int:
         """The smallest peak of a compiled program that is not too slow; the original is none of the slow ones."""
