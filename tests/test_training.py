@@ -46,7 +46,7 @@ def at_share(program: Any, share: float) -> shm.Plan:
     exported = program.export("cpu")
     fixed, temporaries = fixed_and_temporaries(exported)
     budget = fixed + int(share * temporaries)
-    plan = shm.plan(exported, budget, target="cpu")
+    plan = shm.plan(exported, budget, target="cpu", options=shm.Options(max_slowdown=None))
     assert plan.fits
     assert plan.before.peak_bytes > budget >= plan.after.peak_bytes
     assert plan.result is not exported
