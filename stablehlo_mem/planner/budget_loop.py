@@ -238,7 +238,7 @@ class _Planning:
             if not state.steps:
                 break
             changed |= state.steps != self.evaluator.form_state(goal.chip, form).steps
-            if state.steps in seen or not (reached or self.is_new_low(state)):
+            if state.steps in seen or not (reached or self.may_be_new_low(state, goals.goal)):
                 if goals.drop_midpoint():
                     continue
                 # A smaller goal changes nothing: the compiler needs more than the profile says for this first step.
@@ -272,9 +272,13 @@ class _Planning:
         """Whether searches take long."""
         return len_ops(original.state.graph) >= _LARGE_OPS
 
-    def is_new_low(self, state: SearchState) -> bool:
-        """Whether the profile of a program that misses its goal is clearly below those of others that did."""
-        return state.peak.temp_bytes < (1 - CLEARLY) * self.lowest_missed
+    def may_be_new_low(self, state: SearchState, goal: float) -> bool:
+        """Whether a program that misses its goal is worth compiling after others that did.
+
+        By the profile it is clearly below them or, where the goal is not missed by far, not clearly above.
+        """
+        is_far = state.peak.temp_bytes > _HOPELESS * goal
+        return state.peak.temp_bytes < (1 - CLEARLY if is_far else 1 + CLEARLY) * self.lowest_missed
 
     def compile_first_candidates(self, original: Evaluation, form: Form, goal: float) -> Iterator[Evaluation]:
         """Compiles the first candidates although none lowers the static peak: the compiler may see what they save."""
