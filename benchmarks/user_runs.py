@@ -21,11 +21,9 @@ import jax
 import jax.export
 import numpy as np
 import record
-import tables
 import user_programs
 
 import stablehlo_mem as shm
-from stablehlo_mem.utils.units import format_bytes
 
 PATH = record.RESULTS / "user_runs.json"
 SHARES = {"50%": 0.5, "10%": 0.1, "min": None}
@@ -125,29 +123,6 @@ def difference(one: jax.Array, other: jax.Array) -> float:
     """The largest difference, over the largest value."""
     one, other = (np.asarray(x, np.float64) for x in (one, other))
     return float(np.abs(one - other).max() / max(np.abs(other).max(), np.finfo(np.float32).tiny))
-
-
-def table(data: dict[str, Any]) -> str:
-    """One line a program and share."""
-    lines = [
-        [
-            key,
-            "yes" if row["fits"] else "too slow" if row["too_slow"] else "no",
-            format_bytes(row["before_peak_bytes"]),
-            format_bytes(row["budget_bytes"]) if row["budget_bytes"] else "min",
-            format_bytes(row["peak_bytes"]),
-            f"{row['slowdown']:.2f}",
-            f"{row['ratio']:.2f}" if "ratio" in row else "",
-            str(row["compiles"]),
-            f"{row['planning_seconds']:.1f}",
-            f"{row['compile_seconds']:.1f}",
-            f"{row['waited_seconds']:.1f}",
-        ]
-        for key, row in data["rows"].items()
-    ]
-    times = ["estimated", "measured", "compiles", "planning s", "compiling s", "waited s"]
-    note = f"Measured over as written: medians of {ROUNDS} in turn; {tables.stamp(data)}"
-    return tables.table(["program", "kept", "before", "budget", "peak", *times], lines) + f"\n{note}.\n"
 
 
 if __name__ == "__main__":

@@ -24,6 +24,11 @@ def spectrum(q, k):
     return jnp.abs(jnp.fft.fft((q @ k.T).reshape(-1)))[:16]
 
 
+def solution(x, y):
+    """A kernel matrix that is solved with is needed whole."""
+    return jnp.linalg.solve(jnp.exp(-((x[:, None] - x[None]) ** 2).sum(-1)) + jnp.eye(len(x)), y)
+
+
 def peak_of(program):
     """Compiled here, not by the library."""
     return sum(memory_of(jax.jit(program.call).lower(*program.in_avals).compile(compiler_options=HONEST)))
@@ -156,8 +161,8 @@ def test_when_the_time_is_up_the_best_so_far_is_compiled_once(compiles):
 def test_a_hopeless_budget_is_refused_after_one_program(compiles):
     """The profile and the compiler agree that it is missed by far: other first steps are not compiled."""
     with pytest.raises(shm.BudgetError):
-        shm.optimize(exported(spectrum, *SPECS[:2]), 3 * N * 16 * 4, target="cpu")
-    assert len(compiles) <= 2
+        shm.optimize(exported(solution, *SPECS[:2]), 4 * N * 16 * 4, target="cpu")
+    assert len(compiles) == 2
 
 
 def test_the_smallest_is_small_and_stays_within_compiles(compiles):

@@ -20,6 +20,7 @@ from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
+from stablehlo_mem.ir.loop_carries import readers_in
 from stablehlo_mem.ir.matchers import adds, sums_products_in_units
 from stablehlo_mem.ir.op_attributes import dot_operands_transposed, dot_sizes, stated_flops
 from stablehlo_mem.ir.trip_count import likely_trips, trip_count
@@ -216,14 +217,10 @@ def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
 
 @cached_analysis
 def _read_bytes(graph: Graph, value: int, chip: Chip) -> int:
-    """Bytes that a kernel reads of a value: of one that is only sliced, an equal share of the slices.
-
-    A block's `return` reads nothing: what a loop hands on unchanged, such as a stack whose rows it reads, stays where
-    it is.
-    """
-    nbytes, users = _buffer_bytes(graph, (value,), chip), [graph.ops[user] for user in graph.users[value]]
-    users = [user for user in users if user.name != "stablehlo.return"]
-    if not users or not all(user.name in SLICES for user in users):
+    """Bytes that a kernel reads of a value: of one that is only sliced, an equal share of the slices."""
+    # What a loop hands on unchanged, such as a stack whose rows it reads, stays where it is.
+    nbytes, users = _buffer_bytes(graph, (value,), chip), [graph.ops[user] for user in readers_in(graph, value)]
+    if not all(user.name in SLICES for user in users):
         return nbytes
     sliced = _buffer_bytes(graph, (user.results[0] for user in users), chip)
     return min(nbytes, sliced // _reader_counts(graph, chip)[value])

@@ -212,7 +212,7 @@ class _Planning:
                     yield form
                     break
                 missed.append(form)
-                if static > _HOPELESS * goal.temp_bytes and self.is_large(original):
+                if _is_far(static, goal.temp_bytes) and self.is_large(original):
                     break
         yield from missed
         yield from forms
@@ -259,8 +259,9 @@ class _Planning:
                 goals.follow(state.peak.temp_bytes, evaluation.peak_bytes - (self.budget - room), better=better)
                 continue
             self.lowest_missed = min(self.lowest_missed, state.peak.temp_bytes)
-            ratios = state.peak.temp_bytes / goals.goal, (evaluation.peak_bytes - fixed) / room
-            self.is_hopeless = min(ratios) > _HOPELESS
+            self.is_hopeless = _is_far(state.peak.temp_bytes, goals.goal) and _is_far(
+                evaluation.peak_bytes - fixed, room
+            )
             if self.is_hopeless:
                 break
             if state.first is not None:
@@ -277,8 +278,8 @@ class _Planning:
 
         By the profile it is clearly below them or, where the goal is not missed by far, not clearly above.
         """
-        is_far = state.peak.temp_bytes > _HOPELESS * goal
-        return state.peak.temp_bytes < (1 - CLEARLY if is_far else 1 + CLEARLY) * self.lowest_missed
+        static = state.peak.temp_bytes
+        return static < (1 - CLEARLY if _is_far(static, goal) else 1 + CLEARLY) * self.lowest_missed
 
     def compile_first_candidates(self, original: Evaluation, form: Form, goal: float) -> Iterator[Evaluation]:
         """Compiles the first candidates although none lowers the static peak: the compiler may see what they save."""
@@ -347,6 +348,11 @@ class _Planning:
     def optimise_vjp(self, exported: Exported) -> Exported:
         """The vjp of the original, optimised under the same budget, or a BudgetError."""
         return require_fit(keep_budget(ingest(exported), self.budget, self.targets, self.options)).result
+
+
+def _is_far(temp_bytes: float, goal: float) -> bool:
+    """Whether a goal is missed by far."""
+    return temp_bytes > _HOPELESS * goal
 
 
 def _compiles(evaluation: Evaluation) -> bool:

@@ -29,8 +29,9 @@ def region_work(graph: Graph, split_op: SplitOp, measure: Measure) -> tuple[floa
     split, trips = split_of(region, split_op), likely_trips(graph, op) if op.name == "stablehlo.while" else 1
     whole = shared = 0.0
     for number, block in enumerate(region.blocks):
+        once = invariant_ops(block)
         for variant in region.needed(split, number):
-            runs = 1 if variant.op in invariant_ops(block) else trips
+            runs = 1 if variant.op in once else trips
             if variant.split_op is None:
                 whole += runs * measure(block, variant.op)
             else:

@@ -35,7 +35,7 @@ compilation takes half as long (measured on 25 programs of `benchmarks/`)."""
 _NO_YNN_FUSIONS: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": "", **_FIGURES_ONLY}
 """XLA:CPU's options without YNNPACK fusions. The scratch of these fusions, gigabytes for attention, is in no report.
 But other programs need more memory with them (a squared distance over 16 dimensions: 2.3 GiB for 41 MiB), so the
-larger of two reports counts. Optimisation is off: LLVM runs after buffers are assigned, and this program never runs."""
+larger of two reports counts."""
 _YNN_FUSION = "__ynn_fusion"
 """What the text of a compiled module calls them. In a module without them the option changes nothing."""
 _PLAIN_GEMMS: dict[str, Any] = {"xla_gpu_enable_triton_gemm": False}
