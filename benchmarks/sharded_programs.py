@@ -60,7 +60,9 @@ def export(layout: str, platform: str, *, scanned: bool = True, **sizes: int) ->
     return jax.export.export(jitted, platforms=[platform])(*flat.specs)
 
 
-def _gpt2(layout: Layout, mesh: Mesh, scanned: bool, layers: int, heads: int, **sizes: int) -> training_programs.Program:
+def _gpt2(
+    layout: Layout, mesh: Mesh, scanned: bool, layers: int, heads: int, **sizes: int
+) -> training_programs.Program:
     """`training_programs.gpt2` with what a distributed one has besides: activations stay where the batch lies."""
     unconstrained = training_programs.gpt2(layers=layers, heads=heads, scanned=scanned, **sizes)
     place = NamedSharding(mesh, PartitionSpec("data", "model" if layout.sequence else None, None))
