@@ -66,3 +66,12 @@ def test_what_each_device_does_is_split_within_it(outcomes, name):
     splits = [step for step in outcomes[name]["steps"] if step["pass"] == "split-into-loops"]
     assert splits
     assert all(len(split["path"]) == 1 for split in splits)
+
+
+def test_jit_plans_for_each_of_the_devices_that_its_arguments_lie_on(outcomes):
+    one = outcomes["called"]
+    assert one["arguments"] == one["arguments by jax"]
+    assert one["before"] > one["budget"] >= one["after"]
+    assert "each of 4 devices" in one["report"]
+    assert one["donated"]
+    assert not one["wrong"]

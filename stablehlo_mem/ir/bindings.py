@@ -277,5 +277,5 @@ def _collect_frames(location: Any, frames: list[tuple[str, int]], names: list[st
 
 
 def resolve_in_shardings(traced: Any) -> tuple[Any, ...]:
-    """The shardings of the arguments of a `jax.stages.Traced`, by its arguments and `in_shardings`, as JAX lowers it."""
+    """The shardings of the arguments of a `jax.stages.Traced`, as JAX will lower it."""
     return tuple(_PJIT._resolve_in_shardings(traced._meta_tys_flat, traced._params["in_shardings"]))

@@ -83,7 +83,7 @@ class Distributed:
     plain: Callable[..., Any]
     mapped: bool = False
     donated: tuple[int, ...] = ()
-    options: shm.Options = shm.Options()
+    options: shm.Options = dataclasses.field(default_factory=shm.Options)
 
 
 _EXACT = shm.Options(numerics="exact")
@@ -150,6 +150,30 @@ def outcome(one: Distributed) -> dict[str, Any]:
     }
 
 
+def called() -> dict[str, Any]:
+    """A function under `shm.jit`, given arrays that lie on several devices."""
+    mesh = Mesh(np.array(jax.devices()[:DEVICES]), ("x",))
+    w, x = (normals(*shape, seed=i) for i, shape in enumerate(((6, 32, 32), (2048, 32))))
+    places = NamedSharding(mesh, WHOLE), NamedSharding(mesh, ROWS)
+    arguments = [jax.device_put(v, place) for v, place in zip((w, x), places, strict=True)]
+    step = shm.jit(scanned_step, budget="450 KiB", donate_argnums=0)
+    plan = step.plan(*arguments)
+    result = step(*arguments)
+    (by_jax,) = memory_of(jax.jit(scanned_step, donate_argnums=0).lower(*arguments).compile())[:1]
+    return {
+        "arguments": plan.before.measured.argument_bytes,
+        "arguments by jax": by_jax,
+        "budget": plan.budget_bytes,
+        "before": plan.before.peak_bytes,
+        "after": sum(
+            memory_of(step.lower(*[jax.device_put(v, p) for v, p in zip((w, x), places, strict=False)]).compile())
+        ),
+        "report": str(plan),
+        "donated": arguments[0].is_deleted(),
+        "wrong": yardstick(np.asarray(result), np.asarray(jax.jit(scanned_step)(w, x)), in_f64(scanned_step, w, x)[0]),
+    }
+
+
 def _run(exported: Any, arguments: list[Any], donated: tuple[int, ...]) -> tuple[list[Any], Any]:
     copies = [jnp.array(a) for a in arguments]
     compiled = jax.jit(exported.call, donate_argnums=donated).lower(*copies).compile(compiler_options=HONEST)
@@ -167,4 +191,4 @@ def _signature(exported: Any) -> tuple[Any, ...]:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    print(json.dumps({name: outcome(one) for name, one in PROGRAMS.items()}))
+    print(json.dumps({name: outcome(one) for name, one in PROGRAMS.items()} | {"called": called()}))
