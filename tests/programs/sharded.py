@@ -159,6 +159,7 @@ def called() -> dict[str, Any]:
     step = shm.jit(scanned_step, budget="450 KiB", donate_argnums=0)
     plan = step.plan(*arguments)
     result = step(*arguments)
+    again = [jax.device_put(v, place) for v, place in zip((w, x), places, strict=True)]
     (by_jax,) = memory_of(jax.jit(scanned_step, donate_argnums=0).lower(*arguments).compile())[:1]
     return {
         "arguments": plan.before.measured.argument_bytes,
