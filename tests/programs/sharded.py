@@ -166,9 +166,7 @@ def called() -> dict[str, Any]:
         "arguments by jax": by_jax,
         "budget": plan.budget_bytes,
         "before": plan.before.peak_bytes,
-        "after": sum(
-            memory_of(step.lower(*[jax.device_put(v, p) for v, p in zip((w, x), places, strict=False)]).compile())
-        ),
+        "after": sum(memory_of(step.lower(*again).compile())),
         "report": str(plan),
         "donated": arguments[0].is_deleted(),
         "wrong": yardstick(np.asarray(result), np.asarray(jax.jit(scanned_step)(w, x)), in_f64(scanned_step, w, x)[0]),
