@@ -22,7 +22,7 @@ from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
 from stablehlo_mem.ir.loop_carries import readers_in
 from stablehlo_mem.ir.matchers import adds, sums_products_in_units
-from stablehlo_mem.ir.op_attributes import dot_operands_transposed, dot_sizes, stated_flops
+from stablehlo_mem.ir.op_attributes import dot_operands_transposed, dot_sizes, factorisation_flops, stated_flops
 from stablehlo_mem.ir.trip_count import likely_trips, trip_count
 from stablehlo_mem.targets.chips import Chip
 
@@ -101,7 +101,7 @@ def op_flops(graph: Graph, op: Op) -> float:
     if op.name in ("stablehlo.cholesky", "stablehlo.triangular_solve"):
         return math.prod(graph.values[op.results[0]].shape) * graph.values[op.operands[0]].shape[-1]
     if op.name == "stablehlo.custom_call":
-        return stated_flops(graph, op)
+        return stated_flops(graph, op) or factorisation_flops(graph, op)
     if kind is Class.REDUCE or op.name == "stablehlo.reduce_window":
         return sum(math.prod(graph.values[v].shape) for v in op.operands)
     if kind in ELEMENTWISE:
@@ -136,6 +136,9 @@ def op_seconds(graph: Graph, op_index: int, chip: Chip) -> float:
 
 def arithmetic_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     """Seconds of one op if memory were infinitely fast."""
+    serial = compiler_model(chip).serial_seconds(graph, op)
+    if serial:
+        return serial
     seconds = flop_seconds(graph, op, chip)
     if CLASSES.get(op.name) is Class.DOT:
         return seconds * matmul_of(graph, op).packing_factor(chip)
@@ -150,7 +153,7 @@ def flop_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     flops = op_flops(graph, op)
     if not flops:
         return 0.0
-    is_dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.custom_call")
+    is_dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution") or stated_flops(graph, op) > 0
     rate = chip.matmul_rate(_operand_itemsize(graph, op)) if is_dense else chip.flops_per_second * VECTOR_SHARE
     return flops / rate
 
