@@ -7,6 +7,7 @@ Nothing is compiled.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import pathlib
@@ -15,7 +16,11 @@ from typing import Any
 
 import searches
 
+from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner.discrepancy_search import search
+
+MAX_SLOWDOWN = Options().max_slowdown
+assert MAX_SLOWDOWN is not None
 
 
 def main() -> None:
@@ -40,7 +45,7 @@ def prices(name: str, export: Any) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for key, begun, quick, goal in searches.tasks(export):
         started = time.process_time()
-        state, _ = search(quick, goal)
+        state, _ = search(quick, dataclasses.replace(goal, max_seconds=MAX_SLOWDOWN * begun.seconds))
         rows[f"{name}, {key}"] = {
             "goal": goal.temp_bytes,
             "bytes": state.peak.temp_bytes,

@@ -14,6 +14,7 @@ import operator
 from collections.abc import Iterable, Sequence
 
 from stablehlo_mem.analysis.compilers import compiler_model
+from stablehlo_mem.analysis.distribution import exchanged_bytes, sharing_devices
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
@@ -84,9 +85,14 @@ def _operand_itemsize(graph: Graph, op: Op) -> float:
     return max((dtype_bytes(graph.values[v].dtype) for v in op.operands[:2]), default=4)
 
 
-@cached_analysis
 def op_flops(graph: Graph, op: Op) -> float:
-    """Floating-point operations of one op, blocks of its own left out."""
+    """Floating-point operations of one op on one device, blocks of its own left out."""
+    return _flops_everywhere(graph, op) / sharing_devices(graph, op)
+
+
+@cached_analysis
+def _flops_everywhere(graph: Graph, op: Op) -> float:
+    """Floating-point operations of one op on all devices."""
     kind = CLASSES.get(op.name, Class.OPAQUE)
     if kind is Class.DOT:
         rows, columns, batch, depth = dot_sizes(graph, op)
@@ -131,7 +137,13 @@ def op_seconds(graph: Graph, op_index: int, chip: Chip) -> float:
     op = graph.ops[op_index]
     if op.blocks and CLASSES.get(op.name) is Class.CONTROL:
         return _control_seconds(graph, op, chip)
-    return max(arithmetic_seconds(graph, op, chip), op_bytes(graph, op, chip) / chip.bytes_per_second)
+    seconds = max(arithmetic_seconds(graph, op, chip), op_bytes(graph, op, chip) / chip.bytes_per_second)
+    return seconds + exchange_seconds(graph, op, chip)
+
+
+def exchange_seconds(graph: Graph, op: Op, chip: Chip) -> float:
+    """Seconds of what devices exchange for one op."""
+    return exchanged_bytes(graph, op) / chip.link_bytes_per_second if chip.link_bytes_per_second else 0.0
 
 
 def arithmetic_seconds(graph: Graph, op: Op, chip: Chip) -> float:
@@ -205,7 +217,8 @@ def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
             seconds.append(_control_seconds(graph, op, chip))
             continue
         arithmetic = arithmetic_seconds(graph, op, chip) + _reduced_seconds(graph, op, chip)
-        seconds.append(max(arithmetic, _kernel_bytes(graph, op, buffers, chip) / chip.bytes_per_second))
+        moving = _kernel_bytes(graph, op, buffers, chip) / chip.bytes_per_second
+        seconds.append(max(arithmetic, moving) + exchange_seconds(graph, op, chip))
     return tuple(seconds)
 
 

@@ -161,6 +161,29 @@ def update_along(value: Any, update: Any, dimension: int, start: Any) -> Any:
     return stablehlo.dynamic_update_slice(value, update, _starts(value, dimension, start))
 
 
+def slice_of_parts(value: Any, dimension: int, parts: int, start: Any, size: int) -> Any:
+    """`size` elements of a dimension: an equal share of each of its parts, from the same dynamic start in each."""
+    if parts == 1:
+        return slice_along(value, dimension, start, size)
+    shape = list(value.type.shape)
+    part = slice_along(_in_parts(value, dimension, parts), dimension + 1, start, size // parts)
+    return reshaped(part, [*shape[:dimension], size, *shape[dimension + 1 :]])
+
+
+def update_of_parts(value: Any, update: Any, dimension: int, parts: int, start: Any) -> Any:
+    """`value` with an equal share of `update` written to each part of a dimension, from the same start in each."""
+    if parts == 1:
+        return update_along(value, update, dimension, start)
+    whole, new = (_in_parts(v, dimension, parts) for v in (value, update))
+    return reshaped(update_along(whole, new, dimension + 1, start), list(value.type.shape))
+
+
+def _in_parts(value: Any, dimension: int, parts: int) -> Any:
+    """A value whose dimension is two: the parts, and the elements of one."""
+    shape = list(value.type.shape)
+    return reshaped(value, [*shape[:dimension], parts, shape[dimension] // parts, *shape[dimension + 1 :]])
+
+
 def clamped(index: Any, highest: int) -> Any:
     """An i32 scalar that is at least 0 and at most `highest`."""
     return stablehlo.maximum(stablehlo.minimum(index, i32(highest)), i32(0))

@@ -6,6 +6,7 @@ Every pass makes candidates and refusals; the planner reads them. Only the pass 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Literal, get_args
 
@@ -71,6 +72,7 @@ class Goal:
         chip: memory and time are estimated for it.
         options: what is allowed.
         temp_bytes: the temporaries to reach.
+        max_seconds: estimated time of one execution beyond which a program is too slow.
         include_small_values: split smaller values too, so that loops reach further from the values at the peak.
         prefer_memory: of several replacements that save time, take the one that needs the least memory.
     """
@@ -78,6 +80,7 @@ class Goal:
     chip: Chip
     options: Options
     temp_bytes: int
+    max_seconds: float = math.inf
     include_small_values: bool = False
     prefer_memory: bool = False
 

@@ -150,6 +150,7 @@ class Evaluator:
         is the best state visited.
         """
         root = self.form_state(goal.chip, form)
+        goal = dataclasses.replace(goal, max_seconds=self.max_seconds(goal.chip))
         key = form, goal, not_first
         if key not in self.searched:
             tell(f"search for {format_bytes(goal.temp_bytes)} of temporaries on {goal.chip.name}")
@@ -183,11 +184,13 @@ class Evaluator:
 
     def is_slow(self, state: SearchState) -> bool:
         """Whether a state is beyond the limit of the price."""
-        return self.slowdown(state) > self.max_slowdown and cost(state).seconds > _UNNOTICED_SECONDS
+        return cost(state).seconds > self.max_seconds(state.chip)
 
-    def slowdown(self, state: SearchState) -> float:
-        """The estimated time over the original's."""
-        return cost(state).over(cost(self.original_state(state.chip)))
+    def max_seconds(self, chip: Chip) -> float:
+        """The estimated time of one execution beyond which a program is too slow."""
+        if math.isinf(self.max_slowdown):
+            return math.inf
+        return max(_UNNOTICED_SECONDS, self.max_slowdown * cost(self.original_state(chip)).seconds)
 
     def fixed_bytes(self, original: Evaluation) -> int:
         """Bytes that no rewriting changes: arguments, outputs and constants as the target lays them out, less aliases.

@@ -150,7 +150,7 @@ def _enabling_step(
             break
         new = try_apply(state, candidate, goal)
         after = _look_ahead(with_decision(state, new), goal) if new else None
-        if after is not None and _helps(after, state) and _lower_of(lowest, after) is after:
+        if after is not None and _helps(after, state) and _lower_of(lowest, after, goal) is after:
             lowest, best = after, new
     return best
 
@@ -183,7 +183,7 @@ def _find_lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identit
         after_larger = _best_of(state, _with_small_values(state, goal, excluded), goal)
         if not promising and not _reaches(after_larger, goal):
             following = _best_of(state, candidates[:_MAX_TRIED], goal)
-        following = _lower_of(following, after_larger)
+        following = _lower_of(following, after_larger, goal)
     enabling = [c for c in proposed if c.needs_lookahead]
     return following, enabling, _largest_first([*refusals, *(c.refusal_if_useless for c in proposed)])
 
@@ -279,24 +279,28 @@ def _families_first(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def _reaches(state: SearchState | None, goal: Goal) -> bool:
-    return state is not None and state.peak.temp_bytes <= goal.temp_bytes
+    return state is not None and state.peak.temp_bytes <= goal.temp_bytes and state.seconds <= goal.max_seconds
 
 
-def _lower_of(one: SearchState | None, other: SearchState | None) -> SearchState | None:
-    """The state of the lower peak, the first if they are equal."""
+def _lower_of(one: SearchState | None, other: SearchState | None, goal: Goal) -> SearchState | None:
+    """The state of the lower peak, one that is too slow only if both are; the first if they are equal."""
     if one is None or other is None:
         return one or other
-    return other if other.peak.temp_bytes < one.peak.temp_bytes else one
+    return min(one, other, key=lambda s: (s.seconds > goal.max_seconds, s.peak.temp_bytes))
 
 
 def _best_of(state: SearchState, candidates: list[Candidate], goal: Goal) -> SearchState | None:
-    """The state after the first candidate that reaches the goal; if none does, the fastest of those that come near."""
+    """The state after the first candidate that reaches the goal and is not too slow.
+
+    If none does, it is the fastest of those that come near, and one that is too slow only if all are.
+    """
     tried: list[SearchState] = []
     for candidate in candidates:
         new = in_best_size(state, candidate, goal)
-        if new is not None and new.peak.temp_bytes <= goal.temp_bytes:
+        if _reaches(new, goal):
             return new
         tried += [new] if new is not None else []
+    tried = [s for s in tried if s.seconds <= goal.max_seconds] or tried
     lowest = min((s.peak.temp_bytes for s in tried), default=0)
     near = [s for s in tried if s.peak.temp_bytes <= _SIMILAR_PEAK * lowest]
     return min(near, key=lambda s: (s.added_seconds, s.peak.temp_bytes), default=None)

@@ -107,7 +107,13 @@ class ChunkEmitter(abc.ABC):
 
     def slice(self, whole: Any, dimension: int) -> Any:
         """The chunk of a whole value, sliced."""
-        return builders.slice_along(whole, dimension, *self.bounds(whole.type.shape[dimension]))
+        start, size = self.bounds(whole.type.shape[dimension])
+        return builders.slice_of_parts(whole, dimension, self.chunk.parts, start, size)
+
+    def update(self, whole: Any, chunk: Any, dimension: int) -> Any:
+        """A whole value with a chunk of it written."""
+        start, _ = self.bounds(whole.type.shape[dimension])
+        return builders.update_of_parts(whole, chunk, dimension, self.chunk.parts, start)
 
     def in_first_chunk(self, value: Any) -> Any:
         """A value in the first chunk, zeros in the others."""

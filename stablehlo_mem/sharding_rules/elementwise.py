@@ -45,9 +45,23 @@ def _emit_iota(context: EmitContext) -> list[Any]:
         return builders.clone_with(context.op, (), context.result_shapes)
     # In i32 and converted once: adding the start in a narrow float would round twice.
     i32_type = builders.tensor(context.result_shapes[0], ir.IntegerType.get_signless(32))
+    if context.chunk.parts > 1:
+        index = _index_in_parts(context, whole.shape[dimension])
+        return [builders.convert(builders.broadcast(index, i32_type, [dimension]), whole.element_type)]
     iota = stablehlo.iota(i32_type, context.op.attributes["iota_dimension"])
     start = stablehlo.multiply(context.chunk.start, builders.i32(whole.shape[dimension] // context.split_op.n))
     return [builders.convert(stablehlo.add(iota, builders.broadcast(start, i32_type)), whole.element_type)]
+
+
+def _index_in_parts(context: EmitContext, extent: int) -> Any:
+    """The indices along a dimension of `extent` elements that a chunk has, of several parts."""
+    chunk, inner = context.chunk, extent // context.split_op.n
+    shape = [chunk.parts, chunk.size // chunk.parts * inner]
+    part, within = builders.index_along(shape, 0), builders.index_along(shape, 1)
+    start = stablehlo.multiply(chunk.start, builders.i32(inner))
+    part_size = builders.broadcast(builders.i32(extent // chunk.parts), part.type)
+    first = stablehlo.add(stablehlo.multiply(part, part_size), builders.broadcast(start, part.type))
+    return builders.reshaped(stablehlo.add(first, within), [chunk.size * inner])
 
 
 OP_RULES = {

@@ -83,6 +83,7 @@ class SplitOp:
         windows: operands that are read in windows around the chunk, by position.
         direction: 1 if chunks come in order, -1 from the last to the first, 0 if in any.
         window: where the op runs in a window itself; None: on the chunk.
+        parts: of the axis, see `op_rule.Chunk`.
     """
 
     op: int
@@ -96,6 +97,7 @@ class SplitOp:
     windows: tuple[tuple[int, Window], ...] = ()
     direction: int = 0
     window: Window | None = None
+    parts: int = 1
 
     def __hash__(self) -> int:
         # Called millions of times: hashing all fields would show in planning time.
@@ -122,6 +124,7 @@ class SplitOp:
         """The same split of another op with the same rule."""
         dims = self.operand_dims, self.result_dims
         rest = self.reducing, self.invariant_results, self.init_operands, self.windows, self.direction, self.window
+        rest = *rest, self.parts
         return SplitOp(op, self.factor, self.n, *dims, *rest)
 
     def at(self, window: Window) -> SplitOp:

@@ -14,7 +14,7 @@ from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.sharding_rules.factor_rule import FactorRule, refines_shardy
+from stablehlo_mem.sharding_rules.factor_rule import FactorRule, SplitOp, refines_shardy
 from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, Reduction, clone_on_chunk, clone_with_sizes
 from stablehlo_mem.sharding_rules.reductions import in_order, is_sum, regroups_floats
 
@@ -85,8 +85,12 @@ def _emit_scatter(context: EmitContext) -> list[Any]:
     inputs = len(context.op.results)
     if context.split_op.reducing:
         return list(context.operands[inputs:])
-    is_batched = context.split_op.operand_dims[inputs + 1] is not None
-    return clone_on_chunk(context) if is_batched else _write_to_chunk(context)
+    return _write_to_chunk(context) if _is_written_by_index(context.split_op) else clone_on_chunk(context)
+
+
+def _is_written_by_index(split_op: SplitOp) -> bool:
+    """Whether all updates of a scatter go to a chunk of its result, by indices counted from the chunk's start."""
+    return not split_op.reducing and split_op.operand_dims[len(split_op.result_dims) + 1] is None
 
 
 def _write_to_chunk(context: EmitContext) -> list[Any]:
@@ -224,7 +228,8 @@ _GATHER = Reduction(
     regroups=lambda op: False,
 )
 
+
 OP_RULES = {
-    "stablehlo.gather": OpRule(rule=_gather_rule, emit=_emit_gather, reduction=_GATHER),
-    "stablehlo.scatter": OpRule(rule=_scatter_rule, emit=_emit_scatter, reduction=_SCATTER),
+    "stablehlo.gather": OpRule(_gather_rule, _emit_gather, _GATHER, positional=lambda split_op: split_op.reducing),
+    "stablehlo.scatter": OpRule(_scatter_rule, _emit_scatter, _SCATTER, positional=_is_written_by_index),
 }

@@ -25,8 +25,10 @@ class Chunk:
     """One chunk of an axis, in the step of the loop that computes it.
 
     Attributes:
-        start: i32 scalar, its first element.
-        size: its number of elements.
+        start: i32 scalar, its first element in each part of the axis.
+        size: its number of elements in all parts.
+        parts: an axis that lies on several devices is split within the part of each: a chunk is an equal share of every
+            part. Any other axis is one part.
         repeated: i32 scalar, how many of its first elements are in the chunk before too; None where none ever are.
         counted: i32 scalar, how many of its first elements are not in the chunk after it; likewise. An element that is
             computed twice may be rounded in two ways: the last chunk's counts, in sums and maxima, and in what the
@@ -37,6 +39,7 @@ class Chunk:
     size: int
     repeated: Any | None = None
     counted: Any | None = None
+    parts: int = 1
 
     def first_read(self, window: Window) -> Any:
         """The first element of a window around the chunk, below zero in the padding; an i32 scalar."""
@@ -49,6 +52,7 @@ class BlockRules(Protocol):
 
     graph: Graph
     op_rules: Mapping[str, OpRule]
+    parts: int
 
     def split(self, op: int, side: Side, position: int, dimension: int, n: int) -> SplitOp | Blocked:
         """An op split into `n` along a dimension of one of its inputs or results, or why it cannot be."""
@@ -179,6 +183,7 @@ class OpRule:
         cumulative: how it runs along a cumulative factor; None: its rule has none.
         free: costs nothing to recompute in a loop (a broadcast, iota, splat constant).
         view: its result has its operand's elements in memory order: made in a loop, or before it, as cheaply.
+        positional: whether what it does on a chunk depends on where in the axis the chunk lies, from the split op.
         edges: how values enter and leave its regions, whose ops then make its factor rule; None: its regions (a
             reducer) are part of the op.
     """
@@ -189,4 +194,5 @@ class OpRule:
     cumulative: Cumulative | None = None
     free: bool = False
     view: bool = False
+    positional: Callable[[SplitOp], bool] = lambda split_op: False
     edges: Callable[[Op], tuple[RegionEdge, ...]] | None = None

@@ -67,6 +67,7 @@ class Region:
     Attributes:
         entering: for each block, the edge of each argument and captured value.
         returning: for each block, the edges that a value is returned to.
+        parts: of the axes, see `RuleBook.within`.
         cache: the results of its analyses.
     """
 
@@ -77,6 +78,7 @@ class Region:
         self.edges, self.blocks = edges(self.op), self.op.blocks
         self.cache = AnalysisCache()
         self.rules = tuple(rules.of_block(block) for block in self.blocks)
+        self.parts = rules.parts
         self.entering: list[dict[int, int]] = [{} for _ in self.blocks]
         self.returning: list[dict[int, list[int]]] = [{} for _ in self.blocks]
         for number, edge in enumerate(self.edges):

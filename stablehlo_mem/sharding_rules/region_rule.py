@@ -23,7 +23,7 @@ def region_rule(region: Region, edge: int, dimension: int, n: int) -> FactorRule
     ops share their rules.
     """
     rules = equal_ops_cache(region.graph, region.op.index).tables["region_rule"]
-    key = (edge, dimension, n)
+    key = (edge, dimension, n, region.parts)
     if key in rules:
         return rules[key]
     split = finest_split(region, edge, dimension, n)
@@ -33,7 +33,8 @@ def region_rule(region: Region, edge: int, dimension: int, n: int) -> FactorRule
         # An unrelated edge that `finest_split` added may go with another dimension as well: it has its own rule.
         own = split_region(region, ((edge, dimension),), n)
         same = own.dims if isinstance(own, RegionSplit) and split.n == n else ()
-        rules |= dict.fromkeys([key, *((*item, n) for item in same)], _Builder(region).rule_of_split(split))
+        keys = [key, *((*item, n, region.parts) for item in same)]
+        rules |= dict.fromkeys(keys, _Builder(region).rule_of_split(split))
     return rules[key]
 
 

@@ -16,36 +16,48 @@ from stablehlo_mem.sharding_rules.op_rule import OpRule, Side
 from stablehlo_mem.sharding_rules.region_edges import Region
 from stablehlo_mem.sharding_rules.region_rule import region_rule
 
-_DISTRIBUTED = Blocked("distributed-dimension", "the dimension lies in parts on several devices")
+_DISTRIBUTED = "distributed-dimension"
 
 
 class RuleBook:
     """The rules of a block's ops, by the rules of all kinds of ops. See `op_rule.BlockRules`.
 
     Attributes:
+        parts: of the axes, see `within`.
         cache: the results of its analyses.
     """
 
-    def __init__(self, graph: Graph, op_rules: Mapping[str, OpRule]):
-        self.graph, self.op_rules = graph, op_rules
+    def __init__(self, graph: Graph, op_rules: Mapping[str, OpRule], parts: int = 1):
+        self.graph, self.op_rules, self.parts = graph, op_rules, parts
         self.cache = AnalysisCache()
-        self._distributed = any(value.parts for value in graph.values)
+        self._distributed = parts > 1 or any(value.parts for value in graph.values)
+
+    @cached_analysis
+    def within(self, parts: int) -> RuleBook:
+        """The rules along axes of so many parts, of each of which a chunk has an equal share.
+
+        Where a dimension lies in parts on several devices, these devices keep their parts: nothing moves between them.
+        """
+        return self if parts == self.parts else RuleBook(self.graph, self.op_rules, parts)
 
     def of_block(self, graph: Graph) -> RuleBook:
         """The rules of another block's ops."""
-        return RuleBook(graph, self.op_rules)
+        return RuleBook(graph, self.op_rules, self.parts)
 
     @cached_analysis
     def split(self, op: int, side: Side, position: int, dimension: int, n: int) -> SplitOp | Blocked:
         """An op split into `n` along a dimension of one of its inputs or results, or why it cannot be."""
+        value = self.graph.values[getattr(self.graph.ops[op], "inputs" if side == "operands" else side)[position]]
+        if self.parts == 1 and value.parts and value.parts[dimension] > 1:
+            return _in_parts(value.parts[dimension])
         rule = self._rule_along(op, side, position, dimension, n)
         if rule is None:
             return Blocked("no-rule", f"there is no rule for splitting {self.graph.ops[op].name}")
         split_op = split_along(
             rule, op, (rule.operands if side == "operands" else rule.results)[position], dimension, n
         )
-        if self._distributed and isinstance(split_op, SplitOp) and self._is_distributed(split_op):
-            return _DISTRIBUTED
+        if self._distributed and isinstance(split_op, SplitOp):
+            return self._why_not_in_parts(split_op) or dataclasses.replace(split_op, parts=self.parts)
         return split_op
 
     @cached_analysis
@@ -82,10 +94,20 @@ class RuleBook:
     def _has_tensors(self, op: int) -> bool:
         return all(self.graph.values[r].dtype for r in self.graph.ops[op].results)
 
-    def _is_distributed(self, split_op: SplitOp) -> bool:
-        """Whether a split dimension lies in parts on several devices: each chunk would be on one of them alone."""
+    def _why_not_in_parts(self, split_op: SplitOp) -> Blocked | None:
+        """Why an op cannot be split within the parts of the axis, None if it can."""
         op, values = self.graph.ops[split_op.op], self.graph.values
         operands = zip(op.inputs, split_op.operand_dims, strict=True)
         results = zip(op.results, split_op.result_dims, strict=True)
-        pairs = (*operands, *results)
-        return any(d is not None and values[v].parts and values[v].parts[d] > 1 for v, d in pairs)
+        parts = {values[v].parts[d] for v, d in (*operands, *results) if d is not None and values[v].parts} - {1}
+        if self.parts == 1:
+            return _in_parts(min(parts)) if parts else None
+        if parts - {self.parts} or split_op.n % self.parts:
+            return Blocked(_DISTRIBUTED, "the dimension lies in other parts on several devices")
+        if not split_op.is_local or split_op.direction or self.op_rules[op.name].positional(split_op):
+            return Blocked(_DISTRIBUTED, "the dimension lies in parts on several devices, and its position counts")
+        return None
+
+
+def _in_parts(parts: int) -> Blocked:
+    return Blocked(_DISTRIBUTED, "the dimension lies in parts on several devices", parts=parts)

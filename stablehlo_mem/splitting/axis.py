@@ -41,6 +41,7 @@ class Axis:
     """An axis of `n` elements through a graph. Axes are equal if they split alike, wherever they were grown from.
 
     Attributes:
+        parts: what lies in parts on several devices is split within each, see `sharding_rules.op_rule.Chunk`.
         seed: the value and dimension it was grown from.
         big_bytes: values of at least this size were to be split.
         split_ops: the ops that take part, by op index; an op split along two factors is there twice.
@@ -50,13 +51,14 @@ class Axis:
 
     seed: tuple[int, int] = dataclasses.field(compare=False)
     n: int
+    parts: int
     big_bytes: int = dataclasses.field(compare=False)
     split_ops: tuple[SplitOp, ...]
     producers: Mapping[Use, SplitOp | None]
     obstacles: tuple[Obstacle, ...] = dataclasses.field(compare=False)
 
     def __hash__(self) -> int:
-        return hash((self.n, len(self.producers), self.split_ops[:1]))
+        return hash((self.n, self.parts, len(self.producers), self.split_ops[:1]))
 
     @property
     def sliced_windows(self) -> Iterator[Use]:
@@ -69,11 +71,16 @@ def grow_axis(graph: Graph, rules: RuleBook, seed: tuple[int, int], big_bytes: i
 
     Where an op splits the dimension more coarsely (a reshape that separates it), the axis is grown again with as many
     elements as both can do. A value that windows are sliced from is whole, so the axis is grown again to end there. So
-    it is where a loop makes the value and its chunks would repeat most of the loop's arithmetic.
+    it is where a loop makes the value and its chunks would repeat most of the loop's arithmetic. Where the axis meets
+    a dimension that lies in parts on several devices, it is grown again within these.
     """
-    n, stored = graph.values[seed[0]].shape[seed[1]], frozenset[int]()
+    n, stored, parts = graph.values[seed[0]].shape[seed[1]], frozenset[int](), 1
     while True:
-        axis = _Growth(graph, rules, seed, n, big_bytes, stored).run()
+        axis = _Growth(graph, rules.within(parts), seed, n, big_bytes, stored).run()
+        in_parts = [o.blocked.parts for o in axis.obstacles if o.blocked.parts]
+        if in_parts and n % in_parts[0] == 0 and n > in_parts[0]:
+            parts = in_parts[0]
+            continue
         coarser = math.gcd(n, *(o.blocked.coarser_n for o in axis.obstacles if o.blocked.coarser_n))
         whole = {u.value for u in axis.sliced_windows if graph.values[u.value].nbytes >= big_bytes}
         whole.update(v for s in axis.split_ops if repeats_most(graph, s) for v in graph.ops[s.op].results)
@@ -106,7 +113,8 @@ class _Growth:
         # Stable: of one op and factor the split op on the chunk is first, then those in windows in the order found.
         keys = sorted(self.split_ops, key=lambda k: (k[0], k[1], k[2] is not None))
         split_ops = tuple(self.split_ops[key] for key in keys)
-        return Axis(self.seed, self.n, self.big_bytes, split_ops, self.producers, tuple(self.obstacles))
+        obstacles = tuple(self.obstacles)
+        return Axis(self.seed, self.n, self.rules.parts, self.big_bytes, split_ops, self.producers, obstacles)
 
     def drain(self) -> None:
         while self.worklist:

@@ -15,6 +15,7 @@ from typing import TypeVarTuple
 
 from stablehlo_mem.analysis.cost_model import (
     Matmul,
+    exchange_seconds,
     flop_seconds,
     imbalance_factor,
     matmul_of,
@@ -54,6 +55,7 @@ class LoopCost:
 
     Attributes:
         n: elements of the axis.
+        parts: of the axis, each of which a chunk has an equal share of.
         fixed_seconds: of what later loops recompute.
         step_seconds: of one step of every loop: its overhead, that of loops inside too, what runs whole inside,
             operands read whole, accumulators read and written.
@@ -70,6 +72,7 @@ class LoopCost:
     """
 
     n: int
+    parts: int
     fixed_seconds: float
     step_seconds: float
     traffic_seconds: float
@@ -122,7 +125,10 @@ class LoopCost:
 
         Each with the time its loops add to the program, negative where caches spare more, and `moved_seconds` of that.
         """
-        moved = {c: self.moved_seconds(c) for c in chunk_sizes(self.n, even=not self.masked)}
+        sizes = chunk_sizes(self.n // self.parts, even=not self.masked)
+        if self.parts > 1:
+            sizes = tuple(size * self.parts for size in sizes if not self.n % (size * self.parts))
+        moved = {c: self.moved_seconds(c) for c in sizes}
         timed = [(c, self.loop_seconds(c) + seconds, seconds) for c, seconds in moved.items()]
         return sorted(timed, key=lambda item: (item[1], -item[0]))
 
@@ -176,14 +182,16 @@ def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: in
     bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
     inside = sum(count * overhead_seconds(graph, graph.ops[split_op.op], chip) for split_op, count in runs.items())
     repeated = sum(count * _repeated_seconds(graph, split_op, chip) for split_op, count in runs.items())
-    step = chip.step_seconds * schedule.loop_count + inside + repeated + moved / bandwidth
+    exchanged = sum(count * exchange_seconds(graph, graph.ops[s.op], chip) for s, count in runs.items())
+    step = chip.step_seconds * schedule.loop_count + inside + repeated + exchanged + moved / bandwidth
     # Of an op in overlapping windows a step repeats a share of the step before.
     windows = ((s, s.window, max(0, s.window.length - s.window.stride)) for s in runs if s.window is not None)
     step += sum(runs[s] * seconds[s.op] * overlap / window.n for s, window, overlap in windows)
     traffic = _PASSES_OVER_MEMORY * spared_bytes / chip.bytes_per_second
     return LoopCost(
         n=schedule.axis.n,
-        fixed_seconds=work - repeated - sum(seconds[op] for op in schedule.inner_ops),
+        parts=schedule.axis.parts,
+        fixed_seconds=work - repeated - exchanged - sum(seconds[op] for op in schedule.inner_ops),
         step_seconds=step,
         traffic_seconds=traffic,
         element_bytes=spared_bytes / schedule.axis.n,

@@ -178,11 +178,10 @@ class _OutputCarry(_LoopCarry):
         dimension = self.split_op.result_dims[position]
         if dimension is None:
             return [results[position]]
-        start, size = body.bounds(carries[0].type.shape[dimension])
         new = results[position]
         if self.emitter.overwrites(body.loop):
-            new = body.counting(new, dimension, builders.slice_along(carries[0], dimension, start, size))
-        return [builders.update_along(carries[0], new, dimension, start)]
+            new = body.counting(new, dimension, body.slice(carries[0], dimension))
+        return [body.update(carries[0], new, dimension)]
 
     def finish(self, finals: Sequence[Any]) -> None:
         """Users of the outputs use what the loop left."""
@@ -239,9 +238,10 @@ class _Body(ChunkEmitter):
 
     def __init__(self, emitter: _LoopEmitter, loop: int, index: Any):
         self.schedule, self.emitter, self.loop, self.index = emitter.schedule, emitter, loop, index
-        n = self.schedule.axis.n
+        axis = self.schedule.axis
         counting = emitter.overwrites(loop) or any(s.reducing for s in self.schedule.split_ops[loop])
-        super().__init__(rule_book(emitter.graph), n, chunk_at(index, n, emitter.chunk, counting=counting))
+        chunk = chunk_at(index, axis.n, emitter.chunk, axis.parts, counting=counting)
+        super().__init__(rule_book(emitter.graph).within(axis.parts), axis.n, chunk)
         self.results: dict[tuple[SplitOp, bool], list[Any]] = {}
         self.slices: dict[Use, Any] = {}
         self.views: dict[int, Any] = {}

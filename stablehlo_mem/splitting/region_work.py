@@ -25,7 +25,7 @@ def region_work(graph: Graph, split_op: SplitOp, measure: Measure) -> tuple[floa
     op = graph.ops[split_op.op]
     if OP_RULES[op.name].edges is None:
         return 0.0, 0.0
-    region = rule_book(graph).region(split_op.op)
+    region = rule_book(graph).within(split_op.parts).region(split_op.op)
     split, trips = split_of(region, split_op), likely_trips(graph, op) if op.name == "stablehlo.while" else 1
     whole = shared = 0.0
     for number, block in enumerate(region.blocks):

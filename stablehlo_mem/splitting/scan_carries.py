@@ -25,15 +25,16 @@ def scan_rule(op: Any) -> Cumulative:
     return cumulative
 
 
-def chunk_at(index: Any, n: int, size: int, *, counting: bool) -> Chunk:
+def chunk_at(index: Any, n: int, size: int, parts: int = 1, *, counting: bool) -> Chunk:
     """A chunk by its number. The last one of a ragged axis starts early and repeats elements of the one before.
 
     Args:
+        parts: of the axis, see `Chunk`; an axis of several is not ragged.
         counting: somebody asks which of its elements count.
     """
-    start = stablehlo.multiply(index, builders.i32(size))
+    start = stablehlo.multiply(index, builders.i32(size // parts))
     if not n % size:
-        return Chunk(start, size)
+        return Chunk(start, size, parts=parts)
     last = builders.i32(n - size)
     clamped = stablehlo.minimum(start, last)
     repeated = stablehlo.subtract(start, clamped)

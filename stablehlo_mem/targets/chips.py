@@ -28,6 +28,7 @@ class Chip:
         flops_per_second: dense float32 matmul rate.
         half_flops_per_second: dense matmul rate of bfloat16 and narrower floats; 0 where it is that of float32.
         bytes_per_second: memory bandwidth.
+        link_bytes_per_second: bandwidth to other devices of the same mesh, in one direction.
         step_seconds: overhead of one loop iteration.
         cache_bytes: bytes of the intermediates of one iteration up to which a loop is as fast as it gets. On CPU three
             eighths of the shared cache: what else an iteration reads and writes needs the rest.
@@ -48,6 +49,7 @@ class Chip:
     flops_per_second: float
     bytes_per_second: float
     step_seconds: float
+    link_bytes_per_second: float = 0.0
     half_flops_per_second: float = 0.0
     cache_bytes: int = 0
     cores: int = 1
@@ -77,7 +79,8 @@ _CPU = Chip(
     memory_bytes=0,
     flops_per_second=1e11,
     bytes_per_second=2e10,
-    step_seconds=2e-5,
+    link_bytes_per_second=2e10,
+    step_seconds=2e-6,
     cache_bytes=12 * _MIB,
     packed_rows=24,
     transposed_rows=75,
@@ -93,8 +96,12 @@ _STEP_SECONDS: dict[Kind, float] = {"cuda": 2e-5, "tpu": 1e-5}
 """Overhead of a loop iteration on accelerators: rough figures, not measured. On CUDA it is a few kernel launches."""
 
 
-def _accelerator(kind: Kind, name: str, memory_bytes: int, flops: float, half: float, bandwidth: float) -> Chip:
-    """A chip with its published memory, bandwidth and dense bfloat16 rate, and a rough rate of float32 matmuls.
+def _accelerator(
+    kind: Kind, name: str, memory_bytes: int, flops: float, half: float, bandwidth: float, link: float
+) -> Chip:
+    """A chip with its published memory, bandwidths and dense bfloat16 rate, and a rough rate of float32 matmuls.
+
+    The link is NVLink's or the interchip interconnect's, half of the published figure that counts both directions.
 
     Published: NVIDIA's data sheets of the H200, H100 SXM and A100 80GB SXM; the pages of TPU versions in Google Cloud's
     documentation. For CUDA the float32 rate is near the published one. For TPU none is published: several passes in
@@ -107,6 +114,7 @@ def _accelerator(kind: Kind, name: str, memory_bytes: int, flops: float, half: f
         flops_per_second=flops,
         half_flops_per_second=half,
         bytes_per_second=bandwidth,
+        link_bytes_per_second=link,
         step_seconds=_STEP_SECONDS[kind],
     )
 
@@ -115,12 +123,12 @@ CHIPS: dict[str, Chip] = {
     chip.name: chip
     for chip in (
         _CPU,
-        _accelerator("cuda", "h200", 141 * _GB, flops=6e13, half=9.89e14, bandwidth=4.8e12),
-        _accelerator("cuda", "h100", 80 * _GB, flops=6e13, half=9.89e14, bandwidth=3.35e12),
-        _accelerator("cuda", "a100", 80 * _GB, flops=1.9e13, half=3.12e14, bandwidth=2.0e12),
-        _accelerator("tpu", "v5e", 16 * _GIB, flops=5e13, half=1.97e14, bandwidth=8.2e11),
-        _accelerator("tpu", "v6e", 32 * _GIB, flops=2e14, half=9.18e14, bandwidth=1.6e12),
-        _accelerator("tpu", "v5p", 95 * _GIB, flops=1e14, half=4.59e14, bandwidth=2.8e12),
+        _accelerator("cuda", "h200", 141 * _GB, flops=6e13, half=9.89e14, bandwidth=4.8e12, link=4.5e11),
+        _accelerator("cuda", "h100", 80 * _GB, flops=6e13, half=9.89e14, bandwidth=3.35e12, link=4.5e11),
+        _accelerator("cuda", "a100", 80 * _GB, flops=1.9e13, half=3.12e14, bandwidth=2.0e12, link=3e11),
+        _accelerator("tpu", "v5e", 16 * _GIB, flops=5e13, half=1.97e14, bandwidth=8.2e11, link=1e11),
+        _accelerator("tpu", "v6e", 32 * _GIB, flops=2e14, half=9.18e14, bandwidth=1.6e12, link=2.24e11),
+        _accelerator("tpu", "v5p", 95 * _GIB, flops=1e14, half=4.59e14, bandwidth=2.8e12, link=3e11),
     )
 }
 """All chips by name; the first of a kind stands for the kind where no device is attached."""
