@@ -104,9 +104,17 @@ def pooling_gradient(x):
     return jax.grad(lambda x: (pooled(x, (1, 3, 2, 1), (1, 2, 2, 1), "SAME") ** 2).sum())(x * x) * 2
 
 
+def gradients_by_example(x, kernel):
+    """The gradients of a kernel for each example: a convolution with as many groups."""
+    return jax.vmap(jax.grad(lambda k, x: (conv(x[None], k) ** 2).sum()), (None, 0))(kernel, x * x)
+
+
 BATCH, SLIDES = integers(6, 5, 5, 8), ("stablehlo.convolution", "stablehlo.select_and_scatter")
 BESIDE = {
     # a program, its arguments, how many elements the dimensions have along which its last sliding op is split
+    "groups, batch": (lambda x, k: conv(x * x, k, feature_group_count=4) * 2, (BATCH, integers(3, 3, 2, 12)), {4, 6}),
+    "groups of it": (lambda x, k: conv(x * x, k, batch_group_count=3) * 2, (BATCH, integers(3, 3, 8, 12)), {3}),
+    "by example": (lambda x, k: gradients_by_example(x, k) * 2, (BATCH, integers(3, 3, 8, 7)), {6, 8}),
     "pooled gradient": (pooling_gradient, (BATCH,), {6, 8}),
 }
 

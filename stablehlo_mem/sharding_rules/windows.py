@@ -178,7 +178,7 @@ def _convolution_rule(op: Any, rule: FactorRule) -> FactorRule:
     """Shardy's rule, with windows that slide over the spatial dimensions."""
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     image, kernel, result = op.operands[0].type.shape, op.operands[1].type.shape, op.results[0].type.shape
-    rule = _without_groups(op, rule)
+    rule = _only_along_groups(op, rule)
     extents = [image[d] for d in numbers.input_spatial_dimensions]
     lengths = [kernel[d] for d in numbers.kernel_spatial_dimensions]
     slidings = _slidings(op, _OF_CONVOLUTION, extents, lengths)
@@ -199,16 +199,31 @@ def _convolution_rule(op: Any, rule: FactorRule) -> FactorRule:
     return rule
 
 
-def _without_groups(op: Any, rule: FactorRule) -> FactorRule:
-    """A grouped convolution is not split: an attribute ties its features, or its batch, to the number of groups."""
-    counts = [op.attributes[n].value for n in ("feature_group_count", "batch_group_count") if n in op.attributes]
-    return rule if set(counts) <= {1} else rule.block(set(range(len(rule.sizes))), "it is grouped")
+def _only_along_groups(op: Any, rule: FactorRule) -> FactorRule:
+    """A grouped convolution is split along its groups, and along a batch that has no part in them.
+
+    Attributes tie its other features to the number of groups.
+    """
+    count = _group_count(op)
+    if count == 1:
+        return rule
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    batch, features = (rule.results[0][d] for d in (numbers.output_batch_dimension, numbers.output_feature_dimension))
+    groups = {f for f in features[:1] if rule.sizes[f] == count}
+    return rule.block(set(range(len(rule.sizes))) - groups - set(batch), "it is grouped")
+
+
+_GROUPS = ("feature_group_count", "batch_group_count")
+
+
+def _group_count(op: Any) -> int:
+    return max((op.attributes[n].value for n in _GROUPS if n in op.attributes), default=1)
 
 
 def _emit_convolution(context: EmitContext) -> list[Any]:
-    """Along a spatial dimension the padding is part of the window."""
+    """Along a spatial dimension the padding is part of the window; of groups there are as many as the chunk has."""
     if not context.split_op.windows:
-        return [_features_last(emit_contraction(context)[0])]
+        return [_features_last(_of_fewer_groups(context, emit_contraction(context))[0])]
     zero = builders.zeros(builders.retype(context.operands[0].type, ()))
     operands = [_padded_window(context, 0, zero), *context.operands[1:]]
     results = emit_contraction(dataclasses.replace(context, operands=operands))
@@ -239,6 +254,18 @@ def _features_last(result: Any) -> Any:
     new.owner.attributes["dimension_numbers"] = numbers
     op.erase()
     return stablehlo.transpose(new, [made.index(d) for d in range(rank)])
+
+
+def _of_fewer_groups(context: EmitContext, results: list[Any]) -> list[Any]:
+    """A convolution whose kernels are a chunk of the groups', with their number."""
+    dimension = context.split_op.operand_dims[1]
+    if dimension is not None and _group_count(context.op) > 1:
+        attributes, whole = results[0].owner.attributes, context.op.operands[1].type.shape[dimension]
+        for name in _GROUPS:
+            if attributes[name].value > 1:
+                count = attributes[name].value * context.operands[1].type.shape[dimension] // whole
+                attributes[name] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), count)
+    return results
 
 
 # Reductions of windows.
