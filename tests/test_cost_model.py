@@ -360,3 +360,15 @@ def test_what_xla_cpu_does_element_by_element_takes_nanoseconds_each(function, s
     graph = support.graph_of(program_of(function, np.zeros((8, 32, 32, 16), np.float32)))
     assert 2e-9 * steps < graph_seconds(graph, CPU) < 2e-8 * steps
     assert graph_seconds(graph, CHIPS["cuda:h200"]) < 1e-10 * steps
+
+
+@pytest.mark.parametrize(("width", "speedup"), [(512, 4), (2048, 1)], ids=["in the cache", "larger"])
+def test_what_a_loop_reads_in_every_step_stays_in_the_cache(width, speedup):
+    """The weights of a recurrence: 1 MiB does, 16 MiB does not."""
+
+    def recurrence(w, x):
+        return jax.lax.scan(lambda h, _: (h @ w, None), x, length=64)[0]
+
+    graph = support.graph_of(program_of(recurrence, np.zeros((width, width), np.float32), np.zeros(width, np.float32)))
+    chip = dataclasses.replace(CPU, flops_per_second=1e30, step_seconds=0.0)
+    assert graph_seconds(graph, chip) == pytest.approx(64 * 4 * width**2 / speedup / chip.bytes_per_second, rel=0.02)

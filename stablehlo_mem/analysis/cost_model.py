@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.distribution import exchanged_bytes, sharing_devices
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
-from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
+from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class, is_nested
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, stablehlo
@@ -39,6 +39,8 @@ VECTOR_SHARE = 0.125
 
 _MOVES_NOTHING = (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL)
 
+CACHE_SPEEDUP = 4
+"""How much faster operands are read again from the shared cache than from memory (on CPU)."""
 _MOST_PACKING = 2.0
 """Time of packing as a multiple of the FLOPs' time, at most: a matrix times a vector runs at a third of the rate
 (measured on CPU)."""
@@ -224,11 +226,28 @@ def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
 
 def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
     """Bytes that the kernel named by an op reads and writes; of an op that is fused into others, none."""
-    written = _buffer_bytes(graph, (v for v in op.results if buffers.materialised[v]), chip)
+    made = [v for v in op.results if buffers.materialised[v]]
+    written = _buffer_bytes(graph, made, chip)
     read = [v for v in buffers.reads[op.index] if v in op.operands or written]
     moved = written + sum(_read_bytes(graph, v, chip) for v in read)
+    resident = [v for v in (*read, *made) if v in _resident(graph, chip)]
+    moved -= int(_buffer_bytes(graph, resident, chip) * (1 - 1 / CACHE_SPEEDUP))
     in_place = CLASSES.get(op.name, Class.OPAQUE) in (Class.UPDATE, *_MOVES_NOTHING)
     return min(moved, op_bytes(graph, op, chip)) if in_place else moved
+
+
+@cached_analysis
+def _resident(graph: Graph, chip: Chip) -> frozenset[int]:
+    """The values that the cache has in every iteration of a loop: all carries and invariants, if they fit it together.
+
+    A carry counts as read and as returned. What is only sliced is not among them: each iteration takes another row.
+    """
+    if not is_nested(graph) or not chip.cache_bytes:
+        return frozenset()
+    held = {v for v in _reader_counts(graph, chip) if not graph.values[v].is_computed}
+    held = {v for v in held if _read_bytes(graph, v, chip) == _buffer_bytes(graph, (v,), chip)}
+    made = {v for v in graph.returned if (op := graph.producer(v)) and CLASSES.get(op.name) is not Class.UPDATE}
+    return frozenset(held | made) if _buffer_bytes(graph, held | made, chip) <= chip.cache_bytes else frozenset()
 
 
 @cached_analysis
