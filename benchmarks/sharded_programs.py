@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.export
 import numpy as np
+import optax
 import training_programs
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -45,18 +46,44 @@ LAYOUTS = {
 
 def export(layout: str, platform: str, *, scanned: bool = True, **sizes: int) -> jax.export.Exported:
     """The step of a layout for a platform."""
-    one = LAYOUTS[layout]
-    program = training_programs.gpt2(**{**SIZES, **sizes}, scanned=scanned)
+    one, sizes = LAYOUTS[layout], {**SIZES, **sizes}
     mesh = Mesh(np.array(jax.devices()[:DEVICES]).reshape(one.mesh), ("data", "model"))
+    program = _gpt2(one, mesh, scanned, **sizes)
     specs = jax.tree.map_with_path(lambda path, spec: _placed(path, spec, one, mesh, scanned), program.specs)
     flat = dataclasses.replace(program, specs=specs).flat
     results = jax.eval_shape(flat.function, *flat.specs)
     # The new parameters and states lie where the old ones do.
-    old = {i: flat.specs[i].sharding for i in flat.donated}
-    out = [old.get(i, NamedSharding(mesh, PartitionSpec())) for i in range(len(results))]
     assert all(results[i].shape == flat.specs[i].shape for i in flat.donated)
-    jitted = jax.jit(flat.function, donate_argnums=flat.donated, out_shardings=tuple(out))
+    whole = NamedSharding(mesh, PartitionSpec())
+    places = tuple(flat.specs[i].sharding if i in flat.donated else whole for i in range(len(results)))
+    jitted = jax.jit(flat.function, donate_argnums=flat.donated, out_shardings=places)
     return jax.export.export(jitted, platforms=[platform])(*flat.specs)
+
+
+def _gpt2(
+    layout: Layout, mesh: Mesh, scanned: bool, layers: int, heads: int, **sizes: int
+) -> training_programs.Program:
+    """`training_programs.gpt2` with what a distributed one has besides: activations stay where the batch lies."""
+    unconstrained = training_programs.gpt2(layers=layers, heads=heads, scanned=scanned, **sizes)
+    place = NamedSharding(mesh, PartitionSpec("data", "model" if layout.sequence else None, None))
+
+    def layer(x, p):
+        x = jax.lax.with_sharding_constraint(x, place)
+        return jax.lax.with_sharding_constraint(training_programs.block(p, x, heads, True), place), None
+
+    def loss(p, inputs, labels):
+        x = p["tokens"][inputs] + p["positions"][: inputs.shape[1]]
+        x = jax.lax.with_sharding_constraint(x, place)
+        if scanned:
+            x, _ = jax.lax.scan(layer, x, p["layers"])
+        else:
+            for one in p["layers"]:
+                x, _ = layer(x, one)
+        x = training_programs.layer_norm(p["norm"], x)
+        return optax.softmax_cross_entropy_with_integer_labels(x @ p["tokens"].T, labels).mean()
+
+    parameters, _, *batch = unconstrained.specs
+    return training_programs.train_step(loss, parameters, *batch)
 
 
 def _placed(path: Any, spec: Any, layout: Layout, mesh: Mesh, scanned: bool) -> Any:

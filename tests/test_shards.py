@@ -12,7 +12,12 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-NAMES = ("heads", "sequence", "constrained", "mapped heads", "mapped sequence", "train step", "mapped train step")
+WITHIN = {"rows": 0, "causal": 0, "scanned step": 1}
+"""Programs that are split within the shards, and the dimension, which lies in parts."""
+NAMES = (
+    *("heads", "sequence", "constrained", "mapped heads", "mapped sequence", "train step", "mapped train step"),
+    *WITHIN,
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +54,11 @@ def test_the_profile_counts_what_one_device_holds(outcomes, name):
     assert one["temporaries"] / 2 < one["static temporaries"] < 2 * one["temporaries"]
 
 
-@pytest.mark.parametrize(("name", "distributed"), [("heads", 0), ("sequence", 1), ("constrained", 0)])
-def test_a_distributed_dimension_is_not_split(outcomes, name, distributed):
-    """The scores are [heads, queries, keys]: heads or queries lie on several devices."""
+@pytest.mark.parametrize(("name", "dimension"), WITHIN.items())
+def test_a_dimension_that_lies_in_parts_is_split_within_each(outcomes, name, dimension):
     splits = [step for step in outcomes[name]["steps"] if step["pass"] == "split-into-loops"]
-    assert splits
-    assert all(split["dimension"] != distributed for split in splits)
+    assert any(split["dimension"] == dimension for split in splits)
+    assert outcomes[name]["more collectives"] == []
 
 
 @pytest.mark.parametrize("name", ["mapped heads", "mapped sequence", "mapped train step"])
@@ -62,3 +66,12 @@ def test_what_each_device_does_is_split_within_it(outcomes, name):
     splits = [step for step in outcomes[name]["steps"] if step["pass"] == "split-into-loops"]
     assert splits
     assert all(len(split["path"]) == 1 for split in splits)
+
+
+def test_jit_plans_for_each_of_the_devices_that_its_arguments_lie_on(outcomes):
+    one = outcomes["called"]
+    assert one["arguments"] == one["arguments by jax"]
+    assert one["before"] > one["budget"] >= one["after"]
+    assert "each of 4 devices" in one["report"]
+    assert one["donated"]
+    assert not one["wrong"]

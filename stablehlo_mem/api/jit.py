@@ -17,6 +17,7 @@ from jax.core import Tracer
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import check_callable, core, discharge, linear_util, pe, state
 from stablehlo_mem.jaxpr.budgeted_primitive import bind, bind_closed, budgeted_p
+from stablehlo_mem.jaxpr.operand_shardings import shardings_when_traced
 from stablehlo_mem.jaxpr.plan_at_lowering import Settings, plan_jaxpr
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.results.plan import Plan
@@ -77,7 +78,8 @@ def _plan(_: Callable[..., Any], traceable: _Traceable, jit_kwargs: dict[str, An
     traced: Any = jax.jit(traceable, **jit_kwargs).trace(*args, **kwargs)
     jaxpr = traced.jaxpr.jaxpr
     used, _ = pe.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))  # as JAX does before it lowers
-    return plan_jaxpr(platforms=None, **next(_budgeted_equations(used)).params).plan
+    equation = next(_budgeted_equations(used))
+    return plan_jaxpr(platforms=None, shardings=shardings_when_traced(traced, equation), **equation.params).plan
 
 
 def _budgeted_equations(jaxpr: Any) -> Iterator[Any]:

@@ -20,6 +20,7 @@ from jax._src import checkify as _checkify
 from jax._src import core as _core
 from jax._src import debugging as _debugging
 from jax._src import linear_util as _linear_util
+from jax._src import pjit as _pjit
 from jax._src.export import _export
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
@@ -48,6 +49,7 @@ discharge: Any = _discharge
 export_internals: Any = _export
 linear_util: Any = _linear_util
 lowering: Any = _mlir
+_PJIT: Any = _pjit
 pe: Any = _pe
 state: Any = _state
 
@@ -272,3 +274,8 @@ def _collect_frames(location: Any, frames: list[tuple[str, int]], names: list[st
             _collect_frames(child, frames, names)
     elif isinstance(location, ir.FileLineColLoc):
         frames.append((location.filename, location.start_line))
+
+
+def resolve_in_shardings(traced: Any) -> tuple[Any, ...]:
+    """The shardings of the arguments of a `jax.stages.Traced`, as JAX will lower it."""
+    return tuple(_PJIT._resolve_in_shardings(traced._meta_tys_flat, traced._params["in_shardings"]))

@@ -309,10 +309,10 @@ def tensor_type(mlir_type: Any) -> tuple[tuple[int, ...], str, int]:
 
 
 class _Builder:
-    """The graph of one block in the making."""
+    """The graph of one block in the making; `outer` is that of the block around it."""
 
-    def __init__(self, interned: InternTable) -> None:
-        self.types = interned.types
+    def __init__(self, interned: InternTable, outer: _Builder | None) -> None:
+        self.outer, self.types = outer, interned.types
         self.values: list[Value] = []
         self.mlir_values: list[Any] = []
         self.ids: dict[Any, int] = {}
@@ -338,7 +338,7 @@ class _Builder:
     def use(self, mlir_value: Any, op: int) -> int:
         index = self.ids.get(mlir_value)
         if index is None:
-            index = self.define(mlir_value, _NO_OP, len(self.captured))
+            index = self.define(mlir_value, _NO_OP, len(self.captured), self.parts_of(mlir_value))
             self.captured.append(index)
             self.captured_mlir.append(mlir_value)
         users = self.users[index]
@@ -346,9 +346,18 @@ class _Builder:
             users.append(op)
         return index
 
+    def parts_of(self, mlir_value: Any) -> Parts:
+        """The parts of a value of this block or one around it."""
+        index = self.ids.get(mlir_value)
+        if index is not None:
+            return self.values[index].parts
+        return self.outer.parts_of(mlir_value) if self.outer is not None else ()
 
-def _build(block: ir.Block, interned: InternTable, argument_parts: Sequence[Parts] | None) -> tuple[Graph, list[Any]]:
-    builder = _Builder(interned)
+
+def _build(
+    block: ir.Block, interned: InternTable, argument_parts: Sequence[Parts] | None, outer: _Builder | None = None
+) -> tuple[Graph, list[Any]]:
+    builder = _Builder(interned, outer)
     arguments = tuple(
         builder.define(argument, _NO_OP, i, argument_parts[i] if argument_parts else ())
         for i, argument in enumerate(block.arguments)
@@ -364,7 +373,8 @@ def _build(block: ir.Block, interned: InternTable, argument_parts: Sequence[Part
         captures: dict[int, None] = {}
         for region in op.regions:
             for inner in region.blocks:
-                nested, outer_values = _build(inner, interned, () if parts and op.name != "stablehlo.while" else parts)
+                of_arguments = () if parts and op.name != "stablehlo.while" else parts
+                nested, outer_values = _build(inner, interned, of_arguments, builder)
                 indices = tuple(builder.use(v, index) for v in outer_values)
                 captures.update(dict.fromkeys(indices))
                 blocks.append(dataclasses.replace(nested, captured_from=indices))

@@ -196,6 +196,7 @@ batching.fancy_primitive_batchers[budgeted_p] = _batch
 checkify.error_checks[budgeted_p] = _error_check
 budgeted_p.is_high = lambda *_, jaxpr, **__: jaxpr.is_high
 budgeted_p.to_lojax = _to_lojax
-lowering.register_lowering(budgeted_p, lower_planned)
+# JAX would cache its lowering as a function, whose arguments have no shardings. Plans are cached.
+lowering.register_lowering(budgeted_p, lower_planned, cacheable=False)
 
 __all__ = ["bind", "bind_closed", "budgeted_p"]

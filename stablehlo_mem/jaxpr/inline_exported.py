@@ -23,6 +23,7 @@ from stablehlo_mem.ir.bindings import (
     portable_artifact,
     walk_operations,
 )
+from stablehlo_mem.jaxpr.operand_shardings import Shardings
 
 _ANY_CALL = DisabledSafetyCheck.custom_call("ALL")
 """No custom call needs a stability guarantee: the version that lowers the program runs it."""
@@ -48,8 +49,14 @@ class LoweredProgram:
     has_dummy: bool
 
 
-def lower_program(closed: Any, name: str, donated: tuple[bool, ...], platforms: tuple[str, ...]) -> LoweredProgram:
-    """Lowers a closed jaxpr for platforms, present or not; the tokens it takes and returns are left out."""
+def lower_program(
+    closed: Any, name: str, donated: tuple[bool, ...], platforms: tuple[str, ...], shardings: Shardings
+) -> LoweredProgram:
+    """Lowers a closed jaxpr for platforms, present or not; the tokens it takes and returns are left out.
+
+    Args:
+        donated, shardings: of its arguments.
+    """
     avals = [v.aval for v in closed.jaxpr.invars]
     arrays = [i for i, aval in enumerate(avals) if not _is_token(aval)]
     has_dummy = _needs_dummy(closed.jaxpr)
@@ -66,7 +73,7 @@ def lower_program(closed: Any, name: str, donated: tuple[bool, ...], platforms: 
     parameters = lowering.LoweringParameters(
         for_export=True, hoist_constants_as_args=False, export_ignore_forward_compatibility=True
     )
-    traced = jitted.trace(*[_spec(avals[i]) for i in arrays], *[_DUMMY] * has_dummy)
+    traced = jitted.trace(*[_spec(avals[i], shardings[i]) for i in arrays], *[_DUMMY] * has_dummy)
     lowered = traced.lower(lowering_platforms=platforms, _private_parameters=parameters)
     arguments = lowered._lowering.compile_args
     callbacks, keepalives = tuple(arguments["host_callbacks"]), tuple(arguments["keepalive"] or ())
@@ -123,7 +130,8 @@ def _is_token(aval: Any) -> bool:
     return aval is core.abstract_token
 
 
-def _spec(aval: Any) -> jax.ShapeDtypeStruct:
-    sharding = getattr(aval, "sharding", None)
-    sharding = sharding if sharding is not None and not sharding.mesh.empty else None
+def _spec(aval: Any, sharding: Any) -> jax.ShapeDtypeStruct:
+    of_type = getattr(aval, "sharding", None)
+    if sharding is None and of_type is not None and not of_type.mesh.empty:
+        sharding = of_type
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding)

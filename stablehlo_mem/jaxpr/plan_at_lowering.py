@@ -13,6 +13,7 @@ from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import core, debugging, lowering, pe
 from stablehlo_mem.jaxpr.inline_exported import LoweredProgram, inline_lowered, lower_program
+from stablehlo_mem.jaxpr.operand_shardings import Shardings, shardings_when_lowered
 from stablehlo_mem.jaxpr.planning_thread import run_in_planning_thread
 from stablehlo_mem.jaxpr.recompute import primitives_in, without_inspections
 from stablehlo_mem.pass_api.candidate import Options
@@ -56,24 +57,29 @@ _plans: weakref.WeakKeyDictionary[Any, dict[Any, PlannedProgram]] = weakref.Weak
 
 
 def plan_jaxpr(
-    jaxpr: Any, settings: Settings, donated: tuple[bool, ...], platforms: tuple[str, ...] | None
+    jaxpr: Any, settings: Settings, donated: tuple[bool, ...], platforms: tuple[str, ...] | None, shardings: Shardings
 ) -> PlannedProgram:
     """The plan of a jaxpr, cached, for the platforms that are lowered for or, if None, the default backend.
+
+    Args:
+        shardings: of its arguments; if there are any the budget is that of each device.
 
     Raises:
         InputError, TargetError: as in `optimize`, or the jaxpr has an effect that prevents planning.
     """
     targets = _targets(settings, platforms)
-    key = settings, donated, targets
+    key = settings, donated, targets, shardings
     cached = _plans.setdefault(jaxpr, {})
     if key not in cached:
         _require_no_named_axis(jaxpr, settings.name)
-        cached[key] = run_in_planning_thread(lambda: _plan(jaxpr, settings, donated, targets))
+        cached[key] = run_in_planning_thread(lambda: _plan(jaxpr, settings, donated, targets, shardings))
     return cached[key]
 
 
-def _plan(jaxpr: Any, settings: Settings, donated: tuple[bool, ...], targets: tuple[Target, ...]) -> PlannedProgram:
-    lowered = _lower(jaxpr, settings.name, donated, platforms_of(targets))
+def _plan(
+    jaxpr: Any, settings: Settings, donated: tuple[bool, ...], targets: tuple[Target, ...], shardings: Shardings
+) -> PlannedProgram:
+    lowered = _lower(jaxpr, settings.name, donated, platforms_of(targets), shardings)
     program = ingest(lowered.exported, effects=True)
     plan = budget_loop.keep_budget(program, parse_budget(settings.budget), targets, settings.options)
     return PlannedProgram(plan, lowered)
@@ -85,7 +91,8 @@ def lower_planned(ctx: Any, *operands: Any, jaxpr: Any, settings: Settings, dona
     Raises:
         BudgetError: the budget cannot be kept.
     """
-    planned = plan_jaxpr(jaxpr, settings, donated, tuple(ctx.module_context.platforms))
+    shardings = shardings_when_lowered(ctx, operands)
+    planned = plan_jaxpr(jaxpr, settings, donated, tuple(ctx.module_context.platforms), shardings)
     plan = budget_loop.require_fit(planned.plan)
     if not plan.steps:
         return _lower_unchanged(ctx, operands, jaxpr)
@@ -103,9 +110,11 @@ def lower_planned(ctx: Any, *operands: Any, jaxpr: Any, settings: Settings, dona
     return inline_lowered(ctx, operands, dataclasses.replace(planned.lowered, exported=plan.exported))
 
 
-def _lower(jaxpr: Any, name: str, donated: tuple[bool, ...], platforms: tuple[str, ...]) -> LoweredProgram:
+def _lower(
+    jaxpr: Any, name: str, donated: tuple[bool, ...], platforms: tuple[str, ...], shardings: Shardings
+) -> LoweredProgram:
     try:
-        return lower_program(pe.close_jaxpr(without_inspections(jaxpr)), name, donated, platforms)
+        return lower_program(pe.close_jaxpr(without_inspections(jaxpr)), name, donated, platforms, shardings)
     except (NotImplementedError, ValueError) as error:
         names = {primitive.name for primitive in primitives_in(jaxpr)}
         callbacks = sorted(name for name in names if "callback" in name or name == debugging.debug_print_p.name)

@@ -57,7 +57,13 @@ def headline(plan: Plan) -> str:
         verdict = f"{'within' if is_within else 'OVER'} the budget of {format_bytes(plan.budget_bytes)}"
     if plan.too_slow or plan.slowdown >= _SLOW:
         verdict += f", {'TOO SLOW' if plan.too_slow else 'slow'}: {plan.slowdown:.2g} times the estimated time"
-    return f"{', '.join(plan.target)}: {peaks}, {verdict}"
+    return f"{targets_text(plan)}: {peaks}, {verdict}"
+
+
+def targets_text(plan: Plan) -> str:
+    """The targets of a plan, and over how many devices the program is distributed: "cpu, each of 8 devices"."""
+    devices = plan.before.devices
+    return ", ".join(plan.target) + (f", each of {devices} devices" if devices > 1 else "")
 
 
 def how_text(decision: Decision) -> str:
@@ -106,7 +112,7 @@ def budget_error_text(plan: Plan) -> str:
     after = plan.after
     budget, needed, reached = _distinct_sizes(plan.budget_bytes or 0, plan.before.peak_bytes, after.peak_bytes)
     lines = [
-        f"the budget of {budget} cannot be kept on {', '.join(plan.target)}: needed {needed}, reached {reached}",
+        f"the budget of {budget} cannot be kept on {targets_text(plan)}: needed {needed}, reached {reached}",
         f"  at the smallest peak: {_parts_text(after)}",
     ]
     if after.live:
@@ -124,7 +130,7 @@ def _too_slow_text(plan: Plan) -> str:
     """The message where the budget is kept at too high a price."""
     budget = format_bytes(plan.budget_bytes or 0)
     lines = [
-        f"the budget of {budget} is kept on {', '.join(plan.target)} only at {plan.slowdown:.3g} times the estimated "
+        f"the budget of {budget} is kept on {targets_text(plan)} only at {plan.slowdown:.3g} times the estimated "
         f"time; Options(max_slowdown={plan.options.max_slowdown}) allows less",
         f"  peak of that plan, which is `.best`: {format_bytes(plan.after.peak_bytes)}",
     ]

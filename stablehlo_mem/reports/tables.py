@@ -66,7 +66,9 @@ def memory_section(profiles: Mapping[str, MemoryProfile]) -> Section:
             heads.append(f"{name} measured".strip())
             columns.append([_measured_text(profile.measured, attribute) for attribute in attributes])
     rows = list(zip(*columns, strict=True))
-    return Section("Memory of one execution", heads, rows, range(1, len(heads)), sums=True)
+    devices = max((profile.devices for profile in profiles.values()), default=1)
+    title = "Memory of one execution" + (f", on each of {devices} devices" if devices > 1 else "")
+    return Section(title, heads, rows, range(1, len(heads)), sums=True)
 
 
 def _measured_text(measured: Measured | Refused, attribute: str) -> str:

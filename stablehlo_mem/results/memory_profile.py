@@ -66,6 +66,11 @@ class MemoryProfile(HasText):
             return self.measured.needed_bytes
         return self.static_peak_bytes
 
+    @property
+    def devices(self) -> int:
+        """The number of devices that the program is distributed over: all figures are those of one of them."""
+        return getattr(self.origin.program, "nr_devices", 1) if self.origin is not None else 1
+
     def curve(self, options: Options | None = None) -> tuple[CurvePoint, ...]:
         """Which budgets are reachable, at what estimated time: `stablehlo_mem.curve` of the program profiled.
 

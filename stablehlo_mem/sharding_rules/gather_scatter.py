@@ -229,7 +229,13 @@ _GATHER = Reduction(
 )
 
 
+def _accumulates_or_indexes(split_op: SplitOp) -> bool:
+    """Whether a scatter depends on the chunk's place, or adds to a carry: XLA:TPU loses such sums over devices
+    (docs/xla_bugs.md)."""
+    return split_op.reducing or _is_written_by_index(split_op)
+
+
 OP_RULES = {
     "stablehlo.gather": OpRule(_gather_rule, _emit_gather, _GATHER, positional=lambda split_op: split_op.reducing),
-    "stablehlo.scatter": OpRule(_scatter_rule, _emit_scatter, _SCATTER, positional=_is_written_by_index),
+    "stablehlo.scatter": OpRule(_scatter_rule, _emit_scatter, _SCATTER, positional=_accumulates_or_indexes),
 }

@@ -183,7 +183,8 @@ class OpRule:
         cumulative: how it runs along a cumulative factor; None: its rule has none.
         free: costs nothing to recompute in a loop (a broadcast, iota, splat constant).
         view: its result has its operand's elements in memory order: made in a loop, or before it, as cheaply.
-        positional: whether what it does on a chunk depends on where in the axis the chunk lies, from the split op.
+        positional: whether it cannot run on a share of each of several parts (`Chunk.parts`), from the split op: what
+            it does depends on where in the axis a chunk lies.
         edges: how values enter and leave its regions, whose ops then make its factor rule; None: its regions (a
             reducer) are part of the op.
     """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -41,6 +42,22 @@ def gathered_attention(q, k, v):
     return attention(q, k, v)
 
 
+def causal_attention(q, k, v):
+    scores = jnp.einsum("qd,kd->qk", q, k)
+    return jax.nn.softmax(jnp.where(jnp.tri(len(q), dtype=bool), scores, -jnp.inf), -1) @ v
+
+
+def kernel_matvec(x, y, v):
+    return jnp.exp(-((x[:, None] - y[None]) ** 2).sum(-1)) @ v
+
+
+def scanned_step(w, x):
+    def loss(w):
+        return (jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0] ** 2).mean()
+
+    return w - 0.1 * jax.grad(loss)(w)
+
+
 def train_step(w1, w2, x, y):
     def loss(w1, w2):
         return ((jnp.tanh(x @ w1) @ w2 - y) ** 2).mean()
@@ -66,9 +83,13 @@ class Distributed:
     plain: Callable[..., Any]
     mapped: bool = False
     donated: tuple[int, ...] = ()
+    options: shm.Options = dataclasses.field(default_factory=shm.Options)
 
 
+_EXACT = shm.Options(numerics="exact")
 _HEADS = ((4, 256, 16),) * 3
+ROWS = PartitionSpec("x")
+_ROWS = ((2048, 8), (256, 8), (256, 4))
 _LAYERS = ((64, 512), (512, 64), (512, 64), (512, 64))
 _BATCH = (WHOLE, WHOLE, HEADS, HEADS)
 PROGRAMS = {
@@ -77,6 +98,11 @@ PROGRAMS = {
     "constrained": Distributed(constrained_attention, _HEADS, (WHOLE,) * 3, WHOLE, 0.4, attention),
     "mapped heads": Distributed(attention, _HEADS, (HEADS,) * 3, HEADS, 0.25, attention, mapped=True),
     "mapped sequence": Distributed(gathered_attention, _HEADS, (SEQUENCE,) * 3, SEQUENCE, 0.6, attention, mapped=True),
+    "rows": Distributed(kernel_matvec, _ROWS, (ROWS, WHOLE, WHOLE), ROWS, 0.1, kernel_matvec),
+    "causal": Distributed(
+        causal_attention, ((512, 16),) * 3, (ROWS, WHOLE, WHOLE), ROWS, 0.3, causal_attention, options=_EXACT
+    ),
+    "scanned step": Distributed(scanned_step, ((6, 32, 32), (2048, 32)), (WHOLE, ROWS), WHOLE, 0.25, scanned_step),
     "train step": Distributed(train_step, _LAYERS, _BATCH, (WHOLE, WHOLE), 0.6, train_step, donated=(0, 1)),
     "mapped train step": Distributed(
         mapped_step, _LAYERS, _BATCH, (WHOLE, WHOLE), 0.6, train_step, mapped=True, donated=(0, 1)
@@ -96,11 +122,11 @@ def outcome(one: Distributed) -> dict[str, Any]:
     before: Any = shm.profile(original, target="cpu")
     measured = before.measured
     budget = measured.peak_bytes - int((1 - one.share) * measured.temp_bytes)
-    plan = shm.plan(original, budget, target="cpu")
+    plan = shm.plan(original, budget, target="cpu", options=one.options)
     values = [normals(*shape, seed=i) for i, shape in enumerate(one.shapes)]
     arguments = [jax.device_put(v, g) for v, g in zip(values, shardings, strict=True)]
     new, compiled = _run(plan.exported, arguments, one.donated)
-    old, _ = _run(original, arguments, one.donated)
+    old, unsplit = _run(original, arguments, one.donated)
     exact = in_f64(one.plain, *values)
     return {
         "budget": budget,
@@ -119,7 +145,31 @@ def outcome(one: Distributed) -> dict[str, Any]:
         ],
         "same shardings": all(a.sharding.is_equivalent_to(b.sharding, a.ndim) for a, b in zip(new, old, strict=True)),
         "report": str(plan),
+        "more collectives": sorted(_collectives(compiled) - _collectives(unsplit)),
         "same signature": _signature(plan.exported) == _signature(original),
+    }
+
+
+def called() -> dict[str, Any]:
+    """A function under `shm.jit`, given arrays that lie on several devices."""
+    mesh = Mesh(np.array(jax.devices()[:DEVICES]), ("x",))
+    w, x = (normals(*shape, seed=i) for i, shape in enumerate(((6, 32, 32), (2048, 32))))
+    places = NamedSharding(mesh, WHOLE), NamedSharding(mesh, ROWS)
+    arguments = [jax.device_put(v, place) for v, place in zip((w, x), places, strict=True)]
+    step = shm.jit(scanned_step, budget="450 KiB", donate_argnums=0)
+    plan = step.plan(*arguments)
+    result = step(*arguments)
+    again = [jax.device_put(v, place) for v, place in zip((w, x), places, strict=True)]
+    (by_jax,) = memory_of(jax.jit(scanned_step, donate_argnums=0).lower(*arguments).compile())[:1]
+    return {
+        "arguments": plan.before.measured.argument_bytes,
+        "arguments by jax": by_jax,
+        "budget": plan.budget_bytes,
+        "before": plan.before.peak_bytes,
+        "after": sum(memory_of(step.lower(*again).compile())),
+        "report": str(plan),
+        "donated": arguments[0].is_deleted(),
+        "wrong": yardstick(np.asarray(result), np.asarray(jax.jit(scanned_step)(w, x)), in_f64(scanned_step, w, x)[0]),
     }
 
 
@@ -129,10 +179,15 @@ def _run(exported: Any, arguments: list[Any], donated: tuple[int, ...]) -> tuple
     return jax.tree.leaves(compiled(*copies)), compiled
 
 
+def _collectives(compiled: Any) -> set[str]:
+    """The kinds of collectives in a compiled program."""
+    return set(re.findall(r" (all-\w+|collective-\w+|reduce-scatter)\(", compiled.as_text()))
+
+
 def _signature(exported: Any) -> tuple[Any, ...]:
     return exported.in_shardings_hlo, exported.out_shardings_hlo, exported.nr_devices, exported.in_avals
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    print(json.dumps({name: outcome(one) for name, one in PROGRAMS.items()}))
+    print(json.dumps({name: outcome(one) for name, one in PROGRAMS.items()} | {"called": called()}))

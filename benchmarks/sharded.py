@@ -1,0 +1,105 @@
+"""A training step over eight devices at shares of its temporaries: writes results/sharded.json.
+
+The steps are those of `sharded_programs`. Compiled for eight CUDA or TPU devices, without any; nothing is executed.
+Figures are those of one device. Collectives are counted in the compiled HLO, those of loops as often as they run.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+
+import argparse
+import time
+from typing import Any
+
+import record
+import sharded_programs
+import tables
+
+import stablehlo_mem as shm
+from stablehlo_mem.targets.measurement import Measured
+from stablehlo_mem.utils.units import format_bytes
+
+PATH = record.RESULTS / "sharded.json"
+TARGETS = ("cuda:h200", "tpu:v5e")
+SHARES = (0.25, 0.1, 0.05, 0.03)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--targets", nargs="*", default=list(TARGETS))
+    parser.add_argument("--layouts", nargs="*", default=list(sharded_programs.LAYOUTS))
+    parser.add_argument("--shares", nargs="*", type=float, default=list(SHARES))
+    parser.add_argument("--anew", action="store_true", help="rows that there are already too")
+    given = parser.parse_args()
+    data = {**record.earlier(PATH), **record.header(), "sizes": sharded_programs.SIZES}
+    rows: dict[str, Any] = data.setdefault("rows", {})
+    for target in given.targets:
+        for layout in given.layouts:
+            names = {f"{target}, {layout}, {share:.0%}": share for share in given.shares}
+            missing = {name: share for name, share in names.items() if given.anew or name not in rows}
+            if not missing:
+                continue
+            exported = sharded_programs.export(layout, target.partition(":")[0])
+            profile = shm.profile(exported, target=target)
+            for name, share in missing.items():
+                rows[name] = row = planned(exported, profile, target, share)
+                record.write(data, PATH)
+                print(name, {**row, "steps": len(row["steps"])}, flush=True)
+
+
+def planned(exported: Any, profile: Any, target: str, share: float) -> dict[str, Any]:
+    """What the plan for a share of the temporaries comes to, on each device."""
+    before = profile.measured
+    started = time.perf_counter()
+    budget = record.budget(profile, share)
+    plan = shm.plan(exported, budget, target=target, options=shm.Options(cache=False))
+    after = plan.after.measured
+    return {
+        "fits": plan.fits,
+        "asked": budget - (profile.peak_bytes - temporaries(before, profile)),
+        "temporaries": temporaries(after, plan.after),
+        "before": temporaries(before, profile),
+        "static before": profile.temp_bytes,
+        "static": plan.after.temp_bytes,
+        "slowdown": plan.slowdown,
+        "flops": plan.cost_after.flops / plan.cost_before.flops,
+        "compiles": plan.compiles,
+        "planning_seconds": round(plan.planning_seconds, 1),
+        "waited_seconds": round(time.perf_counter() - started, 1),
+        "steps": list(plan.summaries),
+    }
+
+
+def temporaries(measured: Any, profile: Any) -> int:
+    """Bytes by the compiler; where it refused the program, those it says it would need."""
+    if isinstance(measured, Measured):
+        return measured.temp_bytes
+    return profile.peak_bytes - (profile.static_peak_bytes - profile.temp_bytes)
+
+
+def table(data: dict[str, Any]) -> str:
+    """One line a layout and share: temporaries of one device before and after, and the estimated time."""
+    lines = [
+        [
+            *name.rsplit(", ", 1),
+            format_bytes(row["before"]),
+            format_bytes(row["temporaries"]) + ("" if row["fits"] else " (not kept)"),
+            f"{row['slowdown']:.2f}",
+            f"{row['flops']:.2f}",
+        ]
+        for name, row in data["rows"].items()
+    ]
+    names = ["step", "budget", "as written", "ours", "time", "FLOPs"]
+    note = "Temporaries of one of 8 devices as compiled; time and FLOPs over those as written, as estimated,"
+    return tables.table(names, lines) + f"\n{note} {tables.stamp(data)}.\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""How the operands of a budgeted program lie on devices, as JAX resolved it: from arguments, or by `in_shardings`.
+
+`jaxpr.plan_at_lowering` asks while JAX lowers, `api.jit` for a plan before that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from stablehlo_mem.ir.bindings import ir, resolve_in_shardings, sdy
+from stablehlo_mem.ir.shards import argument_shardings
+
+Shardings = tuple[NamedSharding | None, ...]
+"""For each operand its sharding, None where nothing is said of it."""
+
+
+def shardings_when_lowered(ctx: Any, operands: Sequence[Any]) -> Shardings:
+    """The shardings of the operands of a lowering rule that are arguments of the function being lowered."""
+    count = getattr(ctx.module_context.axis_context, "num_devices", 1)
+    # JAX does not say which devices they will be. A plan does not depend on it.
+    devices = jax.devices()
+    if not 1 < count <= len(devices):
+        return (None,) * len(operands)
+    module = ctx.module_context.module
+    return tuple(_sharding(_attribute(operand), module, devices[:count]) for operand in operands)
+
+
+def shardings_when_traced(traced: Any, equation: Any) -> Shardings:
+    """The shardings of the operands of an equation that are arguments of the traced function."""
+    resolved = resolve_in_shardings(traced)
+    of_arguments = dict(zip(map(id, traced.jaxpr.jaxpr.invars), resolved, strict=False))
+    found = (of_arguments.get(id(v)) for v in equation.invars)
+    return tuple(s if isinstance(s, NamedSharding) and s.mesh.size > 1 else None for s in found)
+
+
+def _attribute(operand: Any) -> Any:
+    """The `sdy.sharding` of an argument of a function; None of any other value."""
+    if not isinstance(operand, ir.BlockArgument):
+        return None
+    function = operand.owner.owner
+    if function.operation.name != "func.func":
+        return None
+    return argument_shardings(function)[operand.arg_number]
+
+
+def _sharding(attribute: Any, module: Any, devices: Sequence[Any]) -> NamedSharding | None:
+    """A sharding as JAX writes it; None if it divides mesh axes, which JAX has no notation for."""
+    if attribute is None:
+        return None
+    sharding = sdy.TensorShardingAttr(attribute)
+    mesh = _mesh(_mesh_attribute(sharding.mesh_or_ref, module), devices)
+    dimensions: list[tuple[str, ...] | None] = []
+    for dimension in map(sdy.DimensionShardingAttr, sharding.dimension_shardings):
+        axes = [sdy.AxisRefAttr(axis) for axis in dimension.axes]
+        if any(axis.sub_axis_info is not None for axis in axes):
+            return None
+        dimensions.append(tuple(axis.name for axis in axes) or None)
+    return NamedSharding(mesh, PartitionSpec(*dimensions)) if mesh is not None else None
+
+
+def _mesh_attribute(mesh_or_name: Any, module: Any) -> Any:
+    """The mesh of a sharding, which may name one of the module's."""
+    if isinstance(mesh_or_name, ir.FlatSymbolRefAttr):
+        symbols = ir.SymbolTable(module.operation)
+        return sdy.MeshAttr(symbols[mesh_or_name.value].attributes["mesh"])
+    return sdy.MeshAttr(mesh_or_name)
+
+
+def _mesh(mesh: Any, devices: Sequence[Any]) -> Mesh | None:
+    """A mesh over some devices, None if it has more or fewer."""
+    axes = [sdy.MeshAxisAttr(axis) for axis in mesh.axes]
+    order = list(mesh.device_ids) or range(len(devices))
+    sizes = [axis.size for axis in axes]
+    if math.prod(sizes) != len(devices):
+        return None
+    return Mesh(np.array([devices[i] for i in order]).reshape(sizes), [axis.name for axis in axes])
