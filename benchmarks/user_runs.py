@@ -1,7 +1,8 @@
 """Programs as users of JAX's libraries write them, at shares of their temporaries: results/user_runs.json.
 
 On CPU. Each is planned once, without the cache; `--run` runs the plans that fit beside the program as written, in turn
-in one process. Rows that there are already are kept.
+in one process. Rows that there are already are kept. The load of the machine stands in each row: both programs suffer
+from it alike, and seconds of planning are the processor's, which hardly do.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ import jax.export
 import numpy as np
 import record
 import user_programs
+import user_science
 
 import stablehlo_mem as shm
 
 PATH = record.RESULTS / "user_runs.json"
+PROGRAMS = {**user_programs.PROGRAMS, **user_science.PROGRAMS}
 SHARES = {"50%": 0.5, "10%": 0.1, "min": None}
-MAX_SECONDS = 60
+MAX_SECONDS = 300
 ROUNDS = 3
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    names = list(user_programs.PROGRAMS)
+    names = list(PROGRAMS)
     parser.add_argument("--programs", nargs="*", default=names, choices=names, metavar="PROGRAM", help=", ".join(names))
     parser.add_argument("--shares", nargs="*", default=list(SHARES), choices=list(SHARES))
     parser.add_argument("--anew", action="store_true", help="rows that there are already too")
@@ -56,7 +59,7 @@ def measured(name: str, labels: list[str], rows: dict[str, Any], run: bool) -> A
     missing = [x for x in labels if not rows.get(x) or (run and rows[x]["fits"] and "seconds" not in rows[x])]
     if not missing:
         return
-    function, arguments = user_programs.PROGRAMS[name]()
+    function, arguments = PROGRAMS[name]()
     exported = exported_program(function, arguments)
     profile = shm.profile(exported, target="cpu")
     written = executed(exported, arguments) if run else None
@@ -68,6 +71,7 @@ def measured(name: str, labels: list[str], rows: dict[str, Any], run: bool) -> A
         plan = shm.plan(exported, budget, target="cpu", options=options)
         waited = {"cpu_seconds": time.process_time() - used, "waited_seconds": time.perf_counter() - started}
         row = figures(plan) | {key: round(value, 1) for key, value in waited.items()}
+        row["load"] = round(os.getloadavg()[0], 1)
         if written and plan.fits and plan.exported is not None:
             row |= timed(written, executed(plan.exported, arguments))
         yield label, row

@@ -318,3 +318,57 @@ def test_a_custom_call_costs_what_it_states():
     assert [op_flops(graph, graph.ops[0]) for graph in graphs] == [1e10, 0]
     assert graph_seconds(graphs[0], CPU) == pytest.approx(1e10 / CPU.matmul_rate(4))
     assert graph_seconds(graphs[1], CPU) == pytest.approx(2 * 64 * 64 * 4 / CPU.bytes_per_second)
+
+
+@pytest.mark.parametrize(
+    ("function", "flops"),
+    [
+        (jnp.linalg.cholesky, 64**3 / 3),
+        (lambda a: jax.scipy.linalg.solve_triangular(a, a[..., :16], lower=True), 64**2 * 16),
+        (lambda a: jnp.linalg.qr(a, mode="r"), 4 / 3 * 64**3),
+        (jnp.linalg.eigvalsh, 9 * 64**3),
+    ],
+    ids=["cholesky", "triangular solve", "qr", "eigh"],
+)
+def test_factorisations_by_libraries_cost_their_flops(function, flops):
+    """On CPU they are custom calls of LAPACK, which do not say what they do."""
+    graph = support.graph_of(program_of(function, np.zeros((8, 64, 64), np.float32)))
+    calls = [op for op in graph.ops if op.name == "stablehlo.custom_call"]
+    assert sum(op_flops(graph, op) for op in calls) == pytest.approx(8 * flops)
+    assert sum(flop_seconds(graph, op, CPU) for op in calls) >= 8 * flops / CPU.flops_per_second
+
+
+def _max_pooled(x):
+    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+
+def _depthwise(x):
+    numbers, taps = ("NHWC", "HWIO", "NHWC"), jnp.ones((3, 3, 1, 16))
+    return jax.lax.conv_general_dilated(x, taps, (1, 1), "SAME", dimension_numbers=numbers, feature_group_count=16)
+
+
+@pytest.mark.parametrize(
+    ("function", "steps"),
+    [
+        (lambda x: jnp.sort(x, 2), 8 * 32 * 32 * 16 * 5),
+        (jax.grad(lambda x: _max_pooled(x).sum()), 8 * 32 * 32 * 16),
+        (_depthwise, 8 * 32 * 32 * 16 * 9),
+    ],
+    ids=["sort", "gradient of max-pooling", "depthwise convolution"],
+)
+def test_what_xla_cpu_does_element_by_element_takes_nanoseconds_each(function, steps):
+    graph = support.graph_of(program_of(function, np.zeros((8, 32, 32, 16), np.float32)))
+    assert 2e-9 * steps < graph_seconds(graph, CPU) < 2e-8 * steps
+    assert graph_seconds(graph, CHIPS["cuda:h200"]) < 1e-10 * steps
+
+
+@pytest.mark.parametrize(("width", "speedup"), [(512, 4), (2048, 1)], ids=["in the cache", "larger"])
+def test_what_a_loop_reads_in_every_step_stays_in_the_cache(width, speedup):
+    """The weights of a recurrence: 1 MiB does, 16 MiB does not."""
+
+    def recurrence(w, x):
+        return jax.lax.scan(lambda h, _: (h @ w, None), x, length=64)[0]
+
+    graph = support.graph_of(program_of(recurrence, np.zeros((width, width), np.float32), np.zeros(width, np.float32)))
+    chip = dataclasses.replace(CPU, flops_per_second=1e30, step_seconds=0.0)
+    assert graph_seconds(graph, chip) == pytest.approx(64 * 4 * width**2 / speedup / chip.bytes_per_second, rel=0.02)

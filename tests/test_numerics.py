@@ -372,13 +372,18 @@ def test_convolution():
 
 
 def test_grouped_convolution_and_its_gradient():
+    """A chunk of one group is no grouped convolution: XLA:CPU has another kernel for it, which rounds otherwise."""
+
     def fun(k, x):
         dims = ("NHWC", "HWIO", "NHWC")
         return jax.lax.conv_general_dilated(x * 2, k, (1, 1), "SAME", dimension_numbers=dims, feature_group_count=3)
 
-    args = real(3, 3, 1, 6), real(4, 5, 4, 3)
-    check(fun, *args)
-    check(jax.grad(lambda k, x: (fun(k, x) ** 2).sum(), (0, 1)), *args)
+    def gradients(k, x):
+        return jax.grad(lambda k, x: (fun(k, x) ** 2).sum(), (0, 1))(k, x)
+
+    for function in (fun, gradients):
+        check(function, real(3, 3, 1, 6), real(4, 5, 4, 3), bitwise=False)
+        check(function, whole(3, 3, 1, 6), whole(4, 5, 4, 3))
 
 
 def test_zero_sizes_and_scalars():

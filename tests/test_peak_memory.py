@@ -489,3 +489,18 @@ def test_cpu_writes_out_what_ynnpack_does_not_take_into_a_short_reduction(kind: 
     assert isinstance(profile.measured, Measured)
     assert (profile.measured.temp_bytes > 6 * 500 * 600 * 4 - 1) is written
     assert profile.temp_bytes == pytest.approx(profile.measured.temp_bytes, rel=0.05, abs=1000)
+
+
+@pytest.mark.parametrize(("window", "stride"), [(2, 2), (3, 1)])
+def test_cpu_writes_out_the_indices_of_a_gradient_of_max_pooling(window: int, stride: int):
+    """Four for each element: XLA:CPU expands a `select_and_scatter`."""
+
+    def pooled(x):
+        sizes = (1, window, window, 1), (1, stride, stride, 1)
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, *sizes, "VALID")
+
+    function = jax.jit(jax.grad(lambda x: (pooled(jnp.sin(x)) ** 2).sum()))
+    profile = shm.profile(export(function, platforms=["cpu"])(spec(16, 32, 32, 16)), target="cpu")
+    assert isinstance(profile.measured, Measured)
+    assert profile.measured.temp_bytes > 5 * 16 * 32 * 32 * 16 * 4
+    assert profile.temp_bytes == pytest.approx(profile.measured.temp_bytes, rel=0.16)

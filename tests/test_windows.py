@@ -104,9 +104,17 @@ def pooling_gradient(x):
     return jax.grad(lambda x: (pooled(x, (1, 3, 2, 1), (1, 2, 2, 1), "SAME") ** 2).sum())(x * x) * 2
 
 
+def gradients_by_example(x, kernel):
+    """The gradients of a kernel for each example: a convolution with as many groups."""
+    return jax.vmap(jax.grad(lambda k, x: (conv(x[None], k) ** 2).sum()), (None, 0))(kernel, x * x)
+
+
 BATCH, SLIDES = integers(6, 5, 5, 8), ("stablehlo.convolution", "stablehlo.select_and_scatter")
 BESIDE = {
     # a program, its arguments, how many elements the dimensions have along which its last sliding op is split
+    "groups, batch": (lambda x, k: conv(x * x, k, feature_group_count=4) * 2, (BATCH, integers(3, 3, 2, 12)), {4, 6}),
+    "groups of it": (lambda x, k: conv(x * x, k, batch_group_count=3) * 2, (BATCH, integers(3, 3, 8, 12)), {3}),
+    "by example": (lambda x, k: gradients_by_example(x, k) * 2, (BATCH, integers(3, 3, 8, 7)), {6, 8}),
     "pooled gradient": (pooling_gradient, (BATCH,), {6, 8}),
 }
 
@@ -137,6 +145,85 @@ def test_convolutions_in_loops_have_features_last():
     convolutions = [line for line in str(apply_split(module, found, 2)).splitlines() if "stablehlo.convolution" in line]
     assert len(convolutions) >= 3
     assert all("[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]" in line for line in convolutions)
+
+
+def kernel_gradient(size=3, groups=1, **settings):
+    """A program whose last convolution is the gradient of a convolution's kernel: it sums over the image."""
+    kernel = np.zeros((size, size, 2 // groups, 2), np.float32)
+    settings["feature_group_count"] = groups
+
+    def fun(x, y):
+        y = conv(y, kernel, **settings) if settings.get("strides") else y  # of the size of the result
+        _, transposed = jax.vjp(lambda k: conv(x * x, k, **settings), kernel)
+        return transposed(jnp.abs(y))[0] * 2
+
+    return fun
+
+
+TALL = integers(2, 13, 11, 2)
+KERNELS = {
+    # a program, its arguments, how many elements the dimensions have along which its windows slide
+    "same": (kernel_gradient(), (TALL, integers(2, 13, 11, 2, dtype=np.float32) + 1), {13, 11}),
+    "valid": (kernel_gradient(padding="VALID"), (TALL, TALL[:, 1:-1, 1:-1]), {11, 9}),
+    "strided": (kernel_gradient(strides=(2, 1)), (TALL, TALL), {7, 11}),
+    "dilated": (kernel_gradient(rhs_dilation=(2, 1)), (TALL, TALL), {13, 11}),
+    "cropped": (kernel_gradient(padding=[(-1, 2), (3, 0)]), (TALL, integers(2, 12, 12, 2)), {12}),
+    "large": (kernel_gradient(5), (TALL, TALL), {13, 11}),
+    "by groups": (kernel_gradient(groups=2), (TALL, TALL), {13, 11}),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_gradients_of_kernels_sum_over_chunks_of_the_image(name):
+    """A chunk of the result's gradient is multiplied with a window of the image; small integers sum exactly."""
+    fun, args, sizes = KERNELS[name]
+    program = program_of(fun, *args)
+    module = normal(program)
+    old = run(program, None, *args)
+    found = [p for p in possible_splits(module) if any(n.windows and n.reducing for n in p.axis.split_ops)]
+    assert {p.axis.n for p in found} == sizes
+    for possible in found:
+        for chunk in possible.chunks:
+            new = run(program, apply_split(module, possible, chunk), *args)
+            assert all(map(same_bits, new, old)), f"{possible}, chunk {chunk}"
+
+
+def test_the_gradient_of_a_kernel_of_one_element_reads_chunks():
+    fun, args = kernel_gradient(1), (TALL, TALL)
+    program = program_of(fun, *args)
+    module = normal(program)
+    old = run(program, None, *args)
+    found = [p for p in possible_splits(module) if p.axis.n in (13, 11)]
+    assert {p.axis.n for p in found} == {13, 11}
+    for possible in found:
+        assert not any(node.windows for node in possible.axis.split_ops)
+        new = run(program, apply_split(module, possible, 5), *args)
+        assert all(map(same_bits, new, old))
+
+
+def test_the_gradient_of_a_convolution_fits_on_one_image():
+    """With no batch to split, rows of the image are; the gradients keep their precision."""
+
+    def loss(first, second, x):
+        hidden = jax.nn.silu(conv(jnp.concatenate([jnp.sin(x), jnp.cos(x)], -1), first))
+        return (conv(hidden, second) ** 2).mean()
+
+    args = spec(3, 3, 16, 16), spec(3, 3, 16, 8), spec(1, 192, 192, 8)
+    step = jax.value_and_grad(loss, (0, 1))
+    original = shm.profile(step, *args, target="cpu")
+    assert isinstance(original.measured, Measured)
+    fixed = original.measured.argument_bytes + original.measured.output_bytes
+    budget = fixed + original.measured.temp_bytes // 3
+    exported = jax.export.export(jax.jit(step), platforms=["cpu"])(*args)
+    plan = shm.plan(exported, budget, target="cpu", options=shm.Options(max_slowdown=None))
+    assert plan.fits
+    assert original.measured.peak_bytes > budget
+    assert any(step.pass_name == "split-into-loops" for step in plan.steps)
+    rng = np.random.default_rng(0)
+    drawn = [rng.standard_normal(a.shape, np.float32) for a in args]
+    new, old = (jax.tree.leaves(jax.jit(call)(*drawn)) for call in (plan.exported.call, step))
+    results = zip(new, old, in_f64(step, *drawn), strict=True)
+    assert [wrong for wrong in (yardstick(*map(np.asarray, three)) for three in results) if wrong] == []
 
 
 REFUSED = {

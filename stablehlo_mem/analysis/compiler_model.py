@@ -96,6 +96,10 @@ class CompilerModel(abc.ABC):
         """
         return None
 
+    def serial_seconds(self, graph: Graph, op: Op) -> float:
+        """Seconds of an op whose elements one core goes through one after the other; 0 for all other ops."""
+        return 0.0
+
     # What is done before loops.
 
     def hoisted_values(self, body: Graph) -> frozenset[int]:

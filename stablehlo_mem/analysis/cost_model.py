@@ -16,14 +16,14 @@ from collections.abc import Iterable, Sequence
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.distribution import exchanged_bytes, sharing_devices
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
-from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
+from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class, is_nested
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
 from stablehlo_mem.ir.loop_carries import readers_in
 from stablehlo_mem.ir.matchers import adds, sums_products_in_units
-from stablehlo_mem.ir.op_attributes import dot_operands_transposed, dot_sizes, stated_flops
+from stablehlo_mem.ir.op_attributes import dot_operands_transposed, dot_sizes, factorisation_flops, stated_flops
 from stablehlo_mem.ir.trip_count import likely_trips, trip_count
 from stablehlo_mem.targets.chips import Chip
 
@@ -39,6 +39,8 @@ VECTOR_SHARE = 0.125
 
 _MOVES_NOTHING = (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL)
 
+CACHE_SPEEDUP = 4
+"""How much faster operands are read again from the shared cache than from memory (on CPU)."""
 _MOST_PACKING = 2.0
 """Time of packing as a multiple of the FLOPs' time, at most: a matrix times a vector runs at a third of the rate
 (measured on CPU)."""
@@ -107,7 +109,7 @@ def _flops_everywhere(graph: Graph, op: Op) -> float:
     if op.name in ("stablehlo.cholesky", "stablehlo.triangular_solve"):
         return math.prod(graph.values[op.results[0]].shape) * graph.values[op.operands[0]].shape[-1]
     if op.name == "stablehlo.custom_call":
-        return stated_flops(graph, op)
+        return stated_flops(graph, op) or factorisation_flops(graph, op)
     if kind is Class.REDUCE or op.name == "stablehlo.reduce_window":
         return sum(math.prod(graph.values[v].shape) for v in op.operands)
     if kind in ELEMENTWISE:
@@ -148,6 +150,9 @@ def exchange_seconds(graph: Graph, op: Op, chip: Chip) -> float:
 
 def arithmetic_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     """Seconds of one op if memory were infinitely fast."""
+    serial = compiler_model(chip).serial_seconds(graph, op)
+    if serial:
+        return serial
     seconds = flop_seconds(graph, op, chip)
     if CLASSES.get(op.name) is Class.DOT:
         return seconds * matmul_of(graph, op).packing_factor(chip)
@@ -162,7 +167,7 @@ def flop_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     flops = op_flops(graph, op)
     if not flops:
         return 0.0
-    is_dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.custom_call")
+    is_dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution") or stated_flops(graph, op) > 0
     rate = chip.matmul_rate(_operand_itemsize(graph, op)) if is_dense else chip.flops_per_second * VECTOR_SHARE
     return flops / rate
 
@@ -221,11 +226,28 @@ def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
 
 def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
     """Bytes that the kernel named by an op reads and writes; of an op that is fused into others, none."""
-    written = _buffer_bytes(graph, (v for v in op.results if buffers.materialised[v]), chip)
+    made = [v for v in op.results if buffers.materialised[v]]
+    written = _buffer_bytes(graph, made, chip)
     read = [v for v in buffers.reads[op.index] if v in op.operands or written]
     moved = written + sum(_read_bytes(graph, v, chip) for v in read)
+    resident = [v for v in (*read, *made) if v in _resident(graph, chip)]
+    moved -= int(_buffer_bytes(graph, resident, chip) * (1 - 1 / CACHE_SPEEDUP))
     in_place = CLASSES.get(op.name, Class.OPAQUE) in (Class.UPDATE, *_MOVES_NOTHING)
     return min(moved, op_bytes(graph, op, chip)) if in_place else moved
+
+
+@cached_analysis
+def _resident(graph: Graph, chip: Chip) -> frozenset[int]:
+    """The values that the cache has in every iteration of a loop: all carries and invariants, if they fit it together.
+
+    A carry counts as read and as returned. What is only sliced is not among them: each iteration takes another row.
+    """
+    if not is_nested(graph) or not chip.cache_bytes:
+        return frozenset()
+    held = {v for v in _reader_counts(graph, chip) if not graph.values[v].is_computed}
+    held = {v for v in held if _read_bytes(graph, v, chip) == _buffer_bytes(graph, (v,), chip)}
+    made = {v for v in graph.returned if (op := graph.producer(v)) and CLASSES.get(op.name) is not Class.UPDATE}
+    return frozenset(held | made) if _buffer_bytes(graph, held | made, chip) <= chip.cache_bytes else frozenset()
 
 
 @cached_analysis

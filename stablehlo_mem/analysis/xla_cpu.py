@@ -13,8 +13,9 @@ from stablehlo_mem.analysis.compiler_model import CompilerModel, Kernels
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, features_last, reduced_length, transposed_operands
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import FLOATS, NARROW_FLOATS, Graph, Op, dtype_bytes
-from stablehlo_mem.ir.op_attributes import integers
+from stablehlo_mem.ir.op_attributes import integers, is_grouped, window_elements
 
 _WINDOW = 32
 """Elements of a longer reduced dimension that are reduced at a time, where YNNPACK does not reduce them: the
@@ -28,6 +29,13 @@ MOST_OPS = 100
 _STREAMED_LENGTH = 256
 """Elements of a dimension that is reduced while it is computed: longer ones run faster in loops that stay in the cache
 (measured on CPU)."""
+_COMPARISON_SECONDS = 1.2e-8
+"""A comparison of a sort, which one core makes one after the other (measured; so are the next two figures, on a server
+with two cores: they need not be exact, but vectorised arithmetic is a hundred times faster)."""
+_SELECTION_SECONDS = 1e-8
+"""An element of a window of a `select_and_scatter`, the gradient of max-pooling."""
+_GROUPED_SECONDS = 3e-9
+"""An element of the result of a grouped convolution, for each element of its window."""
 _REDUCERS = frozenset({"stablehlo.add", "stablehlo.maximum", "stablehlo.minimum"})
 _UNARY = (
     "abs ceil convert exponential exponential_minus_one floor log log_plus_one logistic negate round_nearest_even rsqrt"
@@ -77,6 +85,19 @@ class XlaCpu(CompilerModel):
         """YNNPACK reduces short dimensions so; what the reduction needs as scratch it does not need then either."""
         return _streamed_into(graph, value)
 
+    def serial_seconds(self, graph: Graph, op: Op) -> float:
+        """Sorts, gradients of max-pooling, and grouped convolutions: loops over elements, as LLVM compiles them."""
+        if op.name == "stablehlo.sort":
+            shape = graph.values[op.operands[0]].shape
+            length = shape[ir.IntegerAttr(graph.handles[op.index].attributes["dimension"]).value] if shape else 1
+            return _COMPARISON_SECONDS * math.prod(shape) * math.log2(max(2, length))
+        if op.name == "stablehlo.select_and_scatter":
+            source = graph.values[op.operands[1]].shape
+            return _SELECTION_SECONDS * math.prod(source) * math.prod(integers(graph, op, "window_dimensions"))
+        if op.name == "stablehlo.convolution" and is_grouped(graph, op):
+            return _GROUPED_SECONDS * math.prod(graph.values[op.results[0]].shape) * window_elements(graph, op)
+        return 0.0
+
     def hoisted_values(self, body: Graph) -> frozenset[int]:
         """What no iteration changes, whatever its size: `while_loop_invariant_code_motion.cc`."""
         return _hoisted_values(body)
@@ -99,7 +120,12 @@ class XlaCpu(CompilerModel):
         return transposed_operands(graph, dot)
 
     def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:
-        """A convolution wants features last, and copies operand and result if they lie otherwise."""
+        """What a convolution copies to have features last, and the indices of a selection."""
+        if op.name == "stablehlo.select_and_scatter":
+            # `select_and_scatter_expander.cc`: a reduce_window over the elements and the i32 indices of each, one for a
+            # dimension, then a scatter. All indices are written to memory, and the elements selected too.
+            operand, source = (graph.values[v].shape for v in op.operands[:2])
+            return 4 * len(operand) * (math.prod(operand) + math.prod(source)) + graph.values[op.operands[1]].nbytes
         if op.name != "stablehlo.convolution":
             return super().kernel_scratch_bytes(graph, op)
         if features_last(graph, op):

@@ -1,4 +1,4 @@
-"""Reads the attributes of ops: arrays of integers, and the dimension numbers of a dot_general.
+"""Reads the attributes of ops: arrays of integers, dimension numbers, what custom calls do.
 
 Analyses and matchers call it; each attribute is read through the MLIR bindings once.
 """
@@ -103,6 +103,48 @@ def dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], 
     label_of = {dim: label for label, of_label in enumerate(dims) for dim in of_label}
     left_labels, right_labels = (tuple(label_of[side, d] for d in range(len(shapes[side]))) for side in (0, 1))
     return left_labels, right_labels, tuple(shapes[side][d] for (side, d), *_ in dims), rank
+
+
+def is_grouped(graph: Graph, convolution: Op) -> bool:
+    """Whether the features of a convolution, or its batch, come in groups that do not mix."""
+    attributes = graph.handles[convolution.index].attributes
+    names = ("feature_group_count", "batch_group_count")
+    return any(ir.IntegerAttr(attributes[name]).value > 1 for name in names if name in attributes)
+
+
+def window_elements(graph: Graph, convolution: Op) -> int:
+    """The elements of a convolution's window: those of its kernel for one feature in and one out."""
+    kernel = graph.values[convolution.operands[1]].shape
+    numbers = stablehlo.ConvDimensionNumbers(graph.handles[convolution.index].attributes["dimension_numbers"])
+    return math.prod(kernel[d] for d in numbers.kernel_spatial_dimensions)
+
+
+_FACTORISATIONS = {
+    "potrf": 1 / 3,
+    **dict.fromkeys(("getrf", "LuDecomposition"), 2 / 3),
+    "trsm": 1,
+    **dict.fromkeys(("geqrf", "orgqr", "ungqr", "Qr", "ProductOfElementaryHouseholderReflectors", "sytrd"), 4 / 3),
+    **dict.fromkeys(("syev", "heev", "Eigh"), 9),
+    "gehrd": 10 / 3,
+    **dict.fromkeys(("gesdd", "gesvd"), 21),
+    **dict.fromkeys(("geev", "gees"), 25),
+}
+"""FLOPs of the libraries' factorisations as multiples of n³, by what their custom calls' names contain: Golub and Van
+Loan, Matrix Computations; those that iterate as they say is usual, vectors included."""
+
+
+def factorisation_flops(graph: Graph, op: Op) -> float:
+    """FLOPs of a custom call that factorises matrices, or solves triangular systems, by name; 0 for others."""
+    attributes = graph.handles[op.index].attributes
+    if op.name != "stablehlo.custom_call" or "call_target_name" not in attributes:
+        return 0.0
+    name = ir.StringAttr(attributes["call_target_name"]).value
+    routine = next((routine for routine in _FACTORISATIONS if routine in name), None)
+    shapes = [graph.values[v].shape for v in op.operands]
+    if routine is None or len(shapes[0]) < 2:
+        return 0.0
+    # A triangular solve does as much for each element of its right-hand sides.
+    return _FACTORISATIONS[routine] * math.prod(shapes[routine == "trsm"]) * min(shapes[0][-2:])
 
 
 def stated_flops(graph: Graph, op: Op) -> float:

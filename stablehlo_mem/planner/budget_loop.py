@@ -27,6 +27,7 @@ from stablehlo_mem.planner.greedy_search import apply_first_candidates, nothing_
 from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState
 from stablehlo_mem.planner.smallest_peak import minimise_peak
+from stablehlo_mem.planner.users_terms import in_users_terms
 from stablehlo_mem.planner.validation import below_floor, check_options, check_tuning, verify
 from stablehlo_mem.reports.phrases import budget_error_text
 from stablehlo_mem.results.budget_error import BudgetError
@@ -318,7 +319,7 @@ class _Planning:
             cost_after=cost(best.state),
             figures=_figures(original, best),
             options=self.options,
-            refusals=best.refusals if best.refusals or self.fits(best) else self.refusals_of(best),
+            refusals=self.refusals_of(best) if best.refusals or not self.fits(best) else (),
             compiles=self.evaluator.compiles,
             fits=self.budget is None or self.budget == "min" or (self.fits(best) and not too_slow),
             too_slow=too_slow,
@@ -342,8 +343,12 @@ class _Planning:
 
     def refusals_of(self, evaluation: Evaluation) -> tuple[Refusal, ...]:
         """Why the best program's peak is not lower."""
-        candidates, refusals = propose(evaluation.state, Goal(evaluation.target.chip, self.options, 0))
-        return (*refusals, *(c.refusal_if_useless for c in candidates)) or (nothing_to_split(evaluation.state),)
+        refusals = evaluation.refusals
+        if not refusals:
+            candidates, refusals = propose(evaluation.state, Goal(evaluation.target.chip, self.options, 0))
+            refusals = (*refusals, *(c.refusal_if_useless for c in candidates))
+        refusals = in_users_terms(refusals, self.evaluator.original_state(evaluation.state.chip).graph)
+        return refusals or (nothing_to_split(evaluation.state),)
 
     def optimise_vjp(self, exported: Exported) -> Exported:
         """The vjp of the original, optimised under the same budget, or a BudgetError."""

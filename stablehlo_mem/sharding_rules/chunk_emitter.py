@@ -70,8 +70,10 @@ class ChunkEmitter(abc.ABC):
         dimension = split_op.operand_dims[position]
         if dimension is None:
             return self.init_operand(value) if position in split_op.init_operands else self.whole(value)
-        chunk = self.at(dict(split_op.windows).get(position)).chunk_of(value, dimension)
-        if not split_op.reducing or self.chunk.counted is None:
+        window = dict(split_op.windows).get(position)
+        chunk = self.at(window).chunk_of(value, dimension)
+        # Of what is read in windows elements count more than once; the operand that they are multiplied with is masked.
+        if not split_op.reducing or self.chunk.counted is None or window is not None:
             return chunk
         return self.masked(split_op, position, dimension, chunk)
 

@@ -79,6 +79,43 @@ class _Sliding:
             windows=rule.windows + windows,
         )
 
+    def over_taps(self, spread: int, results: int) -> _Sliding:
+        """How the results slide over the kernel's elements instead, which are `spread` apart on the operand.
+
+        In the gradient of a convolution with respect to its kernel the result is short, and the kernel has the size of
+        the image: an element of it is multiplied with a window of the operand, one element for each result.
+        """
+        window = Window(self.window.n, spread, self.window.before, (results - 1) * self.window.stride + 1)
+        return _Sliding(window, self.high, self.dilation)
+
+    def reduce(self, rule: FactorRule, image: tuple[int, int], kernel: tuple[int, int]) -> FactorRule:
+        """A rule in which a dimension of the kernel is summed over, a chunk with its window of the operand at a time.
+
+        Args:
+            image: the dimension of the operand and its factor.
+            kernel: the dimension of the kernel and its size. Shardy's factor may be the operand's, of another size.
+        """
+        (of_image, source), (of_kernel, size) = image, kernel
+        factor, reason = len(rule.sizes), self.reason() and _NEIGHBOURS
+        first, second = rule.operands
+        if self.is_identity() and not reason:
+            first = _with(first, of_image, factor)
+        blocked = ((factor, reason),) if reason else ()
+        rule = dataclasses.replace(
+            rule,
+            sizes=(*rule.sizes, size),
+            operands=(first, _with(second, of_kernel, factor)),
+            reduction=rule.reduction | {factor},
+            blocked=rule.blocked + blocked,
+        )
+        if reason or self.is_identity():
+            return rule
+        return dataclasses.replace(
+            rule,
+            blocked=tuple((f, why) for f, why in rule.blocked if f != source),
+            windows=(*rule.windows, (factor, source, self.window)),
+        )
+
 
 def _with(dims: Dims, dimension: int, factor: int) -> Dims:
     return tuple((factor,) if d == dimension else factors for d, factors in enumerate(dims))
@@ -91,12 +128,17 @@ def _slidings(op: Any, names: tuple[str, str, str], extents: Sequence[int], size
         names: the attributes for the strides, the dilation of the operand and that of the window.
     """
     count = len(sizes)
-    strides, dilations, spreads = (list(op.attributes[n]) if n in op.attributes else [1] * count for n in names)
+    strides, dilations, spreads = (_integers(op, name, count) for name in names)
     lengths = [(size - 1) * spread + 1 for size, spread in zip(sizes, spreads, strict=True)]
     return [
         _Sliding(Window(extents[i], strides[i], low, lengths[i]), high, dilations[i])
         for i, (low, high) in enumerate(_padding(op, count))
     ]
+
+
+def _integers(op: Any, name: str, count: int) -> list[int]:
+    """An array attribute of an op, ones where it has none."""
+    return list(op.attributes[name]) if name in op.attributes else [1] * count
 
 
 def _padding(op: Any, count: int) -> list[tuple[int, int]]:
@@ -136,29 +178,55 @@ def _convolution_rule(op: Any, rule: FactorRule) -> FactorRule:
     """Shardy's rule, with windows that slide over the spatial dimensions."""
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     image, kernel, result = op.operands[0].type.shape, op.operands[1].type.shape, op.results[0].type.shape
-    rule = _without_groups(op, rule)
-    rule = rule.block({f for d in numbers.kernel_spatial_dimensions for f in rule.operands[1][d]}, _NEIGHBOURS)
+    rule = _only_along_groups(op, rule)
     extents = [image[d] for d in numbers.input_spatial_dimensions]
-    slidings = _slidings(op, _OF_CONVOLUTION, extents, [kernel[d] for d in numbers.kernel_spatial_dimensions])
-    dims = zip(numbers.input_spatial_dimensions, numbers.output_spatial_dimensions, strict=True)
-    for (of_image, of_result), sliding in zip(dims, slidings, strict=True):
+    lengths = [kernel[d] for d in numbers.kernel_spatial_dimensions]
+    slidings = _slidings(op, _OF_CONVOLUTION, extents, lengths)
+    spreads = _integers(op, "rhs_dilation", len(extents))
+    dims = zip(
+        numbers.input_spatial_dimensions,
+        numbers.output_spatial_dimensions,
+        numbers.kernel_spatial_dimensions,
+        slidings,
+        spreads,
+        strict=True,
+    )
+    for of_image, of_result, of_kernel, sliding, spread in dims:
+        source = len(rule.sizes)
         rule = sliding.apply(rule, (0,), (of_image, of_result), result[of_result])
+        taps = sliding.over_taps(spread, result[of_result])
+        rule = taps.reduce(rule, (of_image, source), (of_kernel, kernel[of_kernel]))
     return rule
 
 
-def _without_groups(op: Any, rule: FactorRule) -> FactorRule:
-    """A grouped convolution is not split: an attribute ties its features, or its batch, to the number of groups."""
-    counts = [op.attributes[n].value for n in ("feature_group_count", "batch_group_count") if n in op.attributes]
-    return rule if set(counts) <= {1} else rule.block(set(range(len(rule.sizes))), "it is grouped")
+def _only_along_groups(op: Any, rule: FactorRule) -> FactorRule:
+    """A grouped convolution is split along its groups, and along a batch that has no part in them.
+
+    Attributes tie its other features to the number of groups.
+    """
+    count = _group_count(op)
+    if count == 1:
+        return rule
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    batch, features = (rule.results[0][d] for d in (numbers.output_batch_dimension, numbers.output_feature_dimension))
+    groups = {f for f in features[:1] if rule.sizes[f] == count}
+    return rule.block(set(range(len(rule.sizes))) - groups - set(batch), "it is grouped")
+
+
+_GROUPS = ("feature_group_count", "batch_group_count")
+
+
+def _group_count(op: Any) -> int:
+    return max((op.attributes[n].value for n in _GROUPS if n in op.attributes), default=1)
 
 
 def _emit_convolution(context: EmitContext) -> list[Any]:
-    """Along a spatial dimension the padding is part of the window."""
+    """Along a spatial dimension the padding is part of the window; of groups there are as many as the chunk has."""
     if not context.split_op.windows:
-        return [_features_last(emit_contraction(context)[0])]
+        return [_features_last(_of_fewer_groups(context, emit_contraction(context))[0])]
     zero = builders.zeros(builders.retype(context.operands[0].type, ()))
     operands = [_padded_window(context, 0, zero), *context.operands[1:]]
-    results = clone_on_chunk(dataclasses.replace(context, operands=operands))
+    results = emit_contraction(dataclasses.replace(context, operands=operands))
     spatial = list(stablehlo.ConvDimensionNumbers(context.op.attributes["dimension_numbers"]).input_spatial_dimensions)
     _set_padding(results[0].owner, spatial.index(context.dimension), (0, 0), len(spatial))
     return [_features_last(results[0])]
@@ -186,6 +254,18 @@ def _features_last(result: Any) -> Any:
     new.owner.attributes["dimension_numbers"] = numbers
     op.erase()
     return stablehlo.transpose(new, [made.index(d) for d in range(rank)])
+
+
+def _of_fewer_groups(context: EmitContext, results: list[Any]) -> list[Any]:
+    """A convolution whose kernels are a chunk of the groups', with their number."""
+    dimension = context.split_op.operand_dims[1]
+    if dimension is not None and _group_count(context.op) > 1:
+        attributes, whole = results[0].owner.attributes, context.op.operands[1].type.shape[dimension]
+        for name in _GROUPS:
+            if attributes[name].value > 1:
+                count = attributes[name].value * context.operands[1].type.shape[dimension] // whole
+                attributes[name] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), count)
+    return results
 
 
 # Reductions of windows.

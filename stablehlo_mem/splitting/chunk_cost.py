@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from typing import TypeVarTuple
 
 from stablehlo_mem.analysis.cost_model import (
+    CACHE_SPEEDUP,
     Matmul,
     exchange_seconds,
     flop_seconds,
@@ -41,8 +42,6 @@ _LINE_BYTES = 64
 """A cache line, in bytes, of x86 and Arm: of shorter runs the rest is read for nothing."""
 _EVEN_STEPS = 16
 """Up to so many steps, every number of them is worth a chunk of its own."""
-_CACHE_SPEEDUP = 4
-"""How much faster operands are read again from the shared cache than from memory (on CPU)."""
 _FADES = 8
 """Intermediates of so many times the cache or more all go through memory (measured on CPU; linear in between)."""
 _PASSES_OVER_MEMORY = 4
@@ -179,7 +178,7 @@ def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: in
     seconds = {op: op_seconds(graph, op, chip) for op in {*(split_op.op for split_op in runs), *schedule.inner_ops}}
     work = sum(count * seconds[split_op.op] for split_op, count in runs.items())
     moved = _whole_bytes(graph, schedule) + 3 * _accumulated_bytes(graph, schedule) + _rescaled_bytes(graph, schedule)
-    bandwidth = chip.bytes_per_second * (_CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
+    bandwidth = chip.bytes_per_second * (CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
     inside = sum(count * overhead_seconds(graph, graph.ops[split_op.op], chip) for split_op, count in runs.items())
     repeated = sum(count * _repeated_seconds(graph, split_op, chip) for split_op, count in runs.items())
     exchanged = sum(count * exchange_seconds(graph, graph.ops[s.op], chip) for s, count in runs.items())
