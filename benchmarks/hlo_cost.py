@@ -245,7 +245,7 @@ class _Counter:
         if not self.rates.on_chip_value:
             return value.on_chip_bytes / value.nbytes if value.nbytes else 0.0
         is_made_here = value.opcode not in ("parameter", "get-tuple-element")
-        return float(in_loop and is_made_here and value.nbytes <= self.rates.on_chip_value)
+        return float(is_made_here and value.nbytes <= self.rates.on_chip_value)
 
     def traffic(
         self, one: Instruction, operands: Sequence[Instruction], inner: Computation

@@ -61,6 +61,17 @@ class CompilerModel(abc.ABC):
     def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
         """Whether the kernels that use the result of a reduction, at most one as a rule, compute it on the fly."""
 
+    def reduces_elementwise(self, graph: Graph, op: Op) -> bool:
+        """Whether a reduction is computed where its result is used, as an elementwise op is."""
+        return False
+
+    def fuses_row_reduction(self, graph: Graph, op: Op, kernel: Op) -> bool:
+        """Whether a kernel that alone uses the result of a reduction computes it and its operand once for each row.
+
+        So are a softmax and a norm one kernel, which reads its operand once.
+        """
+        return False
+
     @abc.abstractmethod
     def dot_operands_in_memory(self, graph: Graph, dot: Op) -> Collection[int]:
         """The operands that a dot reads from memory; the producers of the others are fused into it."""

@@ -34,7 +34,7 @@ ELEMENT_FLOPS: dict[str, int] = {
 """FLOPs per element of the elementwise ops that take more than one: rough figures, good enough beside memory."""
 
 VECTOR_SHARE = 0.125
-"""Rate of elementwise arithmetic as a share of the chip's matmul rate: a rough figure for all chips."""
+"""Rate of elementwise arithmetic as a share of the matmul rate, for chips that do not say it: a rough figure."""
 
 _MOVES_NOTHING = (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL)
 
@@ -151,8 +151,13 @@ def flop_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     if not flops:
         return 0.0
     is_dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.custom_call")
-    rate = chip.matmul_rate(_operand_itemsize(graph, op)) if is_dense else chip.flops_per_second * VECTOR_SHARE
+    rate = chip.matmul_rate(_operand_itemsize(graph, op)) if is_dense else vector_rate(chip)
     return flops / rate
+
+
+def vector_rate(chip: Chip) -> float:
+    """Elementwise operations per second."""
+    return chip.vector_flops_per_second or chip.flops_per_second * VECTOR_SHARE
 
 
 def imbalance_factor(rows: float, chip: Chip) -> float:
@@ -195,6 +200,8 @@ def _in_loop(costs: Sequence[float], body: Graph, trips: int) -> float:
 @cached_analysis
 def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
     """For each op of a block its share of `graph_seconds`."""
+    if chip.launch_seconds:
+        return _kernels_seconds(graph, chip)
     buffers = plan_buffers(graph, chip)
     seconds: list[float] = []
     for op in graph.ops:
@@ -204,6 +211,49 @@ def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
         arithmetic = arithmetic_seconds(graph, op, chip) + _reduced_seconds(graph, op, chip)
         seconds.append(max(arithmetic, _kernel_bytes(graph, op, buffers, chip) / chip.bytes_per_second))
     return tuple(seconds)
+
+
+def _kernels_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
+    """The same where kernels are started one by one: each takes the longer of its arithmetic and its traffic.
+
+    An op has its arithmetic in every kernel that computes it. The op that a kernel is named by has the rest.
+    """
+    buffers = plan_buffers(graph, chip)
+    seconds = [0.0] * len(graph.ops)
+    arithmetic: collections.Counter[int] = collections.Counter()
+    for op in graph.ops:
+        if op.blocks and CLASSES.get(op.name) is Class.CONTROL:
+            seconds[op.index] = _control_seconds(graph, op, chip)
+        elif buffers.kernels[op.index]:
+            each = arithmetic_seconds(graph, op, chip)
+            seconds[op.index] = len(buffers.kernels[op.index]) * each
+            arithmetic.update(dict.fromkeys(buffers.kernels[op.index], each))
+    for op in graph.ops:
+        if op.index in buffers.kernels[op.index] and CLASSES.get(op.name) not in (Class.CONTROL, Class.RETURN):
+            more = max(0.0, _traffic_seconds(graph, op, buffers, chip) - arithmetic[op.index])
+            seconds[op.index] += more + chip.launch_seconds
+    return tuple(seconds)
+
+
+def _traffic_seconds(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> float:
+    """Seconds that a kernel reads and writes. Between kernels of a block, small values stay on the chip."""
+    written = [v for v in op.results if buffers.materialised[v]]
+    moved = {v: _read_bytes(graph, v, chip) for v in buffers.reads[op.index] if v in op.operands or written}
+    if CLASSES.get(op.name) is Class.UPDATE:
+        moved.pop(op.operands[0], None)
+        moved = {v: min(n, _buffer_bytes(graph, (v,), chip)) for v, n in moved.items()}
+        written_bytes = {op.results[0]: _buffer_bytes(graph, op.operands[1:2], chip)}
+    else:
+        written_bytes = {v: _buffer_bytes(graph, (v,), chip) for v in written}
+    on_chip = sum(n for v, n in (*moved.items(), *written_bytes.items()) if _stays_on_chip(graph, v, chip))
+    total = sum(moved.values()) + sum(written_bytes.values())
+    return (total - on_chip + on_chip / chip.on_chip_speedup) / chip.bytes_per_second
+
+
+def _stays_on_chip(graph: Graph, value: int, chip: Chip) -> bool:
+    """Whether a value is small enough, and is made and read in the same block."""
+    one = graph.values[value]
+    return one.is_computed and _buffer_bytes(graph, (value,), chip) <= chip.on_chip_bytes
 
 
 def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
@@ -248,7 +298,7 @@ def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:
 
 def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:
     """Seconds of an elementwise kernel or reduction of so many FLOPs that reads and writes so many bytes."""
-    return max(flops / (chip.flops_per_second * VECTOR_SHARE), nbytes / chip.bytes_per_second)
+    return max(flops / vector_rate(chip), nbytes / chip.bytes_per_second)
 
 
 def overhead_seconds(graph: Graph, op: Op, chip: Chip) -> float:

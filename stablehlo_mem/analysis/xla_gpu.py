@@ -26,6 +26,11 @@ from stablehlo_mem.ir.op_attributes import dot_sizes, integers, window_padding
 _ONE_STEP = 4096
 """Elements of a longer reduced dimension are reduced in two steps, with about the square root of their number of
 partial results: `tree_reduction_rewriter.cc`."""
+_SMALL_REDUCTION = 16
+"""A reduction of fewer elements to each result is fused as an elementwise op is: `priority_fusion.cc`."""
+_LONGEST_ROW = 2**20
+"""Elements of a row that a kernel holds to normalise it; longer ones are reduced by kernels of their own: the largest
+tile of Triton."""
 _NESTED_RATIO = 16
 """A reduction is computed inside the next one only if that reduces this many times more elements in one step (seen in
 compiled programs, like the next two)."""
@@ -72,6 +77,20 @@ class XlaGpu(CompilerModel):
         if kind is not Class.EXPENSIVE:
             return False
         return reused or (len(kernels) > 1 and not all(classify(graph, graph.ops[k]) is Class.REDUCE for k in kernels))
+
+    def reduces_elementwise(self, graph: Graph, op: Op) -> bool:
+        """One of few elements with one result."""
+        elements, results = (math.prod(graph.values[v].shape) for v in (op.operands[0], op.results[0]))
+        return len(op.results) == 1 and elements < _SMALL_REDUCTION * results
+
+    def fuses_row_reduction(self, graph: Graph, op: Op, kernel: Op) -> bool:
+        """One of the last dimension that is broadcast back along it: `softmax_rewriter_triton.cc`."""
+        shape = graph.values[op.operands[0]].shape
+        is_row = integers(graph, op, "dimensions") == (len(shape) - 1,) and len(op.results) == 1
+        if not is_row or shape[-1] > _LONGEST_ROW or classify(graph, kernel) not in FUSIBLE:
+            return False
+        rows = math.prod(shape[:-1])
+        return math.prod(graph.values[kernel.results[0]].shape) == rows * shape[-1]
 
     def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
         """Only into an argmin that compares the sums, a far longer one; not into a minimum."""
