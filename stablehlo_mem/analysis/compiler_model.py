@@ -34,6 +34,8 @@ class CompilerModel(abc.ABC):
     """Whether a dot fuses a chain of producers of its operand only if each op of the chain has one tensor operand."""
     fuses_sibling_reductions: bool = False
     """Whether a kernel and a reduction of the same operand become one, so that nothing is written over the operand."""
+    fuses_into_sums: bool = False
+    """Whether a sum takes in what computes its operand, where a matrix times a vector reads the matrix from memory."""
     runs_breadth_first: bool = False
     """Whether kernels run as soon as their operands exist; otherwise in program order, which saves memory."""
     writes_over_operands: bool = True
@@ -61,8 +63,12 @@ class CompilerModel(abc.ABC):
     def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
         """Whether the kernels that use the result of a reduction, at most one as a rule, compute it on the fly."""
 
-    def reduces_elementwise(self, graph: Graph, op: Op) -> bool:
-        """Whether a reduction is computed where its result is used, as an elementwise op is."""
+    def is_short_reduction(self, graph: Graph, op: Op) -> bool:
+        """Whether a reduction is so short that it can be computed where its result is used, unrolled if need be."""
+        return False
+
+    def reduces_elementwise(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
+        """Whether a reduction is computed in the kernels that use its result, as an elementwise op is."""
         return False
 
     def fuses_row_reduction(self, graph: Graph, op: Op, kernel: Op) -> bool:

@@ -230,13 +230,13 @@ def _kernels_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
             arithmetic.update(dict.fromkeys(buffers.kernels[op.index], each))
     for op in graph.ops:
         if op.index in buffers.kernels[op.index] and CLASSES.get(op.name) not in (Class.CONTROL, Class.RETURN):
-            more = max(0.0, _traffic_seconds(graph, op, buffers, chip) - arithmetic[op.index])
+            more = max(0.0, traffic_seconds(graph, op, buffers, chip) - arithmetic[op.index])
             seconds[op.index] += more + chip.launch_seconds
     return tuple(seconds)
 
 
-def _traffic_seconds(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> float:
-    """Seconds that a kernel reads and writes. Between kernels of a block, small values stay on the chip."""
+def traffic_seconds(graph: Graph, op: Op, buffers: Buffers, chip: Chip, but: int | None = None) -> float:
+    """Seconds that a kernel reads and writes, but for one value. Small values stay on the chip between kernels."""
     written = [v for v in op.results if buffers.materialised[v]]
     moved = {v: _read_bytes(graph, v, chip) for v in buffers.reads[op.index] if v in op.operands or written}
     if CLASSES.get(op.name) is Class.UPDATE:
@@ -245,6 +245,7 @@ def _traffic_seconds(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> floa
         written_bytes = {op.results[0]: _buffer_bytes(graph, op.operands[1:2], chip)}
     else:
         written_bytes = {v: _buffer_bytes(graph, (v,), chip) for v in written}
+    moved.pop(but, None)
     on_chip = sum(n for v, n in (*moved.items(), *written_bytes.items()) if _stays_on_chip(graph, v, chip))
     total = sum(moved.values()) + sum(written_bytes.values())
     return (total - on_chip + on_chip / chip.on_chip_speedup) / chip.bytes_per_second

@@ -113,7 +113,7 @@ class _Sweep:
                 self.materialised[value] = bool(self.readers[value]) and op.name != "stablehlo.constant"
         elif kind in FUSIBLE:
             self._visit_fusible(op, kind)
-        elif kind is Class.REDUCE and self.model.reduces_elementwise(self.graph, op):
+        elif kind is Class.REDUCE and self._reduces_elementwise(op):
             self._visit_fusible(op, Class.MOVE)
         elif kind is Class.REDUCE:
             self._visit_reduce(op)
@@ -194,9 +194,15 @@ class _Sweep:
         kernels = self.fusing[value]
         if self.readers[value] or len(kernels) > _MAX_COPIES:
             return True
-        if self.unary_only[value] and (tensors > 1 or len(kernels) > 1):
+        if self.unary_only[value] and (tensors > 1 or (len(kernels) > 1 and self._narrows(value))):
             return True
         return self.model.materialises(self.graph, value, kind, kernels, self.reused[value])
+
+    def _narrows(self, value: int) -> bool:
+        """Whether a value is smaller than what it is computed from: to compute it again reads more."""
+        producer = self.graph.producer(value)
+        operands = producer.operands if producer is not None else ()
+        return any(self.graph.values[v].nbytes > self.graph.values[value].nbytes for v in operands)
 
     def _is_broadcast(self, value: int) -> bool:
         producer = self.graph.producer(value)
@@ -218,6 +224,10 @@ class _Sweep:
             self.reused[operand] |= not materialised and not in_row and self.reused[op.results[0]]
         if not in_row:
             self.scratch[op.index] += self.model.reduction_scratch_bytes(self.graph, op)
+
+    def _reduces_elementwise(self, op: Op) -> bool:
+        value = op.results[0]
+        return not self.readers[value] and self.model.reduces_elementwise(self.graph, op, self.fusing[value])
 
     def _only_kernel(self, values: Sequence[int]) -> int | None:
         """The kernel that alone uses some values and computes them on the fly, None if there is none."""
