@@ -26,6 +26,8 @@ _FREE = frozenset(
 )
 _SLICES = frozenset({"dynamic-slice", "slice", "gather"})
 _UPDATE = "dynamic-update-slice"
+_ONLINE_SOFTMAX = "online-softmax"
+"""XLA:TPU's own kernel of a softmax and the matmul after it."""
 _ELEMENTWISE = frozenset(
     "abs add and ceil clamp compare convert cosine divide exponential exponential-minus-one floor log log-plus-one "
     "logistic maximum minimum multiply negate not or power remainder round-nearest-even rsqrt select shift-left "
@@ -293,8 +295,9 @@ class _Counter:
         if one.opcode == "fusion":
             return self.work(self.computations[one.called("calls") or ""])
         if one.opcode in ("dot", "convolution", "custom-call"):
-            flops = _matmul_flops(one, shapes)
-            return Work(half=flops) if self.multiplies_halves(one, shapes) else Work(single=flops)
+            flops, vector = _matmul_flops(one, shapes), _library_flops(one, shapes)
+            is_half = self.multiplies_halves(one, shapes)
+            return Work(flops * is_half, flops * (not is_half), vector)
         if one.opcode in _ELEMENTWISE:
             return Work(vector=elements * ELEMENT_FLOPS.get(one.opcode.replace("-", "_"), 1))
         if one.opcode in ("reduce", "reduce-window") and one.operands and one.operands[0] in shapes:
@@ -310,6 +313,14 @@ class _Counter:
         return all(re.match(r"bf16|f16|f8", shapes[v].shape) for v in one.operands[:2] if v in shapes)
 
 
+def _library_flops(one: Instruction, shapes: Computation) -> float:
+    """Elementwise arithmetic of a call of a library: a top-k looks at each element once."""
+    elements = math.prod(dimensions(shapes[one.operands[0]].shape)) if one.operands and one.operands[0] in shapes else 0
+    if one.name.startswith(_ONLINE_SOFTMAX):
+        return elements * (3 + ELEMENT_FLOPS["exponential"] + ELEMENT_FLOPS["divide"])
+    return float(elements) if "TopK" in one.rest else 0.0
+
+
 def _matmul_flops(one: Instruction, shapes: Computation) -> float:
     """2 x elements of the result x elements that each sums up."""
     if len(one.operands) < 2 or any(v not in shapes for v in one.operands[:2]):
@@ -318,6 +329,8 @@ def _matmul_flops(one: Instruction, shapes: Computation) -> float:
     left, right = (dimensions(shapes[v].shape) for v in one.operands[:2])
     if "fmha" in one.rest:
         return _fused_attention_flops(one, left)
+    if one.name.startswith(_ONLINE_SOFTMAX):
+        return 2.0 * math.prod(left) * right[-1]
     if labels := re.search(r"dim_labels=\w+_(\w+)->", one.rest):
         depth = right[labels[1].index("i")] if "i" in labels[1] else 1
         window = re.search(r"window=\{([^}]*)\}", one.rest)

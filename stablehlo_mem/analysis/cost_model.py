@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
-from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
+from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class, is_nested
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, stablehlo
@@ -35,6 +35,10 @@ ELEMENT_FLOPS: dict[str, int] = {
 
 VECTOR_SHARE = 0.125
 """Rate of elementwise arithmetic as a share of the matmul rate, for chips that do not say it: a rough figure."""
+
+_INVARIANT_SHARE = 0.125
+"""Of the memory on the chip: what every step of a loop reads stays there if it has at most so much of it, where the
+compiler places values (seen in compiled programs)."""
 
 _MOVES_NOTHING = (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL)
 
@@ -150,6 +154,8 @@ def flop_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     flops = op_flops(graph, op)
     if not flops:
         return 0.0
+    if op.name == "chlo.top_k" and not compiler_model(chip).sorts_top_k:
+        flops = math.prod(graph.values[op.operands[0]].shape)
     is_dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.custom_call")
     rate = chip.matmul_rate(_operand_itemsize(graph, op)) if is_dense else vector_rate(chip)
     return flops / rate
@@ -218,7 +224,7 @@ def _kernels_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
 
     An op has its arithmetic in every kernel that computes it. The op that a kernel is named by has the rest.
     """
-    buffers = plan_buffers(graph, chip)
+    buffers, model = plan_buffers(graph, chip), compiler_model(chip)
     seconds = [0.0] * len(graph.ops)
     arithmetic: collections.Counter[int] = collections.Counter()
     for op in graph.ops:
@@ -226,6 +232,8 @@ def _kernels_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
             seconds[op.index] = _control_seconds(graph, op, chip)
         elif buffers.kernels[op.index]:
             each = arithmetic_seconds(graph, op, chip)
+            if _fits_chip(graph, op, chip) and model.computes_once(graph, op, buffers.kernels[op.index]):
+                each /= len(buffers.kernels[op.index])
             seconds[op.index] = len(buffers.kernels[op.index]) * each
             arithmetic.update(dict.fromkeys(buffers.kernels[op.index], each))
     for op in graph.ops:
@@ -246,15 +254,41 @@ def traffic_seconds(graph: Graph, op: Op, buffers: Buffers, chip: Chip, but: int
     else:
         written_bytes = {v: _buffer_bytes(graph, (v,), chip) for v in written}
     moved.pop(but, None)
-    on_chip = sum(n for v, n in (*moved.items(), *written_bytes.items()) if _stays_on_chip(graph, v, chip))
+    if op.name in SLICES and op.operands[0] in moved:
+        moved[op.operands[0]] = min(moved[op.operands[0]], _buffer_bytes(graph, op.results, chip))
+    if CLASSES.get(op.name) is Class.REDUCE:
+        fused = (v for v in moved if compiler_model(chip).reduces_while_written(graph, op, v))
+        moved.update(dict.fromkeys([*fused], 0))
+    stays = _on_chip_values(graph, chip)
+    on_chip = sum(n for v, n in (*moved.items(), *written_bytes.items()) if v in stays)
     total = sum(moved.values()) + sum(written_bytes.values())
     return (total - on_chip + on_chip / chip.on_chip_speedup) / chip.bytes_per_second
 
 
-def _stays_on_chip(graph: Graph, value: int, chip: Chip) -> bool:
-    """Whether a value is small enough, and is made and read in the same block."""
-    one = graph.values[value]
-    return one.is_computed and _buffer_bytes(graph, (value,), chip) <= chip.on_chip_bytes
+def _fits_chip(graph: Graph, op: Op, chip: Chip) -> bool:
+    return _buffer_bytes(graph, op.results, chip) <= chip.on_chip_value_bytes
+
+
+@cached_analysis
+def _on_chip_values(graph: Graph, chip: Chip) -> frozenset[int]:
+    """The values made in a block that stay on the chip: small ones, if they fit.
+
+    They need room beside what their kernels read there; beside all that live there, if the compiler places them.
+    """
+    buffers, stays = plan_buffers(graph, chip), dict[int, int]()
+    last = {v: op.index for op in graph.ops for v in buffers.reads[op.index]}
+    places = compiler_model(chip).places_on_chip
+    if places and is_nested(graph):
+        captured = {v: _buffer_bytes(graph, (v,), chip) for v in graph.captured}
+        stays.update({v: n for v, n in captured.items() if n <= chip.on_chip_bytes * _INVARIANT_SHARE})
+    for op in graph.ops:
+        made = {v: _buffer_bytes(graph, (v,), chip) for v in op.results if buffers.materialised[v]}
+        live = (v for v in stays if last.get(v, -1) >= op.index) if places else buffers.reads[op.index]
+        beside = sum(stays.get(v, 0) for v in live)
+        fits = sum(made.values()) + beside <= chip.on_chip_bytes
+        if fits and max(made.values(), default=0) <= chip.on_chip_value_bytes:
+            stays.update(made)
+    return frozenset(stays)
 
 
 def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:

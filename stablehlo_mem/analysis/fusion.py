@@ -284,6 +284,7 @@ class _Sweep:
         self._pass_through((o, r) for o, r, same in zip(op.operands, op.results, invariant, strict=False) if same)
         for i, operand in enumerate(op.operands):
             fused = kind is Class.UPDATE and i > 0 and op.name not in self.model.reads_from_memory
+            fused |= op.name in self.model.fuses_producers
             _add(self.fusing if fused else self.readers, operand, (op.index,))
         for value in op.captures:
             # What is generated too, scalars aside: it is computed before the loop.

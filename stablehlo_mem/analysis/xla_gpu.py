@@ -70,6 +70,7 @@ class XlaGpu(CompilerModel):
     """`multi_output_fusion.cc` of the GPU's compiler."""
 
     fuses_into_sums = True
+    sorts_top_k = False
 
     def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
         """An expensive one, unless all kernels are reductions, which wait for memory anyway; and what is reused.

@@ -122,7 +122,7 @@ class UnrollReductions(RewritingPass):
         )
 
     def pays_anyway(self, graph: Graph, match: Match, chip: Chip) -> bool:
-        """Where a short one is a kernel only because it is a reduction: elementwise it fuses into the one that reads it."""
+        """A short one that is a kernel by itself: as elementwise ops it fuses into the one that reads it."""
         if not compiler_model(chip).is_short_reduction(graph, graph.ops[match.root]):
             return False
         buffers, value = plan_buffers(graph, chip), graph.ops[match.root].results[0]

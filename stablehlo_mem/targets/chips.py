@@ -34,8 +34,9 @@ class Chip:
         bytes_per_second: memory bandwidth.
         step_seconds: overhead of one loop iteration.
         launch_seconds: to start a kernel; 0 where kernels are not counted one by one.
-        on_chip_bytes: the largest value that stays on the chip between the kernels that write and read it, in an L2
-            cache or a VMEM, which is `on_chip_speedup` times as fast as memory; 0 where `cache_bytes` says it.
+        on_chip_bytes: of the memory on the chip, an L2 cache or a VMEM, in which values stay between the kernels that
+            write and read them; 0 where `cache_bytes` says it. It is `on_chip_speedup` times as fast as memory.
+        on_chip_value_bytes: of the largest value that stays there.
         cache_bytes: bytes of the intermediates of one iteration up to which a loop is as fast as it gets. On CPU three
             eighths of the shared cache: what else an iteration reads and writes needs the rest.
         cores: that share out the rows of a kernel.
@@ -60,6 +61,7 @@ class Chip:
     vector_flops_per_second: float = 0.0
     launch_seconds: float = 0.0
     on_chip_bytes: int = 0
+    on_chip_value_bytes: int = 0
     on_chip_speedup: float = 1.0
     cache_bytes: int = 0
     cores: int = 1
@@ -112,8 +114,8 @@ def _cuda(
 
     The rate of elementwise operations is that of all lanes at the boost clock. A value stays in the L2 cache if it has
     at most half of it, beside the value that is made of it; the cache has about twice the bandwidth of the memory. A
-    kernel of a CUDA graph takes some 2 us to start. Starting a loop's step is one kernel more, which counts up: it is
-    in the program.
+    kernel of a CUDA graph takes some 2 us to start. A step has about one kernel that the program does not show: a
+    slice or an update that does not fuse (seen in compiled programs).
     """
     return Chip(
         name=f"cuda:{name}",
@@ -123,9 +125,10 @@ def _cuda(
         half_flops_per_second=half,
         vector_flops_per_second=vector,
         bytes_per_second=bandwidth,
-        step_seconds=0.0,
+        step_seconds=2e-6,
         launch_seconds=2e-6,
-        on_chip_bytes=l2_bytes // 2 - _MIB,
+        on_chip_bytes=l2_bytes,
+        on_chip_value_bytes=l2_bytes // 2 - _MIB,
         on_chip_speedup=2.0,
     )
 
@@ -135,8 +138,10 @@ def _tpu(name: str, memory_bytes: int, flops: float, half: float, bandwidth: flo
 
     Its float32 matmuls round operands to bfloat16 by default; `flops` is the rate of those that do not, several passes
     in bfloat16, taken for about a quarter. A value stays in VMEM if it has at most three quarters of it (seen in
-    compiled programs: 95 of 128 MiB do, 128 do not); VMEM is about twenty times as fast as the memory. A kernel takes
-    about a microsecond to fill and drain its pipeline.
+    compiled programs: 95 of 128 MiB do, 128 do not), and of several at a time seven eighths (two of 64 MiB do not):
+    kernels need the rest. VMEM is about twenty times as fast as the memory. A kernel takes
+    about a microsecond to fill and drain its pipeline. A step has some four small kernels that the program does not
+    show: indices, and copies between the memories (seen in compiled programs).
     """
     return Chip(
         name=f"tpu:{name}",
@@ -146,9 +151,10 @@ def _tpu(name: str, memory_bytes: int, flops: float, half: float, bandwidth: flo
         half_flops_per_second=half,
         rounds_operands=True,
         bytes_per_second=bandwidth,
-        step_seconds=0.0,
+        step_seconds=4e-6,
         launch_seconds=1e-6,
-        on_chip_bytes=3 * vmem_bytes // 4,
+        on_chip_bytes=7 * vmem_bytes // 8,
+        on_chip_value_bytes=3 * vmem_bytes // 4,
         on_chip_speedup=20.0,
     )
 
