@@ -7,6 +7,7 @@ from typing import Any
 from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.pass_api.pass_protocol import AnyPass
 from stablehlo_mem.passes.blocked_top_k import BlockedTopK
+from stablehlo_mem.passes.compute_where_read import ComputeWhereRead
 from stablehlo_mem.passes.contractions import Contractions
 from stablehlo_mem.passes.fold_converts import FoldConverts
 from stablehlo_mem.passes.fold_transposes import FoldTransposes
@@ -30,6 +31,7 @@ PASSES: tuple[AnyPass, ...] = (
     Contractions(),
     MatmulChain(),
     SortToTopK(),
+    ComputeWhereRead(),
     UnrollReductions(),
     BlockedTopK(),
     Narrow(),
