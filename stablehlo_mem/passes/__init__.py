@@ -8,6 +8,7 @@ from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.pass_api.pass_protocol import AnyPass
 from stablehlo_mem.passes.blocked_top_k import BlockedTopK
 from stablehlo_mem.passes.contractions import Contractions
+from stablehlo_mem.passes.cudnn_attention import CudnnAttention
 from stablehlo_mem.passes.fold_converts import FoldConverts
 from stablehlo_mem.passes.fold_transposes import FoldTransposes
 from stablehlo_mem.passes.matmul_chain import MatmulChain
@@ -26,6 +27,7 @@ from stablehlo_mem.passes.unroll_reductions import UnrollReductions
 from stablehlo_mem.utils.plain_data import restored
 
 PASSES: tuple[AnyPass, ...] = (
+    CudnnAttention(),
     PairwiseDistance(),
     Contractions(),
     MatmulChain(),

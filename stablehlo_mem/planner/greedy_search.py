@@ -244,7 +244,7 @@ def _largest_first(refusals: Iterable[Refusal]) -> tuple[Refusal, ...]:
 
 def _enabled(goal: Goal) -> list[AnyPass]:
     names = goal.options.passes
-    return [p for p in PASSES if names is None or p.name in names]
+    return [p for p in PASSES if (names is None or p.name in names) and p.serves({goal.chip.kind})]
 
 
 def _rank(candidate: Candidate, over: int) -> tuple[bool, float, float]:

@@ -1,0 +1,249 @@
+"""Polynomials over the matrices and row statistics of an attention: what a value is, however it was written.
+
+A scores matrix has a row for each query and a column for each key. Every value computed from it elementwise, or by sums
+along its rows, is a sum of products of a few kinds of atoms. Equal values have equal polynomials: exp(s - m) / sum, and
+exp(s - logsumexp(s)), and exp(s) without any maximum are all `Exp(s) · Total(Exp(s))⁻¹`. Roundings are left out: a
+conversion between float types is the identity.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from typing import Union
+
+Labels = tuple[int | None, ...]
+"""For each dimension of a value the dimension of the scores it lies along, from 0; None if it has one element; -1 - d
+for its own dimension d, which the scores do not have."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """A value of the program and where its dimensions lie."""
+
+    value: int
+    labels: Labels
+
+    @property
+    def frame(self) -> frozenset[int]:
+        """The dimensions of the scores that it has."""
+        return frozenset(label for label in self.labels if label is not None and label >= 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """A value that is not looked into, such as a bias or the maximum of a row."""
+
+    tensor: Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Dot:
+    """A matrix that is a product of two tensors, summed over the pairs of their own dimensions."""
+
+    left: Tensor
+    right: Tensor
+    summed: frozenset[tuple[int, int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mask:
+    """-inf where a predicate is not `keeps`, 0 elsewhere."""
+
+    tensor: Tensor
+    keeps: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep:
+    """1 where a predicate is `keeps`, 0 elsewhere."""
+
+    tensor: Tensor
+    keeps: bool
+
+    @property
+    def mask(self) -> Mask:
+        """Its logarithm."""
+        return Mask(self.tensor, self.keeps)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exp:
+    """The exponential of a matrix."""
+
+    exponent: Terms
+
+
+@dataclasses.dataclass(frozen=True)
+class RowExp:
+    """The exponential of a product of row statistics."""
+
+    exponent: Monomial
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """The logarithm of a row statistic."""
+
+    of: Terms
+
+
+@dataclasses.dataclass(frozen=True)
+class Total:
+    """The sum of a product of matrices along each row; with a tensor, of the product with it."""
+
+    of: Monomial
+    other: Tensor | None = None
+
+
+Atom = Union[Leaf, Dot, Mask, Keep, Exp, RowExp, Log, Total]
+Monomial = frozenset[tuple[Atom, float]]
+"""A product of atoms, each with its power."""
+Terms = frozenset[tuple[Monomial, float]]
+"""A polynomial: each product with its coefficient."""
+
+ONE: Monomial = frozenset()
+ZERO: Terms = frozenset()
+_DIGITS = 12
+"""Coefficients are equal if they agree in so many digits: they are computed in double precision."""
+
+
+def constant(number: float) -> Terms:
+    """A number."""
+    return _terms({ONE: number})
+
+
+def atom(one: Atom) -> Terms:
+    """An atom by itself."""
+    return frozenset({(frozenset({(one, 1.0)}), 1.0)})
+
+
+def _terms(sums: Mapping[Monomial, float]) -> Terms:
+    rounded = ((m, float(f"{c:.{_DIGITS}g}")) for m, c in sums.items())
+    largest = max((abs(c) for c in sums.values()), default=0.0)
+    return frozenset((m, c) for m, c in rounded if abs(c) > largest * 10.0**-_DIGITS)
+
+
+def added(a: Terms, b: Terms, sign: float = 1.0) -> Terms:
+    """a + sign · b."""
+    sums = dict(a)
+    scale = max((abs(c) for _, c in (*a, *b)), default=0.0)
+    for monomial, coefficient in b:
+        total = sums.get(monomial, 0.0) + sign * coefficient
+        sums[monomial] = total if abs(total) > scale * 10.0 ** (2 - _DIGITS) else 0.0
+    return _terms({m: c for m, c in sums.items() if c})
+
+
+def scaled(a: Terms, factor: float) -> Terms:
+    """factor · a."""
+    return _terms({m: factor * c for m, c in a})
+
+
+def multiplied(a: Terms, b: Terms) -> Terms:
+    """a · b."""
+    result = ZERO
+    for (m, c), (n, d) in itertools.product(a, b):
+        result = added(result, frozenset({(_product(m, n), c * d)}))
+    return result
+
+
+def inverse(a: Terms) -> Terms | None:
+    """1 / a, None unless a is one product."""
+    if len(a) != 1:
+        return None
+    ((monomial, coefficient),) = a
+    return frozenset({(frozenset((one, -power) for one, power in monomial), 1 / coefficient)})
+
+
+def _product(m: Monomial, n: Monomial) -> Monomial:
+    powers = dict(m)
+    for one, power in n:
+        powers[one] = powers.get(one, 0.0) + power
+    return _masked({one: power for one, power in powers.items() if power})
+
+
+def _masked(powers: dict[Atom, float]) -> Monomial:
+    """An exponential that is kept in places is the exponential of masked scores."""
+    exponential = next((a for a, p in powers.items() if isinstance(a, Exp) and p == 1), None)
+    keeps = [a for a in powers if isinstance(a, Keep)]
+    if exponential is None or not keeps:
+        return frozenset(powers.items())
+    masks = frozenset((frozenset({(keep.mask, 1.0)}), 1.0) for keep in keeps)
+    others = {a: p for a, p in powers.items() if a != exponential and not isinstance(a, Keep)}
+    return frozenset({**others, Exp(exponential.exponent | masks): 1.0}.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Which dimensions of the scores are columns: the keys that softmax normalises over.
+
+    Attributes:
+        labels: these dimensions.
+        count: their elements.
+    """
+
+    labels: frozenset[int]
+    count: int
+
+    def is_matrix(self, one: Atom) -> bool:
+        """Whether an atom differs along a row. A mask counts as such, as one of a whole row does not cancel."""
+        if isinstance(one, (Exp, Mask)):
+            return True
+        if isinstance(one, (Leaf, Keep)):
+            return bool(one.tensor.frame & self.labels)
+        return isinstance(one, Dot) and bool((one.left.frame | one.right.frame) & self.labels)
+
+    def parted(self, monomial: Monomial) -> tuple[Monomial, Monomial]:
+        """A product as the part that differs along a row and the part that does not."""
+        matrix = frozenset((a, p) for a, p in monomial if self.is_matrix(a))
+        return matrix, monomial - matrix
+
+    def is_row(self, terms: Terms) -> bool:
+        """Whether a polynomial is the same along each row."""
+        return not any(self.is_matrix(one) for monomial, _ in terms for one, _ in monomial)
+
+    def total(self, terms: Terms, other: Tensor | None = None) -> Terms:
+        """The sum along each row of a polynomial, or of its product with a tensor."""
+        result = ZERO
+        for monomial, coefficient in terms:
+            matrix, row = self.parted(monomial)
+            if not matrix and other is None:
+                of_matrix = constant(self.count)
+            else:
+                of_matrix = atom(Total(matrix, other))
+            result = added(result, multiplied(of_matrix, frozenset({(row, coefficient)})))
+        return result
+
+    def exponential(self, terms: Terms) -> Terms:
+        """exp of a polynomial: what is the same along each row is a factor."""
+        matrix = frozenset((m, c) for m, c in terms if self.parted(m)[0])
+        result = atom(Exp(matrix)) if matrix else constant(1.0)
+        for monomial, coefficient in terms - matrix:
+            result = multiplied(result, frozenset({(self._row_factor(monomial, coefficient), 1.0)}))
+        return result
+
+    def _row_factor(self, monomial: Monomial, coefficient: float) -> Monomial:
+        """exp(coefficient · monomial) as a product."""
+        if len(monomial) == 1:
+            ((one, power),) = monomial
+            if isinstance(one, Log) and power == 1 and len(one.of) == 1:
+                ((inner, factor),) = one.of
+                if factor == 1:
+                    return frozenset((a, p * coefficient) for a, p in inner)
+        return frozenset({(RowExp(monomial), coefficient)})
+
+    def logarithm(self, terms: Terms) -> Terms | None:
+        """log of one product of row statistics, with the exponentials in it undone; None for anything else."""
+        if len(terms) != 1 or not self.is_row(terms):
+            return None
+        ((monomial, coefficient),) = terms
+        if coefficient != 1:
+            return None
+        result = ZERO
+        for one, power in monomial:
+            if isinstance(one, RowExp):
+                result = added(result, frozenset({(one.exponent, power)}))
+            else:
+                result = added(result, scaled(atom(Log(atom(one))), power))
+        return result
