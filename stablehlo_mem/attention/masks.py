@@ -1,17 +1,22 @@
-"""Reads masks: which predicates keep the keys up to the query's own position, and which are something else."""
+"""Reads masks: which predicates keep the keys up to the query's own position, and which are something else.
+
+Masks are read as MLIR values: that of a scanned layer is computed before the scan.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from stablehlo_mem.attention.algebra import Labels, Mask, Tensor
-from stablehlo_mem.ir.bindings import dense_value, ir
-from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.ir.matchers import direction, splat_truth, splat_value
-from stablehlo_mem.ir.view_chains import View, view_of
+from stablehlo_mem.attention.origins import origin
+from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
+from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.ir.matchers import splat_number, splat_truth_of
+from stablehlo_mem.ir.view_chains import view_of
 
 _MOST_CONSTANT = 2**24
 """Elements of a constant mask that is read: a bound on the time."""
@@ -35,47 +40,79 @@ Condition = HalfPlane | Mask
 
 def conditions(graph: Graph, mask: Mask) -> Iterator[Condition]:
     """The conditions that a mask is the conjunction of."""
-    value, labels, keeps = mask.tensor.value, mask.tensor.labels, mask.keeps
-    view = view_of(graph, value)
-    if view.source != value:
-        yield from conditions(graph, Mask(_through(graph, view, labels), keeps))
+    understood = _half_planes(graph.mlir_values[mask.tensor.value], mask.tensor.labels, mask.keeps)
+    if understood is not None:
+        yield from understood
         return
-    op = graph.producer(value)
-    if splat_truth(graph, value) == keeps:
-        return
-    if op is not None and op.name == ("stablehlo.and" if keeps else "stablehlo.or"):
+    view = view_of(graph, mask.tensor.value)
+    shown = tuple(None if d is None else mask.tensor.labels[d] for d in view.dims)
+    op = graph.producer(view.source)
+    if op is not None and op.name == ("stablehlo.and" if mask.keeps else "stablehlo.or"):
         for operand in op.operands:
-            yield from conditions(graph, Mask(Tensor(operand, labels), keeps))
-    elif op is not None and op.name == "stablehlo.not":
-        yield from conditions(graph, Mask(Tensor(op.operands[0], labels), not keeps))
-    elif op is not None and op.name == "stablehlo.select" and _truths(graph, op) in ((True, False), (False, True)):
-        same = _truths(graph, op) == (True, False)
-        yield from conditions(graph, Mask(Tensor(op.operands[0], labels), keeps == same))
+            yield from conditions(graph, Mask(Tensor(operand, shown), mask.keeps))
     else:
-        half = _half_plane(graph, op, labels, keeps) if op is not None else None
-        yield half or _constant_tril(graph, op, labels, keeps) or mask
+        yield mask
 
 
-def _through(graph: Graph, view: View, labels: Labels) -> Tensor:
-    shape = graph.values[view.source].shape
-    dims = (None if d is None else labels[d] for d in view.dims)
-    return Tensor(view.source, tuple(None if n == 1 else label for n, label in zip(shape, dims, strict=True)))
-
-
-def _truths(graph: Graph, select: Op) -> tuple[bool | None, ...]:
-    return tuple(splat_truth(graph, v) for v in select.operands[1:])
-
-
-def _half_plane(graph: Graph, compare: Op, labels: Labels, keeps: bool) -> HalfPlane | None:
-    if compare.name != "stablehlo.compare":
+def _half_planes(value: Any, labels: Labels, keeps: bool) -> list[HalfPlane] | None:
+    """The conditions that a predicate is the conjunction of, None if it has others than comparisons of indices."""
+    value, labels = _source(value, labels)
+    truth = splat_truth_of(value)
+    if truth is not None:
+        return [] if truth == keeps else None
+    if isinstance(value.owner, ir.Block):
         return None
-    sides = [_affine(graph, v, labels) for v in compare.operands]
-    asks = direction(graph, compare)
+    op = value.owner.operation
+    name = op.name.removeprefix("stablehlo.")
+    if name == "not":
+        return _half_planes(op.operands[0], labels, not keeps)
+    if name == ("and" if keeps else "or"):
+        sides = [_half_planes(operand, labels, keeps) for operand in op.operands]
+        return None if sides[0] is None or sides[1] is None else sides[0] + sides[1]
+    if name == "select" and op.operands[0].type == value.type:
+        truths = tuple(splat_truth_of(v) for v in list(op.operands)[1:])
+        return _half_planes(op.operands[0], labels, keeps == truths[0]) if set(truths) == {True, False} else None
+    half = _compared(op, labels, keeps) if name == "compare" else _constant_triangle(op, labels, keeps)
+    return None if half is None else [half]
+
+
+def _source(value: Any, labels: Labels) -> tuple[Any, Labels]:
+    """What a value shows through broadcasts, transposes and carries that loops hand on, and where its dimensions lie."""
+    while True:
+        value = origin(value)
+        if isinstance(value.owner, ir.Block):
+            return value, labels
+        op = value.owner.operation
+        if op.name == "stablehlo.broadcast_in_dim":
+            labels = tuple(labels[d] for d in ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
+        elif op.name == "stablehlo.transpose":
+            permutation = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
+            labels = tuple(labels[permutation.index(d)] for d in range(len(permutation)))
+        elif op.name == "stablehlo.reshape" and (through := _reshaped(op, labels)) is not None:
+            labels = through
+        else:
+            return value, labels
+        value = op.operands[0]
+        sizes = value.type.shape
+        labels = tuple(None if size == 1 else label for size, label in zip(sizes, labels, strict=True))
+
+
+def _reshaped(op: Any, labels: Labels) -> Labels | None:
+    """The labels of a reshape's operand, if only dimensions of one element differ."""
+    before, after = (list(v.type.shape) for v in (op.operands[0], op.results[0]))
+    if [n for n in before if n != 1] != [n for n in after if n != 1]:
+        return None
+    kept = iter(label for n, label in zip(after, labels, strict=True) if n != 1)
+    return tuple(None if n == 1 else next(kept) for n in before)
+
+
+def _compared(op: Any, labels: Labels, keeps: bool) -> HalfPlane | None:
+    """A comparison of sums of indices and numbers."""
+    sides = [_affine(v, labels) for v in op.operands]
+    asks = stablehlo.ComparisonDirectionAttr(op.attributes["comparison_direction"]).value
     if sides[0] is None or sides[1] is None or asks in ("EQ", "NE"):
         return None
-    (first, a), (second, b) = sides
-    offset = first - second
-    factors = {label: a.get(label, 0) - b.get(label, 0) for label in {*a, *b}}
+    offset, factors = _difference(sides[0], sides[1], 1)
     if asks in ("LE", "LT"):
         offset, factors = -offset, {label: -factor for label, factor in factors.items()}
     offset -= asks in ("GT", "LT")
@@ -84,45 +121,48 @@ def _half_plane(graph: Graph, compare: Op, labels: Labels, keeps: bool) -> HalfP
     return HalfPlane(offset, frozenset((label, factor) for label, factor in factors.items() if factor))
 
 
-def _affine(graph: Graph, value: int, labels: Labels) -> tuple[int, dict[int, int]] | None:
-    """A value of integers as a number plus multiples of the indices."""
-    number = splat_value(graph, value)
+_Affine = tuple[int, dict[int, int]]
+"""A number plus multiples of the indices along dimensions of the scores."""
+
+
+def _difference(a: _Affine, b: _Affine, factor: int) -> _Affine:
+    labels = {*a[1], *b[1]}
+    return a[0] - factor * b[0], {label: a[1].get(label, 0) - factor * b[1].get(label, 0) for label in labels}
+
+
+def _affine(value: Any, labels: Labels) -> _Affine | None:
+    """An integer value as a number plus multiples of the indices."""
+    value, labels = _source(value, labels)
+    number = splat_number(value)
     if number is not None:
         return int(number), {}
-    view = view_of(graph, value)
-    if view.source != value:
-        shown = _through(graph, view, labels)
-        return _affine(graph, shown.value, shown.labels)
-    op = graph.producer(value)
-    if op is None:
+    if isinstance(value.owner, ir.Block) or not isinstance(value.type.element_type, (ir.IntegerType, ir.FloatType)):
         return None
+    op = value.owner.operation
     if op.name == "stablehlo.iota":
-        label = labels[ir.IntegerAttr(graph.handles[op.index].attributes["iota_dimension"]).value]
+        label = labels[ir.IntegerAttr(op.attributes["iota_dimension"]).value]
         return (0, {}) if label is None else (0, {label: 1})
     if op.name == "stablehlo.convert":
-        return _affine(graph, op.operands[0], labels)
+        return _affine(op.operands[0], labels)
     if op.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
-    sides = [_affine(graph, v, labels) for v in op.operands]
+    sides = [_affine(v, labels) for v in op.operands]
     if sides[0] is None or sides[1] is None:
         return None
-    sign = 1 if op.name == "stablehlo.add" else -1
-    (first, a), (second, b) = sides
-    return first + sign * second, {label: a.get(label, 0) + sign * b.get(label, 0) for label in {*a, *b}}
+    return _difference(sides[0], sides[1], -1 if op.name == "stablehlo.add" else 1)
 
 
-def _constant_tril(graph: Graph, op: Op | None, labels: Labels, keeps: bool) -> HalfPlane | None:
+def _constant_triangle(op: Any, labels: Labels, keeps: bool) -> HalfPlane | None:
     """A constant that is a lower triangle."""
-    if op is None or op.name != "stablehlo.constant":
+    if op.name != "stablehlo.constant":
         return None
     frame = [label for label in labels if label is not None]
-    shape = [n for n in graph.values[op.results[0]].shape if n != 1]
-    if len(frame) != 2 or shape[0] * shape[1] > _MOST_CONSTANT or (dense := dense_value(graph.handles[op.index])) is None:
+    shape = [n for n in op.results[0].type.shape if n != 1]
+    dense = dense_value(op)
+    if len(frame) != 2 or dense is None or shape[0] * shape[1] > _MOST_CONSTANT:
         return None
-    array = np.asarray(dense).reshape(shape).astype(bool)
-    array = array if keeps else ~array
+    array = np.asarray(dense).reshape(shape).astype(bool) == keeps
     for row, column, oriented in ((frame[0], frame[1], array), (frame[1], frame[0], array.T)):
         if np.array_equal(oriented, np.tril(np.ones_like(oriented))):
             return HalfPlane(0, frozenset({(row, 1), (column, -1)}))
     return None
-

@@ -303,6 +303,8 @@ def _root(
     root = op.index, labels
     while graph.values[op.results[0]].dtype not in NARROW_FLOATS and len(graph.users[op.results[0]]) == 1:
         op = graph.ops[graph.users[op.results[0]][0]]
+        if not op.results:
+            break
         places = places_in_result(graph, op) if len(op.operands) == 1 else None
         if converts_floats(graph, op):
             if graph.values[op.results[0]].dtype in NARROW_FLOATS:

@@ -27,9 +27,10 @@ from stablehlo_mem.attention.algebra import (
     multiplied,
     scaled,
 )
+from stablehlo_mem.attention.origins import number_in, same_everywhere
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op
-from stablehlo_mem.ir.matchers import adds, converts_floats, splat_value, starts_at_zero
+from stablehlo_mem.ir.matchers import adds, converts_floats, starts_at_zero
 from stablehlo_mem.ir.op_attributes import dot_labels, integers
 from stablehlo_mem.ir.view_chains import places_in_result, view_of
 
@@ -189,7 +190,7 @@ def resolved(graph: Graph, value: int, labels: Labels, *, own: bool = True) -> T
     labels = tuple(None if size == 1 else label for size, label in zip(shape, labels, strict=True))
     if own:
         labels = tuple(-1 - d if label is not None and label < 0 else label for d, label in enumerate(labels))
-    return Tensor(value, labels)
+    return Tensor(same_everywhere(graph).get(value, value), labels)
 
 
 def _widens(graph: Graph, op: Op) -> bool:
@@ -324,7 +325,7 @@ class _Tracer:
         if self.graph.values[mask].shape != self.graph.values[yes].shape:
             return None
         for value, other, keeps in ((yes, no, True), (no, yes, False)):
-            fill = splat_value(self.graph, other)
+            fill = number_in(self.graph, other)
             if value in self.known and fill is not None:
                 known = self.known[value]
                 tensor = resolved(self.graph, mask, known.labels)
@@ -367,7 +368,7 @@ class _Tracer:
         known = self.known.get(value)
         if known is not None:
             return known.terms if known.labels == labels else None
-        number = splat_value(self.graph, value)
+        number = number_in(self.graph, value)
         if number is not None:
             return constant(float(number))
         view = view_of(self.graph, value)
@@ -416,7 +417,7 @@ class _Tracer:
     def chosen(self, op: Op, labels: Labels) -> Terms:
         """A select beside the trace: an additive mask, or a leaf."""
         mask, yes, no = op.operands
-        numbers = [splat_value(self.graph, v) for v in (yes, no)]
+        numbers = [number_in(self.graph, v) for v in (yes, no)]
         dtype = self.graph.values[yes].dtype
         if self.graph.values[mask].shape != self.graph.values[yes].shape:
             numbers = [None, None]

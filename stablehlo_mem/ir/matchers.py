@@ -42,10 +42,9 @@ def splat_number(value: Any) -> float | int | None:
     return number.value if isinstance(number, (ir.FloatAttr, ir.IntegerAttr)) else None
 
 
-@cached_analysis
-def splat_truth(graph: Graph, value: int) -> bool | None:
+def splat_truth_of(value: Any) -> bool | None:
     """Whether a predicate is true everywhere, or false everywhere; None if it is no such constant."""
-    truth = _splat_attribute(graph.mlir_values[value])
+    truth = _splat_attribute(value)
     return truth.value if isinstance(truth, ir.BoolAttr) else None
 
 

@@ -20,11 +20,13 @@ class Pass(abc.ABC, Generic[Params]):
     Attributes:
         name: of the pass, in kebab case.
         params_type: the type of its steps' parameters.
+        is_enabled_by_others: whether its steps that save time are looked for again after steps of other passes.
         kinds: the compilers that understand what it writes, None for all: see `Chip.kind`.
     """
 
     name: str
     params_type: type[Params]
+    is_enabled_by_others: bool = False
     kinds: frozenset[str] | None = None
 
     def serves(self, kinds: Set[str]) -> bool:

@@ -62,6 +62,14 @@ def cheapen(state: SearchState, goal: Goal, *, any_peak: bool) -> SearchState:
     return dataclasses.replace(state, first=None)
 
 
+def with_enabled_savings(state: SearchState, goal: Goal) -> SearchState:
+    """The state after the steps that save time and that others have enabled, if the goal is still reached."""
+    for one in _enabled(goal):
+        if one.is_enabled_by_others:
+            state = _first_time_saving(state, one, goal, goal.temp_bytes)
+    return state
+
+
 @gc_pause.kept()
 def _first_time_saving(state: SearchState, one: AnyPass, goal: Goal, limit: float) -> SearchState:
     """The state after the first time-saving step of a pass with a peak within the limit; the same state if none is."""

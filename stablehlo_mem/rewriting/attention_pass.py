@@ -15,11 +15,12 @@ from typing import Any
 from stablehlo_mem.analysis.cost_model import Kernel, Matmul
 from stablehlo_mem.attention.layout import KernelShape, Layout, Placement, layout_of, own_dims
 from stablehlo_mem.attention.pattern import AttentionOp, attention_ops
-from stablehlo_mem.ir.bindings import stablehlo
+from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import splat
 from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import NARROW_FLOATS, Graph, dtype_bytes
+from stablehlo_mem.ir.loop_carries import drop_dead_carries
 from stablehlo_mem.pass_api.candidate import Numerics
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
@@ -37,6 +38,8 @@ class AttentionPass(RewritingPass):
     """Replaces attention and its gradients by the kernels of a library."""
 
     roots = frozenset({"stablehlo.dot_general", "stablehlo.convert", "stablehlo.divide", "stablehlo.multiply"})
+    is_enabled_by_others = True
+    """A gradient is recognised once what it needs of the forward pass is computed again beside it."""
     rows_first: bool | None = None
     """The only order of dimensions that the kernels take, None for both: see `KernelShape`."""
 
@@ -82,6 +85,11 @@ class AttentionPass(RewritingPass):
 
     library: str
     """The library, for people."""
+
+    def clean(self, module: ir.Module) -> None:
+        """Removes what is dead, the masks that scanned layers handed on too."""
+        super().clean(module)
+        drop_dead_carries(module)
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """Builds the calls and the program's value from their results."""
