@@ -174,6 +174,17 @@ def _masked(powers: dict[Atom, float]) -> Monomial:
     return frozenset({**others, Exp(exponential.exponent | masks): 1.0}.items())
 
 
+def is_positive(terms: Terms) -> bool:
+    """Whether a polynomial is a sum of products of exponentials and sums of them."""
+    return bool(terms) and all(c > 0 and all(map(_is_positive, dict(monomial))) for monomial, c in terms)
+
+
+def _is_positive(one: Atom) -> bool:
+    if isinstance(one, Total):
+        return one.other is None and all(map(_is_positive, dict(one.of)))
+    return isinstance(one, (Exp, RowExp))
+
+
 @dataclasses.dataclass(frozen=True)
 class Columns:
     """Which dimensions of the scores are columns: the keys that softmax normalises over.

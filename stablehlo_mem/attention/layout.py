@@ -130,7 +130,7 @@ def layout_of(graph: Graph, attention: Attention, *, rows_first: bool | None = N
     order = [label for label in scores.queries.labels if label is not None and label >= 0]
     batch = [label for label in order if label in scores.batch]
     shared = tuple(label for label in order if label in scores.rows and label != row)
-    split = 1 if len(batch) > 1 else 0
+    split = 1 if len(batch) > 1 or shared else 0
     heads = (*batch[split:], *shared)
     if rows_first is None:
         rows_first = bool(heads) and order.index(row) < max(order.index(label) for label in heads)

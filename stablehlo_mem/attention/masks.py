@@ -72,8 +72,32 @@ def _half_planes(value: Any, labels: Labels, keeps: bool) -> list[HalfPlane] | N
     if name == "select" and op.operands[0].type == value.type:
         truths = tuple(splat_truth_of(v) for v in list(op.operands)[1:])
         return _half_planes(op.operands[0], labels, keeps == truths[0]) if set(truths) == {True, False} else None
+    truths = _compared_choices(op) if name == "compare" else None
+    if truths is not None:
+        chosen = op.operands[0]
+        chosen, labels = _source(chosen, labels)
+        return _half_planes(chosen.owner.operation.operands[0], labels, keeps == truths[0])
     half = _compared(op, labels, keeps) if name == "compare" else _constant_triangle(op, labels, keeps)
     return None if half is None else [half]
+
+
+def _compared_choices(compare: Any) -> tuple[bool, bool] | None:
+    """What a comparison of a predicate as numbers with a number says for true and for false, if that differs."""
+    asks = stablehlo.ComparisonDirectionAttr(compare.attributes["comparison_direction"]).value
+    source, _ = _source(compare.operands[0], (None,) * len(compare.operands[0].type.shape))
+    number = splat_number(origin(compare.operands[1]))
+    if asks not in ("EQ", "NE") or number is None or isinstance(source.owner, ir.Block):
+        return None
+    op = source.owner.operation
+    choices: list[float | int | None] = []
+    if op.name == "stablehlo.select" and op.operands[0].type.shape == source.type.shape:
+        choices = [splat_number(origin(v)) for v in list(op.operands)[1:]]
+    elif op.name == "stablehlo.convert" and op.operands[0].type.element_type == ir.IntegerType.get_signless(1):
+        choices = [1, 0]
+    if not choices or None in choices:
+        return None
+    yes, no = ((choice == number) == (asks == "EQ") for choice in choices)
+    return (yes, no) if yes != no else None
 
 
 def _source(value: Any, labels: Labels) -> tuple[Any, Labels]:

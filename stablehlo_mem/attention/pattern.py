@@ -133,9 +133,13 @@ def _parts(graph: Graph, traced: Trace) -> Iterator[tuple[int, AttentionOp | Blo
     parts.sort(key=lambda part: part.root)
     reason = _reason_against(graph, traced.scores, parts)
     group = tuple(part.root for part in parts)
+    # The gradient of the scores is as wide as JAX makes it: what counts is whether the probabilities are rounded.
+    rounded = [part.is_rounded for part in parts if part.part in ("output", "value gradient")]
     for part in parts:
-        yield part.root, reason or dataclasses.replace(part, group=group)
-    yield from blocked
+        is_rounded = all(rounded) if rounded else part.is_rounded
+        yield part.root, reason or dataclasses.replace(part, group=group, is_rounded=is_rounded)
+    dots = {part.dot for part in parts}
+    yield from ((op, why) for op, why in blocked if op not in dots)
 
 
 def _reason_against(graph: Graph, scores: Scores, parts: list[AttentionOp]) -> Blocked | None:
@@ -271,9 +275,9 @@ def _divided_outputs(graph: Graph, traced: Trace) -> Iterator[AttentionOp]:
         if isinstance(attention, Attention):
             seen.add(known.terms)
             dot = next(c for c in traced.contractions if c.other == other)
-            yield AttentionOp(
-                op.index, dot.op, "output", attention, known.labels, is_rounded=_is_rounded(graph, dot.op)
-            )
+            root, labels = _narrowed(graph, op.index, known.labels)
+            rounded = _is_rounded(graph, dot.op)
+            yield AttentionOp(root, dot.op, "output", attention, labels, is_rounded=rounded)
 
 
 def _attention(scores: Scores, exponential: Exp, values: Tensor) -> Attention | Blocked:
@@ -299,33 +303,28 @@ def _root(
     graph: Graph, contraction: Contraction, part: Part, attention: Attention, *, gradient: Gradient | None = None
 ) -> AttentionOp:
     """A part whose root is the contraction, or the one conversion of its result to a narrower type."""
-    op, labels = graph.ops[contraction.op], contraction.labels
-    root = op.index, labels
+    root, labels = _narrowed(graph, contraction.op, contraction.labels)
+    rounded = _is_rounded(graph, contraction.op)
+    return AttentionOp(root, contraction.op, part, attention, labels, is_rounded=rounded, gradient=gradient)
+
+
+def _narrowed(graph: Graph, index: int, labels: Labels) -> tuple[int, Labels]:
+    """The conversion to a narrower type of an op's result, maybe transposed, and its labels; the op if there is none."""
+    op = graph.ops[index]
+    moved = labels
     while graph.values[op.results[0]].dtype not in NARROW_FLOATS and len(graph.users[op.results[0]]) == 1:
         op = graph.ops[graph.users[op.results[0]][0]]
-        if not op.results:
+        if not op.results or len(op.operands) != 1:
             break
-        places = places_in_result(graph, op) if len(op.operands) == 1 else None
+        places = places_in_result(graph, op)
         if converts_floats(graph, op):
-            if graph.values[op.results[0]].dtype in NARROW_FLOATS:
-                root = op.index, labels
-            break
+            is_narrow = graph.values[op.results[0]].dtype in NARROW_FLOATS
+            return (op.index, moved) if is_narrow else (index, labels)
         if places is None:
             break
-        moved: list[int | None] = [None] * len(graph.values[op.results[0]].shape)
-        for label, place in zip(labels, places, strict=True):
-            if place is not None:
-                moved[place] = label
-        labels = tuple(moved)
-    return AttentionOp(
-        *root[:1],
-        contraction.op,
-        part,
-        attention,
-        root[1],
-        is_rounded=_is_rounded(graph, contraction.op),
-        gradient=gradient,
-    )
+        before = dict(zip(places, moved, strict=True))
+        moved = tuple(before.get(d) for d in range(len(graph.values[op.results[0]].shape)))
+    return index, labels
 
 
 def _is_rounded(graph: Graph, dot: int) -> bool:

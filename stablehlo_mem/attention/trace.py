@@ -24,6 +24,7 @@ from stablehlo_mem.attention.algebra import (
     atom,
     constant,
     inverse,
+    is_positive,
     multiplied,
     scaled,
 )
@@ -297,6 +298,15 @@ class _Tracer:
         known = self.known[op.operands[0]]
         return Known(known.labels, scaled(known.terms, -1.0))
 
+    def absolute(self, op: Op) -> Known | None:
+        """A sum of exponentials is positive: `logsumexp` takes its absolute value."""
+        known = self.known[op.operands[0]]
+        return known if is_positive(known.terms) else None
+
+    def sign(self, op: Op) -> Known | None:
+        known = self.known[op.operands[0]]
+        return Known(known.labels, constant(1.0)) if is_positive(known.terms) else None
+
     def exponential(self, op: Op) -> Known | None:
         known = self.known[op.operands[0]]
         return Known(known.labels, self.columns.exponential(known.terms))
@@ -454,6 +464,8 @@ _RULES: dict[str, Callable[[_Tracer, Op], Known | None]] = {
     "stablehlo.divide": _Tracer.divide,
     "stablehlo.negate": _Tracer.negate,
     "stablehlo.maximum": _Tracer.maximum,
+    "stablehlo.abs": _Tracer.absolute,
+    "stablehlo.sign": _Tracer.sign,
     "stablehlo.exponential": _Tracer.exponential,
     "stablehlo.log": _Tracer.log,
     "stablehlo.reduce": _Tracer.reduce,
