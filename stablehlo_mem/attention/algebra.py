@@ -57,10 +57,11 @@ class Mask:
 
 @dataclasses.dataclass(frozen=True)
 class Keep:
-    """1 where a predicate is `keeps`, 0 elsewhere."""
+    """1 where a predicate is `keeps`, 0 elsewhere. `of_rows`: it is the same along each row."""
 
     tensor: Tensor
     keeps: bool
+    of_rows: bool
 
     @property
     def mask(self) -> Mask:
@@ -166,11 +167,11 @@ def _product(m: Monomial, n: Monomial) -> Monomial:
 def _masked(powers: dict[Atom, float]) -> Monomial:
     """An exponential that is kept in places is the exponential of masked scores."""
     exponential = next((a for a, p in powers.items() if isinstance(a, Exp) and p == 1), None)
-    keeps = [a for a in powers if isinstance(a, Keep)]
+    keeps = [a for a in powers if isinstance(a, Keep) and not a.of_rows]
     if exponential is None or not keeps:
         return frozenset(powers.items())
     masks = frozenset((frozenset({(keep.mask, 1.0)}), 1.0) for keep in keeps)
-    others = {a: p for a, p in powers.items() if a != exponential and not isinstance(a, Keep)}
+    others = {a: p for a, p in powers.items() if a != exponential and a not in keeps}
     return frozenset({**others, Exp(exponential.exponent | masks): 1.0}.items())
 
 

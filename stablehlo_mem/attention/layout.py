@@ -231,7 +231,9 @@ class Placement:
         full = [layout.sizes[label] for label in labels]
         element = self.graph.mlir_values[self.attention.scores.queries.value].type.element_type
         total: Any = None
-        wide = ir.F32Type.get()
+        # One bias is only moved; what is scaled or added up is so in float32.
+        one = [factor for _, factor in self.attention.biases] == [1.0]
+        wide = element if one else ir.F32Type.get()
         for bias, factor in self.attention.biases:
             value = convert(self.spread(self.graph.mlir_values[bias.value], bias.labels, labels, full), wide)
             value = value if factor == 1 else stablehlo.multiply(value, splat(value.type, factor))

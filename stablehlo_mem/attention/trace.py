@@ -31,7 +31,7 @@ from stablehlo_mem.attention.algebra import (
 from stablehlo_mem.attention.origins import number_in, same_everywhere
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op
-from stablehlo_mem.ir.matchers import adds, converts_floats, starts_at_zero
+from stablehlo_mem.ir.matchers import adds, converts_floats, direction, starts_at_zero
 from stablehlo_mem.ir.op_attributes import dot_labels, integers
 from stablehlo_mem.ir.view_chains import places_in_result, view_of
 
@@ -334,16 +334,36 @@ class _Tracer:
         mask, yes, no = op.operands
         if self.graph.values[mask].shape != self.graph.values[yes].shape:
             return None
+        if mask in self.known:
+            return self.decided(op)
         for value, other, keeps in ((yes, no, True), (no, yes, False)):
             fill = number_in(self.graph, other)
             if value in self.known and fill is not None:
                 known = self.known[value]
                 tensor = resolved(self.graph, mask, known.labels)
                 if fill == 0:
-                    return Known(known.labels, multiplied(known.terms, atom(Keep(tensor, keeps))))
+                    return Known(known.labels, multiplied(known.terms, self.keep(tensor, keeps)))
                 if masks_out(fill, self.graph.values[value].dtype):
                     return Known(known.labels, added(known.terms, atom(Mask(tensor, keeps))))
         return None
+
+    def keep(self, tensor: Tensor, keeps: bool) -> Terms:
+        return atom(Keep(tensor, keeps, of_rows=not tensor.frame & self.columns.labels))
+
+    def decided(self, op: Op) -> Known | None:
+        """A select by a predicate that is known, such as whether a sum of exponentials is negative."""
+        known = self.known[op.operands[0]]
+        if known.terms not in (constant(1.0), constant(0.0)):
+            return None
+        terms = self.beside(op.operands[1 if known.terms == constant(1.0) else 2], known.labels, 0)
+        return None if terms is None else Known(known.labels, terms)
+
+    def compare(self, op: Op) -> Known | None:
+        """A sum of exponentials compared with zero."""
+        known, asks = self.known.get(op.operands[0]), direction(self.graph, op)
+        if known is None or number_in(self.graph, op.operands[1]) != 0 or not is_positive(known.terms):
+            return None
+        return Known(known.labels, constant(1.0 if asks in ("GT", "GE", "NE") else 0.0))
 
     def dot(self, op: Op) -> Known | None:
         """Records a contraction; its result is known where rows are only summed over columns."""
@@ -470,6 +490,7 @@ _RULES: dict[str, Callable[[_Tracer, Op], Known | None]] = {
     "stablehlo.log": _Tracer.log,
     "stablehlo.reduce": _Tracer.reduce,
     "stablehlo.select": _Tracer.select,
+    "stablehlo.compare": _Tracer.compare,
     "stablehlo.dot_general": _Tracer.dot,
 }
 _MOVES = frozenset({"stablehlo.transpose", "stablehlo.reshape", "stablehlo.broadcast_in_dim", "stablehlo.dot_general"})
