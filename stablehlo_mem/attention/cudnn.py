@@ -66,14 +66,18 @@ def _parameters(shape: KernelShape) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=64)
-def forward_text(shape: KernelShape) -> str:
-    """A module whose `main` maps queries, keys, values and bias to the output and the statistics of the softmax."""
+def forward_text(shape: KernelShape, *, training: bool) -> str:
+    """A module whose `main` maps queries, keys, values and bias to the output.
+
+    Args:
+        training: it returns the statistics of the softmax too.
+    """
 
     def forward(query: Any, key: Any, value: Any, *bias: Any) -> Any:
         none = jnp.zeros(0, query.dtype)
         operands = (query, key, value, *(bias or (none,)), *[none] * 6)
         primitive = cudnn_attention().module._dot_product_attention_fwd_p
-        return primitive.bind(*operands, **_parameters(shape), is_training=True)
+        return primitive.bind(*operands, **_parameters(shape), is_training=training)
 
     return _lowered(forward, *_operands(shape))
 
@@ -108,5 +112,4 @@ def scratch_bytes(shape: KernelShape, *, training: bool) -> int:
     The workspace that cuDNN takes at run time is in no report of a compiler without a device. Its backward kernel adds
     up dQ in float32 and keeps a sum of dO ∘ O for each query (FlashAttention-2, algorithm 2).
     """
-    statistics = 4 * shape.row_count
-    return 2 * statistics + 4 * shape.row_count * shape.depth if training else statistics
+    return 4 * shape.row_count * (2 + shape.depth) if training else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from stablehlo_mem.attention.algebra import Labels, Mask, Tensor
 from stablehlo_mem.attention.masks import Condition, HalfPlane, conditions
 from stablehlo_mem.attention.pattern import Attention, Gradient
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.builders import broadcast, convert, reshaped, splat, tensor, transposed
+from stablehlo_mem.ir.builders import broadcast, convert, reduced, reshaped, splat, tensor, transposed, zeros
 from stablehlo_mem.ir.graph import Graph
 
 LEFT_OUT = -(2.0**15), -(2.0**41)
@@ -30,6 +31,8 @@ class KernelShape:
         causal: whether the query i has the keys up to i only.
         bias: batch and heads of the bias, 1 where it is the same for all; None without one.
         rows_first: whether the dimensions are batch, queries, heads, depth; otherwise batch, heads, queries, depth.
+        key_mask: whether there is a mask of batch and keys, beside or without a bias.
+        precision: of the matmuls of float32: "default" or "highest".
     """
 
     batch: int
@@ -44,6 +47,8 @@ class KernelShape:
     causal: bool
     bias: tuple[int, int] | None
     rows_first: bool
+    key_mask: bool = False
+    precision: str = "default"
 
     def sides(self, heads: int, rows: int, depth: int) -> tuple[int, int, int, int]:
         """The shape of an operand."""
@@ -92,7 +97,8 @@ class Layout:
     Attributes:
         batch, heads: in order; the heads of the keys come before those that share keys.
         shared: the last of `heads`, that share keys.
-        conditions: the masks that are no causal one.
+        conditions: the masks that become a bias.
+        key_masks: those that the kernel takes as they are.
     """
 
     shape: KernelShape
@@ -102,6 +108,7 @@ class Layout:
     shared: tuple[int, ...]
     row: int
     column: int
+    key_masks: tuple[Condition, ...]
     conditions: tuple[Condition, ...]
 
     @property
@@ -115,11 +122,14 @@ class Layout:
         return (self.batch, rows, self.heads) if self.shape.rows_first else (self.batch, self.heads, rows)
 
 
-def layout_of(graph: Graph, attention: Attention, *, rows_first: bool | None = None) -> Layout:
+def layout_of(
+    graph: Graph, attention: Attention, *, rows_first: bool | None = None, has_key_masks: bool = False
+) -> Layout:
     """How an attention fits a kernel.
 
     Args:
         rows_first: see `KernelShape`; None for the order in which the queries lie.
+        has_key_masks: whether the kernel takes masks of batch and keys other than by a bias.
     """
     scores = attention.scores
     (column,) = scores.columns.labels
@@ -134,6 +144,9 @@ def layout_of(graph: Graph, attention: Attention, *, rows_first: bool | None = N
     heads = (*batch[split:], *shared)
     if rows_first is None:
         rows_first = bool(heads) and order.index(row) < max(order.index(label) for label in heads)
+    keys_only = {*batch[:split], column}
+    key_masks = [c for c in rest if has_key_masks and _frame(c) <= keys_only]
+    others = [c for c in rest if c not in key_masks]
     sizes = scores.sizes
     count = lambda labels: math.prod(sizes[label] for label in labels)  # noqa: E731
     own = lambda t: math.prod(_own_sizes(graph, t))  # noqa: E731
@@ -149,8 +162,10 @@ def layout_of(graph: Graph, attention: Attention, *, rows_first: bool | None = N
             dtype=graph.values[scores.queries.value].dtype,
             scale=attention.scale,
             causal=causal,
-            bias=_bias_sides(attention, rest, batch[:split], heads, count),
+            bias=_bias_sides(attention, others, batch[:split], heads, count),
             rows_first=rows_first,
+            key_mask=bool(key_masks),
+            precision=_precision(graph, attention),
         ),
         sizes=sizes,
         batch=tuple(batch[:split]),
@@ -158,8 +173,22 @@ def layout_of(graph: Graph, attention: Attention, *, rows_first: bool | None = N
         shared=shared,
         row=row,
         column=column,
-        conditions=rest,
+        key_masks=tuple(key_masks),
+        conditions=tuple(others),
     )
+
+
+def _frame(condition: Condition) -> frozenset[int]:
+    """The dimensions of the scores that a condition depends on."""
+    if isinstance(condition, Mask):
+        return condition.tensor.frame
+    return frozenset(label for label, _ in condition.factors)
+
+
+def _precision(graph: Graph, attention: Attention) -> str:
+    """The precision that the program asks for the scores: any but the default one is taken for the highest."""
+    config = graph.handles[attention.scores.op].attributes.get("precision_config", None)
+    return "highest" if config is not None and "HIGH" in str(config) else "default"
 
 
 def _row(attention: Attention, found: Sequence[Condition], column: int) -> int:
@@ -179,7 +208,7 @@ def _bias_sides(attention: Attention, rest: Sequence[Condition], batch: Sequence
     if not rest and not attention.biases:
         return None
     frames = [bias.frame for bias, _ in attention.biases]
-    frames += [c.tensor.frame if isinstance(c, Mask) else frozenset(label for label, _ in c.factors) for c in rest]
+    frames += [_frame(c) for c in rest]
     present = frozenset().union(*frames)
     return tuple(count(side) if present & set(side) else 1 for side in (batch, heads))  # type: ignore[return-value]
 
@@ -190,28 +219,66 @@ class Placement:
     def __init__(self, graph: Graph, attention: Attention, layout: Layout):
         self.graph, self.attention, self.layout, self.shape = graph, attention, layout, layout.shape
 
-    def operands(self) -> list[Any]:
-        """Queries, keys, values and, if there is one, the bias."""
+    def operands(self, *, keeps_empty_rows: bool) -> list[Any]:
+        """Queries, keys, values; the bias and the mask of keys, if the kernel takes them.
+
+        Args:
+            keeps_empty_rows: whether queries without any key stay as they are; otherwise they are zero.
+        """
         scores, layout = self.attention.scores, self.layout
         pairs = dict(scores.dot.summed)
         depth = own_dims(scores.queries)
         keys = [pairs[d] for d in depth]
         operands = [
-            self.placed(scores.queries, depth, layout.row),
+            self.placed(scores.queries, depth, layout.row, None if keeps_empty_rows else self.rows_with_keys()),
             self.placed(scores.keys, keys, layout.column),
             self.placed(self.attention.values, own_dims(self.attention.values), layout.column),
         ]
-        return operands + ([self.bias()] if self.shape.bias is not None else [])
+        operands += [self.bias()] if self.shape.bias is not None else []
+        return operands + ([self.key_mask()] if self.shape.key_mask else [])
+
+    def key_mask(self) -> Any:
+        """1 for the keys of an example that count, 0 for the others: batch x keys."""
+        labels = [*self.layout.batch, self.layout.column]
+        full = [self.layout.sizes[label] for label in labels]
+        kept = self.all_kept(self.layout.key_masks, labels, full)
+        numbers = convert(kept, ir.IntegerType.get_signless(32))
+        return reshaped(numbers, [self.shape.batch, self.shape.keys])
+
+    def all_kept(self, conditions: Sequence[Condition], labels: Sequence[int], full: Sequence[int]) -> Any:
+        """The conjunction of conditions as a predicate of some dimensions of the scores."""
+        return functools.reduce(stablehlo.and_, [self.kept(condition, labels, full) for condition in conditions])
+
+    def rows_with_keys(self) -> tuple[Any, list[int]] | None:
+        """Which queries have any key, and the dimensions of this predicate; None if all have one.
+
+        A program fills the scores of masked keys with one number: where all are masked, its probabilities are equal and
+        its scores have no gradient. A kernel adds a number, so that the probabilities follow the scores. With queries
+        of zeros it does what the program does.
+        """
+        layout = self.layout
+        found = [*layout.conditions, *layout.key_masks]
+        if not found:
+            return None
+        if self.shape.causal:
+            found.append(HalfPlane(0, frozenset({(layout.row, 1), (layout.column, -1)})))
+        present = frozenset({layout.column}).union(*map(_frame, found))
+        labels = [label for label in (*layout.batch, *layout.heads, layout.row, layout.column) if label in present]
+        kept = self.all_kept(found, labels, [layout.sizes[label] for label in labels])
+        return reduced(kept, [len(labels) - 1], 0, stablehlo.or_), labels[:-1]
 
     def output_gradient(self, gradient: Gradient) -> Any:
         """The gradient of the output, its depth in the order of the values'."""
         places = {value: own for own, value in gradient.pairs}
         return self.placed(gradient.of_output, [places[d] for d in own_dims(self.attention.values)], self.layout.row)
 
-    def placed(self, one: Tensor, depth: Sequence[int], row: int) -> Any:
-        """A tensor in the kernel's order of dimensions."""
+    def placed(
+        self, one: Tensor, depth: Sequence[int], row: int, where: tuple[Any, list[int]] | None = None
+    ) -> Any:
+        """A tensor in the kernel's order of dimensions, zero where a predicate of some of its dimensions is false."""
         groups = [[label for label in group if label in one.frame] for group in self.layout.groups(row)]
         value = self.graph.mlir_values[one.value]
+        value = value if where is None else selected(value, one.labels, *where)
         order = [one.labels.index(label) for group in groups for label in group] + list(depth)
         kept = sorted(order)
         sizes = [math.prod(self.layout.sizes[label] for label in group) for group in groups]
@@ -238,10 +305,7 @@ class Placement:
             value = convert(self.spread(self.graph.mlir_values[bias.value], bias.labels, labels, full), wide)
             value = value if factor == 1 else stablehlo.multiply(value, splat(value.type, factor))
             total = value if total is None else stablehlo.add(total, value)
-        predicate: Any = None
-        for condition in layout.conditions:
-            kept = self.kept(condition, labels, full)
-            predicate = kept if predicate is None else stablehlo.and_(predicate, kept)
+        predicate = self.all_kept(layout.conditions, labels, full) if layout.conditions else None
         bias = splat(tensor(full, element), 0) if total is None else convert(total, element)
         if predicate is not None:
             fill = LEFT_OUT[0] if shape.dtype == "f16" else LEFT_OUT[1]
@@ -250,7 +314,7 @@ class Placement:
 
     def kept(self, condition: Condition, labels: Sequence[int], full: Sequence[int]) -> Any:
         """A condition as a predicate of the bias' dimensions."""
-        i1, i32 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(32)
+        i32 = ir.IntegerType.get_signless(32)
         if isinstance(condition, Mask):
             value = self.spread(self.graph.mlir_values[condition.tensor.value], condition.tensor.labels, labels, full)
             return value if condition.keeps else stablehlo.not_(value)
@@ -258,7 +322,6 @@ class Placement:
         for label, factor in sorted(condition.factors):
             along = stablehlo.iota(tensor(full, i32), ir.IntegerAttr.get(ir.IntegerType.get_signless(64), labels.index(label)))
             index = stablehlo.add(index, stablehlo.multiply(along, splat(along.type, factor)))
-        del i1
         return stablehlo.compare(index, splat(index.type, 0), stablehlo.ComparisonDirectionAttr.get("GE"))
 
     def spread(self, value: Any, of: Labels, labels: Sequence[int], full: Sequence[int]) -> Any:
@@ -269,6 +332,11 @@ class Placement:
         value = transposed(value, [present.index(label) for label in order])
         dims = [list(labels).index(label) for label in order]
         return broadcast(value, tensor(full, value.type.element_type), dims) if len(dims) < len(full) else value
+
+    def with_empty_rows(self, value: Any, labels: Labels) -> Any:
+        """A gradient of queries, zero for those without any key."""
+        where = self.rows_with_keys()
+        return value if where is None else selected(value, labels, *where)
 
     def result(self, value: Any, labels: Labels, like: Any, own: Sequence[int], row: int, heads: Sequence[int]) -> Any:
         """A kernel's output or gradient as the program has it.
@@ -285,6 +353,15 @@ class Placement:
         if order != sorted(order):
             value = _transposed(reshaped(value, [sizes[label] for label in flat]), order)
         return convert(reshaped(value, like.shape), like.element_type)
+
+
+def selected(value: Any, labels: Labels, predicate: Any, of: Sequence[int]) -> Any:
+    """A value where a predicate of some of its dimensions is true, else zero."""
+    dims = [labels.index(label) for label in of]
+    order = sorted(range(len(dims)), key=dims.__getitem__)
+    predicate = transposed(predicate, order)
+    mask = broadcast(predicate, tensor(value.type.shape, predicate.type.element_type), sorted(dims))
+    return stablehlo.select(mask, value, zeros(value.type))
 
 
 def _transposed(value: Any, order: Sequence[int]) -> Any:

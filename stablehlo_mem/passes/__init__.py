@@ -15,6 +15,7 @@ from stablehlo_mem.passes.matmul_chain import MatmulChain
 from stablehlo_mem.passes.narrow import Narrow
 from stablehlo_mem.passes.one_hot_scatter import OneHotScatter
 from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
+from stablehlo_mem.passes.pallas_attention import PallasAttention
 from stablehlo_mem.passes.reblock_scans import ReblockScans
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.rematerialise import Rematerialise
@@ -28,6 +29,7 @@ from stablehlo_mem.utils.plain_data import restored
 
 PASSES: tuple[AnyPass, ...] = (
     CudnnAttention(),
+    PallasAttention(),
     PairwiseDistance(),
     Contractions(),
     MatmulChain(),

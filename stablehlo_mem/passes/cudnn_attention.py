@@ -34,9 +34,9 @@ class CudnnAttention(AttentionPass):
         """As JAX checks it, without a device."""
         return cudnn.unsupported(shape, training=training)
 
-    def forward(self, shape: KernelShape, operands: Sequence[Any]) -> list[Any]:
+    def forward(self, shape: KernelShape, operands: Sequence[Any], *, training: bool) -> list[Any]:
         """The output and the statistics of the softmax."""
-        return inlined(cudnn.forward_text(shape), operands)
+        return inlined(cudnn.forward_text(shape, training=training), operands)
 
     def backward(self, shape: KernelShape, operands: Sequence[Any], forward: Sequence[Any], gradient: Any) -> list[Any]:
         """dQ, dK and dV."""

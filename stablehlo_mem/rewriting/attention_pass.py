@@ -43,13 +43,16 @@ class AttentionPass(RewritingPass):
     rows_first: bool | None = None
     """The only order of dimensions that the kernels take, None for both: see `KernelShape`."""
 
+    has_key_masks: bool = False
+    """Whether the kernels take masks of batch and keys other than by a bias."""
+
     @abc.abstractmethod
     def unsupported(self, shape: KernelShape, *, training: bool) -> str:
         """Why the library has no kernel for a shape, "" if it has one."""
 
     @abc.abstractmethod
-    def forward(self, shape: KernelShape, operands: Sequence[Any]) -> list[Any]:
-        """Builds the call that makes the output, and what the backward call needs beside it."""
+    def forward(self, shape: KernelShape, operands: Sequence[Any], *, training: bool) -> list[Any]:
+        """Builds the call that makes the output and, for training, what the backward call needs beside it."""
 
     @abc.abstractmethod
     def backward(self, shape: KernelShape, operands: Sequence[Any], forward: Sequence[Any], gradient: Any) -> list[Any]:
@@ -64,7 +67,7 @@ class AttentionPass(RewritingPass):
         op = attention_ops(graph).get(root)
         if op is None or isinstance(op, Blocked):
             return op
-        layout = layout_of(graph, op.attention, rows_first=self.rows_first)
+        layout = layout_of(graph, op.attention, rows_first=self.rows_first, has_key_masks=self.has_key_masks)
         training = op.gradient is not None
         reason = _mixed(graph, op) or self.unsupported(layout.shape, training=training)
         if reason:
@@ -96,8 +99,11 @@ class AttentionPass(RewritingPass):
         detail: _Detail = match.detail
         op, layout = detail.op, detail.layout
         placement = Placement(graph, op.attention, layout)
-        operands = placement.operands()
-        forward = self.forward(layout.shape, operands)
+        # The output of a query without keys is the same either way, if its scores are lost beside the mask's number.
+        has_gradient = any(self.is_gradient(graph, root) for root in op.group)
+        is_lost = layout.shape.dtype != "f16" and layout.shape.bias is not None
+        operands = placement.operands(keeps_empty_rows=is_lost and not has_gradient)
+        forward = self.forward(layout.shape, operands, training=has_gradient)
         like = graph.mlir_values[graph.ops[match.root].results[0]].type
         queries, keys, values = op.attention.scores.queries, op.attention.scores.keys, op.attention.values
         depth = own_dims(queries)
@@ -108,6 +114,7 @@ class AttentionPass(RewritingPass):
         of_query, of_key, of_value = self.backward(layout.shape, operands, forward, gradient)
         if op.part == "query gradient":
             result = placement.result(of_query, op.labels, like, key_depth, layout.row, layout.heads)
+            result = placement.with_empty_rows(result, op.labels)
         elif op.part == "key gradient":
             result = placement.result(of_key, op.labels, like, depth, layout.column, layout.key_heads)
         else:
@@ -115,6 +122,13 @@ class AttentionPass(RewritingPass):
             own = [pairs[d] for d in own_dims(values)]
             result = placement.result(of_value, op.labels, like, own, layout.column, layout.key_heads)
         return [result if abs(op.factor - 1) < 1e-6 else stablehlo.multiply(result, splat(result.type, op.factor))]
+
+
+    @staticmethod
+    def is_gradient(graph: Graph, root: int) -> bool:
+        """Whether an op is a gradient of an attention."""
+        op = attention_ops(graph)[root]
+        return isinstance(op, AttentionOp) and op.gradient is not None
 
 
 def _mixed(graph: Graph, op: AttentionOp) -> str:
