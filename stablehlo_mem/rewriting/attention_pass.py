@@ -21,12 +21,9 @@ from stablehlo_mem.ir.builders import splat
 from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.graph import NARROW_FLOATS, Graph, dtype_bytes
 from stablehlo_mem.ir.loop_carries import drop_dead_carries
+from stablehlo_mem.ir.op_attributes import ATTENTION_MATMULS
 from stablehlo_mem.pass_api.candidate import Numerics
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
-
-_FORWARD_MATMULS, _BACKWARD_MATMULS = 2, 5
-"""Matmuls of pairs times depth: Q Kᵀ and P V; and again Q Kᵀ, dO Vᵀ, and the three gradients."""
-
 
 @dataclasses.dataclass(frozen=True)
 class _Detail:
@@ -151,9 +148,9 @@ def _kernels(graph: Graph, op: AttentionOp, shape: KernelShape) -> tuple[Kernel,
     kernels: list[Kernel] = []
     has_output = any(part.gradient is None for part in parts)
     if op.gradient is None or (not has_output and op.root == gradients[0]):
-        kernels.append(_kernel(shape, _FORWARD_MATMULS, operands=1, results=1))
+        kernels.append(_kernel(shape, ATTENTION_MATMULS["forward"], operands=1, results=1))
     if op.gradient is not None and op.root == gradients[0]:
-        kernels.append(_kernel(shape, _BACKWARD_MATMULS, operands=2, results=1))
+        kernels.append(_kernel(shape, ATTENTION_MATMULS["backward"], operands=2, results=1))
     return tuple(kernels)
 
 
