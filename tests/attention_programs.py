@@ -14,33 +14,32 @@ B, T, N, H = 2, 256, 4, 64
 Program = tuple[Callable[..., Any], list[Any]]
 
 
-def _qkv(dtype: Any, shape: tuple[int, ...] = (B, T, N, H)) -> list[Any]:
+def _qkv(dtype: Any, *shape: int) -> list[Any]:
     return [S(shape, dtype)] * 3
 
 
-def einsum_f32_softmax(dtype: Any) -> Program:
+def einsum_f32_softmax(dtype: Any, t: int = T) -> Program:
     """Batch, queries, heads, depth; scores divided in float32."""
 
     def f(q, k, v):
         s = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(jnp.float32) / 8
         return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1).astype(q.dtype), v)
 
-    return f, _qkv(dtype)
+    return f, _qkv(dtype, B, t, N, H)
 
 
-def scaled_before_additive_mask(dtype: Any) -> Program:
+def scaled_before_additive_mask(dtype: Any, t: int = T) -> Program:
     """Batch, heads, queries, depth; queries are scaled before, and -1e9 is added to masked scores."""
 
     def f(q, k, v):
-        t = q.shape[2]
         mask = jnp.where(jnp.arange(t)[:, None] >= jnp.arange(t)[None], 0.0, -1e9)
         s = jnp.einsum("bhqd,bhkd->bhqk", q * 0.125, k, preferred_element_type=jnp.float32) + mask
         return jax.nn.softmax(s, axis=-1).astype(q.dtype) @ v
 
-    return f, _qkv(dtype, (B, N, T, H))
+    return f, _qkv(dtype, B, N, t, H)
 
 
-def keys_first(dtype: Any) -> Program:
+def keys_first(dtype: Any, t: int = T) -> Program:
     """Scores have the keys before the queries, and softmax is along dimension -2."""
 
     def f(q, k, v):
@@ -48,21 +47,21 @@ def keys_first(dtype: Any) -> Program:
         p = jax.nn.softmax(s, axis=-2).astype(v.dtype)
         return jnp.einsum("bhkq,bkhd->bhqd", p, v)
 
-    return f, _qkv(dtype)
+    return f, _qkv(dtype, B, t, N, H)
 
 
-def jax_nn_causal(dtype: Any) -> Program:
+def jax_nn_causal(dtype: Any, t: int = T) -> Program:
     """JAX's own, in its XLA form, with a causal mask."""
-    return lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="xla"), _qkv(dtype)
+    return lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="xla"), _qkv(dtype, B, t, N, H)
 
 
-def jax_nn_grouped(dtype: Any) -> Program:
+def jax_nn_grouped(dtype: Any, t: int = T) -> Program:
     """JAX's own with two heads of keys for four of queries."""
-    specs = [S((B, T, N, H), dtype), *[S((B, T, N // 2, H), dtype)] * 2]
+    specs = [S((B, t, N, H), dtype), *[S((B, t, N // 2, H), dtype)] * 2]
     return lambda q, k, v: jax.nn.dot_product_attention(q, k, v, implementation="xla"), specs
 
 
-def flax_linen(dtype: Any) -> Program:
+def flax_linen(dtype: Any, t: int = T) -> Program:
     """As in flax.linen.dot_product_attention: softmax in the operands' type, the least number where masked."""
 
     def f(q, k, v):
@@ -72,10 +71,10 @@ def flax_linen(dtype: Any) -> Program:
         s = jnp.where(mask, s, jnp.finfo(s.dtype).min)
         return jnp.einsum("...hqk,...khd->...qhd", jax.nn.softmax(s).astype(q.dtype), v)
 
-    return f, _qkv(dtype)
+    return f, _qkv(dtype, B, t, N, H)
 
 
-def haiku(dtype: Any) -> Program:
+def haiku(dtype: Any, t: int = T) -> Program:
     """As in Haiku: einsum with ellipsis, -1e30 where a triangle is zero, softmax of float32."""
 
     def f(q, k, v):
@@ -85,10 +84,10 @@ def haiku(dtype: Any) -> Program:
         s = jnp.where(mask, s, -1e30)
         return jnp.einsum("...htT,...Thd->...thd", jax.nn.softmax(s).astype(q.dtype), v)
 
-    return f, _qkv(dtype)
+    return f, _qkv(dtype, B, t, N, H)
 
 
-def padded_multi_query(dtype: Any) -> Program:
+def padded_multi_query(dtype: Any, t: int = T) -> Program:
     """One head of keys for all queries, of which each example has so many."""
 
     def f(q, k, v, lengths):
@@ -96,12 +95,12 @@ def padded_multi_query(dtype: Any) -> Program:
         s = jnp.where(jnp.arange(k.shape[1])[None, None, None] < lengths[:, None, None, None], s, -jnp.inf)
         return jnp.einsum("bhqk,bkd->bqhd", jax.nn.softmax(s, -1).astype(q.dtype), v)
 
-    return f, [S((B, T, N, H), dtype), S((B, T, H), dtype), S((B, T, H), dtype), S((B,), jnp.int32)]
+    return f, [S((B, t, N, H), dtype), S((B, t, H), dtype), S((B, t, H), dtype), S((B,), jnp.int32)]
 
 
-def by_hand(dtype: Any) -> Program:
+def by_hand(dtype: Any, t: int = T) -> Program:
     """The softmax written out; the sum divides the output; a constant triangle selects; two dimensions only."""
-    triangle = np.tril(np.ones((T, T), bool))
+    triangle = np.tril(np.ones((t, t), bool))
 
     def f(q, k, v):
         s = jnp.where(triangle, (q @ k.T).astype(jnp.float32) * 0.125, -jnp.inf)
@@ -109,10 +108,10 @@ def by_hand(dtype: Any) -> Program:
         p = e / e.sum(-1, keepdims=True)
         return p.astype(v.dtype) @ v
 
-    return f, _qkv(dtype, (T, H))
+    return f, _qkv(dtype, t, H)
 
 
-def log_sum_exp(dtype: Any) -> Program:
+def log_sum_exp(dtype: Any, t: int = T) -> Program:
     """exp(s - logsumexp(s)), and a bias for all examples."""
 
     def f(q, k, v, bias):
@@ -120,10 +119,10 @@ def log_sum_exp(dtype: Any) -> Program:
         p = jnp.exp(s - jax.nn.logsumexp(s, -1, keepdims=True))
         return jnp.einsum("bhqk,bkhd->bqhd", p.astype(v.dtype), v)
 
-    return f, [*_qkv(dtype), S((N, T, T), dtype)]
+    return f, [*_qkv(dtype, B, t, N, H), S((N, t, t), dtype)]
 
 
-def divided_after(dtype: Any) -> Program:
+def divided_after(dtype: Any, t: int = T) -> Program:
     """The sum of the exponentials divides what was summed over the keys."""
 
     def f(q, k, v):
@@ -132,7 +131,7 @@ def divided_after(dtype: Any) -> Program:
         o = jnp.einsum("bhqk,bkhd->bhqd", e.astype(v.dtype), v, preferred_element_type=jnp.float32)
         return (o / e.sum(-1, keepdims=True)).astype(q.dtype)
 
-    return f, _qkv(dtype)
+    return f, _qkv(dtype, B, t, N, H)
 
 
 SPELLINGS = {
@@ -159,17 +158,17 @@ def gradient(program: Program) -> Program:
     return jax.grad(lambda *a: jnp.sin(f(*a).astype(jnp.float32)).sum(), (0, 1, 2)), specs
 
 
-def other_axis(dtype: Any) -> Program:
+def other_axis(dtype: Any, t: int = T) -> Program:
     """The softmax is over the queries."""
 
     def f(q, k, v):
         s = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) * 0.125
         return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -2).astype(q.dtype), v)
 
-    return f, _qkv(dtype)
+    return f, _qkv(dtype, B, t, N, H)
 
 
-def bias_of_scores(dtype: Any) -> Program:
+def bias_of_scores(dtype: Any, t: int = T) -> Program:
     """The bias is computed from the scores."""
 
     def f(q, k, v):
@@ -177,10 +176,10 @@ def bias_of_scores(dtype: Any) -> Program:
         s = s + jnp.roll(s, 1, -1)
         return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1).astype(q.dtype), v)
 
-    return f, _qkv(dtype)
+    return f, _qkv(dtype, B, t, N, H)
 
 
-def dropout(dtype: Any) -> Program:
+def dropout(dtype: Any, t: int = T) -> Program:
     """Some probabilities are dropped."""
 
     def f(q, k, v, keep):
@@ -188,10 +187,10 @@ def dropout(dtype: Any) -> Program:
         p = jnp.where(keep, jax.nn.softmax(s, -1) / 0.9, 0.0)
         return jnp.einsum("bhqk,bkhd->bqhd", p.astype(q.dtype), v)
 
-    return f, [*_qkv(dtype), S((B, N, T, T), jnp.bool_)]
+    return f, [*_qkv(dtype, B, t, N, H), S((B, N, t, t), jnp.bool_)]
 
 
-def returned_scores(dtype: Any) -> Program:
+def returned_scores(dtype: Any, t: int = T) -> Program:
     """The probabilities are returned too."""
 
     def f(q, k, v):
@@ -199,7 +198,7 @@ def returned_scores(dtype: Any) -> Program:
         p = jax.nn.softmax(s, -1).astype(q.dtype)
         return jnp.einsum("bhqk,bkhd->bqhd", p, v), p
 
-    return f, _qkv(dtype)
+    return f, _qkv(dtype, B, t, N, H)
 
 
 NEAR_MISSES = {

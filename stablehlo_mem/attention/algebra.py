@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Union
 
@@ -49,10 +50,17 @@ class Dot:
 
 @dataclasses.dataclass(frozen=True)
 class Mask:
-    """-inf where a predicate is not `keeps`, 0 elsewhere."""
+    """-inf where a predicate is not `keeps`, 0 elsewhere.
+
+    Attributes:
+        fill: what the program has in the place of -inf.
+        is_added: whether it adds the number to scores, rather than putting it in their place.
+    """
 
     tensor: Tensor
     keeps: bool
+    fill: float = -math.inf
+    is_added: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +178,9 @@ def _masked(powers: dict[Atom, float]) -> Monomial:
     keeps = [a for a in powers if isinstance(a, Keep) and not a.of_rows]
     if exponential is None or not keeps:
         return frozenset(powers.items())
-    masks = frozenset((frozenset({(keep.mask, 1.0)}), 1.0) for keep in keeps)
+    known = {(a.tensor, a.keeps) for m, _ in exponential.exponent for a in dict(m) if isinstance(a, Mask)}
+    new = [keep.mask for keep in keeps if (keep.tensor, keep.keeps) not in known]
+    masks = frozenset((frozenset({(mask, 1.0)}), 1.0) for mask in new)
     others = {a: p for a, p in powers.items() if a != exponential and a not in keeps}
     return frozenset({**others, Exp(exponential.exponent | masks): 1.0}.items())
 

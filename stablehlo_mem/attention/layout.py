@@ -12,7 +12,7 @@ from stablehlo_mem.attention.algebra import Labels, Mask, Tensor
 from stablehlo_mem.attention.masks import Condition, HalfPlane, conditions
 from stablehlo_mem.attention.pattern import Attention, Gradient
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.builders import broadcast, convert, reduced, reshaped, splat, tensor, transposed, zeros
+from stablehlo_mem.ir.builders import broadcast, convert, reduced, reshaped, splat, tensor, transposed
 from stablehlo_mem.ir.graph import Graph
 
 LEFT_OUT = -(2.0**15), -(2.0**41)
@@ -219,18 +219,14 @@ class Placement:
     def __init__(self, graph: Graph, attention: Attention, layout: Layout):
         self.graph, self.attention, self.layout, self.shape = graph, attention, layout, layout.shape
 
-    def operands(self, *, keeps_empty_rows: bool) -> list[Any]:
-        """Queries, keys, values; the bias and the mask of keys, if the kernel takes them.
-
-        Args:
-            keeps_empty_rows: whether queries without any key stay as they are; otherwise they are zero.
-        """
+    def operands(self) -> list[Any]:
+        """Queries, keys, values; the bias and the mask of keys, if the kernel takes them."""
         scores, layout = self.attention.scores, self.layout
         pairs = dict(scores.dot.summed)
         depth = own_dims(scores.queries)
         keys = [pairs[d] for d in depth]
         operands = [
-            self.placed(scores.queries, depth, layout.row, None if keeps_empty_rows else self.rows_with_keys()),
+            self.placed(scores.queries, depth, layout.row),
             self.placed(scores.keys, keys, layout.column),
             self.placed(self.attention.values, own_dims(self.attention.values), layout.column),
         ]
@@ -249,13 +245,8 @@ class Placement:
         """The conjunction of conditions as a predicate of some dimensions of the scores."""
         return functools.reduce(stablehlo.and_, [self.kept(condition, labels, full) for condition in conditions])
 
-    def rows_with_keys(self) -> tuple[Any, list[int]] | None:
-        """Which queries have any key, and the dimensions of this predicate; None if all have one.
-
-        A program fills the scores of masked keys with one number: where all are masked, its probabilities are equal and
-        its scores have no gradient. A kernel adds a number, so that the probabilities follow the scores. With queries
-        of zeros it does what the program does.
-        """
+    def rows_with_keys(self) -> Any:
+        """Which queries have any key: batch x heads x queries; None if all have one. See `empty_rows`."""
         layout = self.layout
         found = [*layout.conditions, *layout.key_masks]
         if not found:
@@ -263,22 +254,23 @@ class Placement:
         if self.shape.causal:
             found.append(HalfPlane(0, frozenset({(layout.row, 1), (layout.column, -1)})))
         present = frozenset({layout.column}).union(*map(_frame, found))
-        labels = [label for label in (*layout.batch, *layout.heads, layout.row, layout.column) if label in present]
+        rows = [*layout.batch, *layout.heads, layout.row]
+        labels = [label for label in (*rows, layout.column) if label in present]
         kept = self.all_kept(found, labels, [layout.sizes[label] for label in labels])
-        return reduced(kept, [len(labels) - 1], 0, stablehlo.or_), labels[:-1]
+        any_kept = reduced(kept, [len(labels) - 1], 0, stablehlo.or_)
+        full = tensor([layout.sizes[label] for label in rows], any_kept.type.element_type)
+        spread = broadcast(any_kept, full, [rows.index(label) for label in labels[:-1]])
+        return reshaped(spread, [self.shape.batch, self.shape.heads, self.shape.queries])
 
     def output_gradient(self, gradient: Gradient) -> Any:
         """The gradient of the output, its depth in the order of the values'."""
         places = {value: own for own, value in gradient.pairs}
         return self.placed(gradient.of_output, [places[d] for d in own_dims(self.attention.values)], self.layout.row)
 
-    def placed(
-        self, one: Tensor, depth: Sequence[int], row: int, where: tuple[Any, list[int]] | None = None
-    ) -> Any:
-        """A tensor in the kernel's order of dimensions, zero where a predicate of some of its dimensions is false."""
+    def placed(self, one: Tensor, depth: Sequence[int], row: int) -> Any:
+        """A tensor in the kernel's order of dimensions."""
         groups = [[label for label in group if label in one.frame] for group in self.layout.groups(row)]
         value = self.graph.mlir_values[one.value]
-        value = value if where is None else selected(value, one.labels, *where)
         order = [one.labels.index(label) for group in groups for label in group] + list(depth)
         kept = sorted(order)
         sizes = [math.prod(self.layout.sizes[label] for label in group) for group in groups]
@@ -333,11 +325,6 @@ class Placement:
         dims = [list(labels).index(label) for label in order]
         return broadcast(value, tensor(full, value.type.element_type), dims) if len(dims) < len(full) else value
 
-    def with_empty_rows(self, value: Any, labels: Labels) -> Any:
-        """A gradient of queries, zero for those without any key."""
-        where = self.rows_with_keys()
-        return value if where is None else selected(value, labels, *where)
-
     def result(self, value: Any, labels: Labels, like: Any, own: Sequence[int], row: int, heads: Sequence[int]) -> Any:
         """A kernel's output or gradient as the program has it.
 
@@ -353,15 +340,6 @@ class Placement:
         if order != sorted(order):
             value = _transposed(reshaped(value, [sizes[label] for label in flat]), order)
         return convert(reshaped(value, like.shape), like.element_type)
-
-
-def selected(value: Any, labels: Labels, predicate: Any, of: Sequence[int]) -> Any:
-    """A value where a predicate of some of its dimensions is true, else zero."""
-    dims = [labels.index(label) for label in of]
-    order = sorted(range(len(dims)), key=dims.__getitem__)
-    predicate = transposed(predicate, order)
-    mask = broadcast(predicate, tensor(value.type.shape, predicate.type.element_type), sorted(dims))
-    return stablehlo.select(mask, value, zeros(value.type))
 
 
 def _transposed(value: Any, order: Sequence[int]) -> Any:

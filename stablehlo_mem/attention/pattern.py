@@ -26,7 +26,7 @@ from stablehlo_mem.ir.view_chains import places_in_result
 
 Part = Literal["output", "query gradient", "key gradient", "value gradient"]
 
-_SAME = 1e-6
+SAME = 1e-6
 """Relative difference of coefficients that are meant to be equal: scales are written in float32."""
 _MAX_REACH = 60
 """Ops from a dot_general to the exponential of its result, at most: a bound on the time."""
@@ -206,7 +206,7 @@ def _score_gradient(terms: Terms, exponential: Exp, columns: Columns) -> tuple[f
     coefficients = dict(terms)
     own = coefficients.get(frozenset({(exponential, 1.0), (dot, 1.0), (total, -1.0)}), 0.0)
     of_sum = coefficients.get(frozenset({(exponential, 1.0), (total, -2.0), (weighted, 1.0)}), 0.0)
-    if not own or abs(own + of_sum) > _SAME * abs(own):
+    if not own or abs(own + of_sum) > SAME * abs(own):
         return 0.0, None
     return own, dot
 
@@ -293,6 +293,8 @@ def _attention(scores: Scores, exponential: Exp, values: Tensor) -> Attention | 
             masks.append(one)
         else:
             return Blocked("other-scores", "the scores have a term that is no product of queries and keys, bias or mask")
+    if len({(mask.fill, mask.is_added) for mask in masks}) > 1 or sum(mask.is_added for mask in masks) > 1:
+        return Blocked("several-masks", "its masks differ: where several leave out all keys, the number of masks counts")
     frames = (scores.queries.frame, scores.keys.frame, values.frame)
     if not scale or frames[2] != frames[1] or len(scores.columns.labels) != 1:
         return Blocked("other-dimensions", "keys and values do not have the same dimensions")

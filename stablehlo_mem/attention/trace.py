@@ -344,7 +344,7 @@ class _Tracer:
                 if fill == 0:
                     return Known(known.labels, multiplied(known.terms, self.keep(tensor, keeps)))
                 if masks_out(fill, self.graph.values[value].dtype):
-                    return Known(known.labels, added(known.terms, atom(Mask(tensor, keeps))))
+                    return Known(known.labels, added(known.terms, atom(Mask(tensor, keeps, float(fill)))))
         return None
 
     def keep(self, tensor: Tensor, keeps: bool) -> Terms:
@@ -453,7 +453,7 @@ class _Tracer:
             numbers = [None, None]
         for kept, left_out, keeps in ((*numbers, True), (*numbers[::-1], False)):
             if kept == 0 and left_out is not None and masks_out(left_out, dtype):
-                return atom(Mask(resolved(self.graph, mask, labels), keeps))
+                return atom(Mask(resolved(self.graph, mask, labels), keeps, float(left_out), is_added=True))
         return atom(Leaf(Tensor(op.results[0], labels)))
 
 

@@ -26,7 +26,6 @@ from stablehlo_mem.planner.greedy_search import (
     greedy_descent,
     in_best_size,
     try_apply,
-    with_enabled_savings,
 )
 from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState, with_decision
@@ -140,10 +139,6 @@ class DiscrepancySearch:
         self._visit(state)
         if state.peak.temp_bytes <= self.goal.temp_bytes:
             self.reached.append(state)
-            faster = with_enabled_savings(state, self.goal)
-            if faster is not state:
-                self._visit(faster)
-                self.reached.append(faster)
 
     def objective(self, state: SearchState) -> float:
         """What is minimised: seconds, plus their error for each step on the way to the goal and for regrouped sums."""

@@ -63,10 +63,10 @@ def cheapen(state: SearchState, goal: Goal, *, any_peak: bool) -> SearchState:
 
 
 def with_enabled_savings(state: SearchState, goal: Goal) -> SearchState:
-    """The state after the steps that save time and that others have enabled, if the goal is still reached."""
+    """The state after the steps that save time, do not raise the peak, and may have been enabled by others."""
     for one in _enabled(goal):
         if one.is_enabled_by_others:
-            state = _first_time_saving(state, one, goal, goal.temp_bytes)
+            state = _first_time_saving(state, one, goal, state.peak.temp_bytes)
     return state
 
 
@@ -119,7 +119,7 @@ def greedy_descent(
         slow_steps += 0 < saved < missing / _SLOW_FRACTION
         if slow_steps > _MAX_SLOW_STEPS:
             return state, refusals
-        state = with_decision(state, following)
+        state = with_enabled_savings(with_decision(state, following), goal)
         visit(state)
     return state, propose(state, goal)[1]
 

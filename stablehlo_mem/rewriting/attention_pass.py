@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.analysis.cost_model import Kernel, Matmul
+from stablehlo_mem.attention import empty_rows
 from stablehlo_mem.attention.layout import KernelShape, Layout, Placement, layout_of, own_dims
-from stablehlo_mem.attention.pattern import AttentionOp, attention_ops
+from stablehlo_mem.attention.pattern import SAME, AttentionOp, attention_ops
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import splat
@@ -96,30 +97,29 @@ class AttentionPass(RewritingPass):
         detail: _Detail = match.detail
         op, layout = detail.op, detail.layout
         placement = Placement(graph, op.attention, layout)
-        # The output of a query without keys is the same either way, if its scores are lost beside the mask's number.
         has_gradient = any(self.is_gradient(graph, root) for root in op.group)
-        is_lost = layout.shape.dtype != "f16" and layout.shape.bias is not None
-        operands = placement.operands(keeps_empty_rows=is_lost and not has_gradient)
+        operands, kept = placement.operands(), placement.rows_with_keys()
         forward = self.forward(layout.shape, operands, training=has_gradient)
         like = graph.mlir_values[graph.ops[match.root].results[0]].type
-        queries, keys, values = op.attention.scores.queries, op.attention.scores.keys, op.attention.values
-        depth = own_dims(queries)
-        key_depth = [dict(op.attention.scores.dot.summed)[d] for d in depth]
+        queries, values = op.attention.scores.queries, op.attention.values
+        depth, rows, columns = own_dims(queries), (layout.row, layout.heads), (layout.column, layout.key_heads)
         if op.gradient is None:
-            return [placement.result(forward[0], op.labels, like, own_dims(values), layout.row, layout.heads)]
+            output = forward[0] if kept is None else empty_rows.output(layout.shape, forward[0], operands[2], kept)
+            return [placement.result(output, op.labels, like, own_dims(values), *rows)]
         gradient = placement.output_gradient(op.gradient)
-        of_query, of_key, of_value = self.backward(layout.shape, operands, forward, gradient)
+        of_kernel = gradient if kept is None else empty_rows.masked(layout.shape, gradient, kept)
+        of_query, of_key, of_value = self.backward(layout.shape, operands, forward, of_kernel)
         if op.part == "query gradient":
-            result = placement.result(of_query, op.labels, like, key_depth, layout.row, layout.heads)
-            result = placement.with_empty_rows(result, op.labels)
+            key_depth = [dict(op.attention.scores.dot.summed)[d] for d in depth]
+            result = placement.result(of_query, op.labels, like, key_depth, *rows)
         elif op.part == "key gradient":
-            result = placement.result(of_key, op.labels, like, depth, layout.column, layout.key_heads)
+            result = placement.result(of_key, op.labels, like, depth, *columns)
         else:
+            if kept is not None:
+                of_value = empty_rows.value_gradient(layout.shape, of_value, gradient, kept)
             pairs = {value: own for own, value in op.gradient.pairs}
-            own = [pairs[d] for d in own_dims(values)]
-            result = placement.result(of_value, op.labels, like, own, layout.column, layout.key_heads)
-        return [result if abs(op.factor - 1) < 1e-6 else stablehlo.multiply(result, splat(result.type, op.factor))]
-
+            result = placement.result(of_value, op.labels, like, [pairs[d] for d in own_dims(values)], *columns)
+        return [result if abs(op.factor - 1) < SAME else stablehlo.multiply(result, splat(result.type, op.factor))]
 
     @staticmethod
     def is_gradient(graph: Graph, root: int) -> bool:
