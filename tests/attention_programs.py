@@ -52,7 +52,9 @@ def keys_first(dtype: Any, t: int = T) -> Program:
 
 def jax_nn_causal(dtype: Any, t: int = T) -> Program:
     """JAX's own, in its XLA form, with a causal mask."""
-    return lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="xla"), _qkv(dtype, B, t, N, H)
+    return lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="xla"), _qkv(
+        dtype, B, t, N, H
+    )
 
 
 def jax_nn_grouped(dtype: Any, t: int = T) -> Program:

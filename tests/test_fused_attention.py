@@ -168,7 +168,7 @@ def test_masks_of_a_scan_are_seen_through():
     origin = program_of(f, *arguments(SPELLINGS["haiku"](jnp.bfloat16)))
     module = normal(origin)
     assert rewrite(module, CudnnAttention()) == 1
-    assert '\\22mask_type\\22: \\22CAUSAL' in text(module)
+    assert "\\22mask_type\\22: \\22CAUSAL" in text(module)
     assert "256x256xi1" not in text(module)
 
 
@@ -178,13 +178,13 @@ PLUGINS = {"cuda:h200": "jax_plugins.xla_cuda12", "tpu:v5e": "libtpu"}
 @pytest.mark.parametrize("target", PLUGINS)
 @pytest.mark.parametrize("name", ["jax_nn_causal", "jax_nn_grouped"])
 def test_budget_is_kept_by_a_kernel(name, target):
-    """A quarter of the scores: measured by the target's compiler."""
+    """Half of the scores, which are three times that unsplit: measured by the target's compiler."""
     pytest.importorskip(PLUGINS[target])
     f, specs = gradient(SPELLINGS[name](jnp.bfloat16, 4096))
     scores = 2 * 2 * 4 * 4096 * 4096
     program = exported(f, *specs, platform=target.partition(":")[0])
     fixed = sum(s.size * 2 for s in specs) * 2
-    budget = fixed + scores // 4
+    budget = fixed + scores // 2
     plan = shm.plan(program, budget, target=target)
     assert plan.before.peak_bytes > fixed + scores
     assert plan.after.peak_bytes <= budget

@@ -1,1 +1,1 @@
-"""Attention: softmax(scale Q Kᵀ + bias) V and its gradients, recognised by their mathematics, and the chips' kernels."""
+"""Recognises softmax(scale Q Kᵀ + bias) V and its gradients by their mathematics, and calls the chips' kernels."""

@@ -12,7 +12,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Union
 
 Labels = tuple[int | None, ...]
 """For each dimension of a value the dimension of the scores it lies along, from 0; None if it has one element; -1 - d
@@ -49,32 +48,63 @@ class Dot:
 
 
 @dataclasses.dataclass(frozen=True)
+class HalfPlane:
+    """The pairs of indices of the scores where `offset` + the indices times their factors is at least 0."""
+
+    offset: int
+    factors: frozenset[tuple[int, int]]
+
+    def is_causal(self, row: int, column: int) -> bool:
+        """Whether it has the keys whose index is at most the query's."""
+        return self.offset == 0 and self.factors == frozenset({(row, 1), (column, -1)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """The pairs that are in all of some half planes."""
+
+    planes: frozenset[HalfPlane]
+
+    @property
+    def frame(self) -> frozenset[int]:
+        """The dimensions of the scores that decide."""
+        return frozenset(label for plane in self.planes for label, _ in plane.factors)
+
+
+@dataclasses.dataclass(frozen=True)
+class Predicate:
+    """A predicate of the program that is not understood, or where it is false."""
+
+    tensor: Tensor
+    is_true: bool
+
+    @property
+    def frame(self) -> frozenset[int]:
+        """The dimensions of the scores that decide."""
+        return self.tensor.frame
+
+
+@dataclasses.dataclass(frozen=True)
 class Mask:
-    """-inf where a predicate is not `keeps`, 0 elsewhere.
+    """0 somewhere and -inf elsewhere.
 
     Attributes:
+        where: where it is 0.
         fill: what the program has in the place of -inf.
         is_added: whether it adds the number to scores, rather than putting it in their place.
     """
 
-    tensor: Tensor
-    keeps: bool
+    where: Region | Predicate
     fill: float = -math.inf
     is_added: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Keep:
-    """1 where a predicate is `keeps`, 0 elsewhere. `of_rows`: it is the same along each row."""
+    """1 somewhere and 0 elsewhere. `of_rows`: it is the same along each row."""
 
-    tensor: Tensor
-    keeps: bool
+    where: Region | Predicate
     of_rows: bool
-
-    @property
-    def mask(self) -> Mask:
-        """Its logarithm."""
-        return Mask(self.tensor, self.keeps)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +136,7 @@ class Total:
     other: Tensor | None = None
 
 
-Atom = Union[Leaf, Dot, Mask, Keep, Exp, RowExp, Log, Total]
+Atom = Leaf | Dot | Mask | Keep | Exp | RowExp | Log | Total
 Monomial = frozenset[tuple[Atom, float]]
 """A product of atoms, each with its power."""
 Terms = frozenset[tuple[Monomial, float]]
@@ -135,7 +165,7 @@ def _terms(sums: Mapping[Monomial, float]) -> Terms:
 
 
 def added(a: Terms, b: Terms, sign: float = 1.0) -> Terms:
-    """a + sign · b."""
+    """A + sign · b."""
     sums = dict(a)
     scale = max((abs(c) for _, c in (*a, *b)), default=0.0)
     for monomial, coefficient in b:
@@ -145,12 +175,12 @@ def added(a: Terms, b: Terms, sign: float = 1.0) -> Terms:
 
 
 def scaled(a: Terms, factor: float) -> Terms:
-    """factor · a."""
+    """Factor · a."""
     return _terms({m: factor * c for m, c in a})
 
 
 def multiplied(a: Terms, b: Terms) -> Terms:
-    """a · b."""
+    """A · b."""
     result = ZERO
     for (m, c), (n, d) in itertools.product(a, b):
         result = added(result, frozenset({(_product(m, n), c * d)}))
@@ -178,8 +208,8 @@ def _masked(powers: dict[Atom, float]) -> Monomial:
     keeps = [a for a in powers if isinstance(a, Keep) and not a.of_rows]
     if exponential is None or not keeps:
         return frozenset(powers.items())
-    known = {(a.tensor, a.keeps) for m, _ in exponential.exponent for a in dict(m) if isinstance(a, Mask)}
-    new = [keep.mask for keep in keeps if (keep.tensor, keep.keeps) not in known]
+    known = {a.where for m, _ in exponential.exponent for a in dict(m) if isinstance(a, Mask)}
+    new = [Mask(keep.where) for keep in keeps if keep.where not in known]
     masks = frozenset((frozenset({(mask, 1.0)}), 1.0) for mask in new)
     others = {a: p for a, p in powers.items() if a != exponential and a not in keeps}
     return frozenset({**others, Exp(exponential.exponent | masks): 1.0}.items())
@@ -212,7 +242,9 @@ class Columns:
         """Whether an atom differs along a row. A mask counts as such, as one of a whole row does not cancel."""
         if isinstance(one, (Exp, Mask)):
             return True
-        if isinstance(one, (Leaf, Keep)):
+        if isinstance(one, Keep):
+            return bool(one.where.frame & self.labels)
+        if isinstance(one, Leaf):
             return bool(one.tensor.frame & self.labels)
         return isinstance(one, Dot) and bool((one.left.frame | one.right.frame) & self.labels)
 
@@ -230,15 +262,13 @@ class Columns:
         result = ZERO
         for monomial, coefficient in terms:
             matrix, row = self.parted(monomial)
-            if not matrix and other is None:
-                of_matrix = constant(self.count)
-            else:
-                of_matrix = atom(Total(matrix, other))
+            is_row = not matrix and other is None
+            of_matrix = constant(self.count) if is_row else atom(Total(matrix, other))
             result = added(result, multiplied(of_matrix, frozenset({(row, coefficient)})))
         return result
 
     def exponential(self, terms: Terms) -> Terms:
-        """exp of a polynomial: what is the same along each row is a factor."""
+        """Exp of a polynomial: what is the same along each row is a factor."""
         matrix = frozenset((m, c) for m, c in terms if self.parted(m)[0])
         result = atom(Exp(matrix)) if matrix else constant(1.0)
         for monomial, coefficient in terms - matrix:
@@ -256,7 +286,7 @@ class Columns:
         return frozenset({(RowExp(monomial), coefficient)})
 
     def logarithm(self, terms: Terms) -> Terms | None:
-        """log of one product of row statistics, with the exponentials in it undone; None for anything else."""
+        """Log of one product of row statistics, with the exponentials in it undone; None for anything else."""
         if len(terms) != 1 or not self.is_row(terms):
             return None
         ((monomial, coefficient),) = terms

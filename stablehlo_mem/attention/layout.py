@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.attention.algebra import Labels, Mask, Tensor
-from stablehlo_mem.attention.masks import Condition, HalfPlane, conditions
+from stablehlo_mem.attention.algebra import HalfPlane, Labels, Predicate, Tensor
+from stablehlo_mem.attention.masks import Condition, conditions
 from stablehlo_mem.attention.pattern import Attention, Gradient
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.builders import broadcast, convert, reduced, reshaped, splat, tensor, transposed
@@ -133,7 +133,7 @@ def layout_of(
     """
     scores = attention.scores
     (column,) = scores.columns.labels
-    found = [c for mask in attention.masks for c in conditions(graph, mask)]
+    found = [c for mask in attention.masks for c in conditions(graph, mask.where)]
     row = _row(attention, found, column)
     causal = any(isinstance(c, HalfPlane) and c.is_causal(row, column) for c in found)
     rest = tuple(c for c in found if not (isinstance(c, HalfPlane) and c.is_causal(row, column)))
@@ -180,8 +180,8 @@ def layout_of(
 
 def _frame(condition: Condition) -> frozenset[int]:
     """The dimensions of the scores that a condition depends on."""
-    if isinstance(condition, Mask):
-        return condition.tensor.frame
+    if isinstance(condition, Predicate):
+        return condition.frame
     return frozenset(label for label, _ in condition.factors)
 
 
@@ -204,7 +204,9 @@ def _own_sizes(graph: Graph, one: Tensor) -> list[int]:
     return [size for size, label in zip(shape, one.labels, strict=True) if label is not None and label < 0]
 
 
-def _bias_sides(attention: Attention, rest: Sequence[Condition], batch: Sequence[int], heads: Sequence[int], count: Any) -> tuple[int, int] | None:
+def _bias_sides(
+    attention: Attention, rest: Sequence[Condition], batch: Sequence[int], heads: Sequence[int], count: Any
+) -> tuple[int, int] | None:
     if not rest and not attention.biases:
         return None
     frames = [bias.frame for bias, _ in attention.biases]
@@ -284,8 +286,11 @@ class Placement:
     def bias(self) -> Any:
         """The biases and masks as one array of batch, heads, queries and keys."""
         layout, shape = self.layout, self.shape
-        assert shape.bias is not None and shape.bias_shape is not None
-        sides = [side if n > 1 or not side else () for n, side in zip(shape.bias, (layout.batch, layout.heads), strict=True)]
+        assert shape.bias is not None
+        assert shape.bias_shape is not None
+        sides = [
+            side if n > 1 or not side else () for n, side in zip(shape.bias, (layout.batch, layout.heads), strict=True)
+        ]
         labels = [*sides[0], *sides[1], layout.row, layout.column]
         full = [layout.sizes[label] for label in labels]
         element = self.graph.mlir_values[self.attention.scores.queries.value].type.element_type
@@ -307,12 +312,14 @@ class Placement:
     def kept(self, condition: Condition, labels: Sequence[int], full: Sequence[int]) -> Any:
         """A condition as a predicate of the bias' dimensions."""
         i32 = ir.IntegerType.get_signless(32)
-        if isinstance(condition, Mask):
+        if isinstance(condition, Predicate):
             value = self.spread(self.graph.mlir_values[condition.tensor.value], condition.tensor.labels, labels, full)
-            return value if condition.keeps else stablehlo.not_(value)
+            return value if condition.is_true else stablehlo.not_(value)
         index = splat(tensor(full, i32), condition.offset)
         for label, factor in sorted(condition.factors):
-            along = stablehlo.iota(tensor(full, i32), ir.IntegerAttr.get(ir.IntegerType.get_signless(64), labels.index(label)))
+            along = stablehlo.iota(
+                tensor(full, i32), ir.IntegerAttr.get(ir.IntegerType.get_signless(64), labels.index(label))
+            )
             index = stablehlo.add(index, stablehlo.multiply(along, splat(along.type, factor)))
         return stablehlo.compare(index, splat(index.type, 0), stablehlo.ComparisonDirectionAttr.get("GE"))
 

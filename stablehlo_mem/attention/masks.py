@@ -5,13 +5,12 @@ Masks are read as MLIR values: that of a scanned layer is computed before the sc
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from stablehlo_mem.attention.algebra import Labels, Mask, Tensor
+from stablehlo_mem.attention.algebra import HalfPlane, Labels, Predicate, Region, Tensor
 from stablehlo_mem.attention.origins import origin
 from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
 from stablehlo_mem.ir.graph import Graph
@@ -22,36 +21,29 @@ _MOST_CONSTANT = 2**24
 """Elements of a constant mask that is read: a bound on the time."""
 
 
-@dataclasses.dataclass(frozen=True)
-class HalfPlane:
-    """Keeps where `offset` + the indices times their factors is at least 0."""
-
-    offset: int
-    factors: frozenset[tuple[int, int]]
-
-    def is_causal(self, row: int, column: int) -> bool:
-        """Whether it keeps the keys whose index is at most the query's."""
-        return self.offset == 0 and self.factors == frozenset({(row, 1), (column, -1)})
-
-
-Condition = HalfPlane | Mask
+Condition = HalfPlane | Predicate
 """A predicate that was understood, or one to be computed."""
 
 
-def conditions(graph: Graph, mask: Mask) -> Iterator[Condition]:
-    """The conditions that a mask is the conjunction of."""
-    understood = _half_planes(graph.mlir_values[mask.tensor.value], mask.tensor.labels, mask.keeps)
-    if understood is not None:
-        yield from understood
+def where(graph: Graph, value: int, labels: Labels, is_true: bool) -> Region | Predicate:
+    """Where a predicate of the program is true, or false. Equal regions are equal, however they were computed."""
+    planes = _half_planes(graph.mlir_values[value], labels, is_true)
+    return Predicate(Tensor(value, labels), is_true) if planes is None else Region(frozenset(planes))
+
+
+def conditions(graph: Graph, kept: Region | Predicate) -> Iterator[Condition]:
+    """The conditions whose conjunction says where a mask keeps keys."""
+    if isinstance(kept, Region):
+        yield from sorted(kept.planes, key=str)
         return
-    view = view_of(graph, mask.tensor.value)
-    shown = tuple(None if d is None else mask.tensor.labels[d] for d in view.dims)
+    view = view_of(graph, kept.tensor.value)
+    shown = tuple(None if d is None else kept.tensor.labels[d] for d in view.dims)
     op = graph.producer(view.source)
-    if op is not None and op.name == ("stablehlo.and" if mask.keeps else "stablehlo.or"):
+    if op is not None and op.name == ("stablehlo.and" if kept.is_true else "stablehlo.or"):
         for operand in op.operands:
-            yield from conditions(graph, Mask(Tensor(operand, shown), mask.keeps))
+            yield from conditions(graph, where(graph, operand, shown, kept.is_true))
     else:
-        yield mask
+        yield kept
 
 
 def _half_planes(value: Any, labels: Labels, keeps: bool) -> list[HalfPlane] | None:
@@ -101,7 +93,7 @@ def _compared_choices(compare: Any) -> tuple[bool, bool] | None:
 
 
 def _source(value: Any, labels: Labels) -> tuple[Any, Labels]:
-    """What a value shows through broadcasts, transposes and carries that loops hand on, and where its dimensions lie."""
+    """What a value shows through views and carries that loops hand on, and where its dimensions lie."""
     while True:
         value = origin(value)
         if isinstance(value.owner, ir.Block):

@@ -33,7 +33,9 @@ def unsupported(shape: KernelShape) -> str:
     if shape.value_depth != shape.depth:
         return "Pallas' flash attention wants queries and values of the same depth"
     if shape.depth > _MOST_DEPTH or (shape.depth > LANES and shape.depth % LANES):
-        return f"Pallas' flash attention takes heads of up to {LANES}, or {_MOST_DEPTH}, and these are {shape.depth} deep"
+        return (
+            f"Pallas' flash attention takes heads of up to {LANES}, or {_MOST_DEPTH}, and these are {shape.depth} deep"
+        )
     if shape.bias is not None:
         return "Pallas' flash attention has no bias and no mask other than causal ones and those of keys"
     return ""
@@ -117,9 +119,7 @@ def _backward(shape: KernelShape, query: Any, key: Any, value: Any, *others: Any
     statistics = [_padded_along(x, padded(shape.queries), 1.0) for x in (total, maximum)]
     residuals = (*operands, None, _segments(shape, *key_mask), of_rows[0], *statistics)
     sizes = flash.BlockSizes(**_blocks(shape))
-    dq, dk, dv, *_ = flash._flash_attention_bwd(
-        False, shape.causal, shape.scale, sizes, False, residuals, of_rows[1]
-    )
+    dq, dk, dv, *_ = flash._flash_attention_bwd(False, shape.causal, shape.scale, sizes, False, residuals, of_rows[1])
     dk, dv = (_summed_groups(x[:, :, : shape.keys], groups) for x in (dk, dv))
     return dq[:, :, : shape.queries], dk, dv
 
@@ -198,7 +198,8 @@ def _bytes(mlir_type: Any) -> int:
 def scratch_bytes(shape: KernelShape, *, training: bool) -> int:
     """Bytes that the kernels need beside operands and results.
 
-    For a gradient, each of the softmax's two statistics and the sum of dO ∘ O takes `LANES` float32 numbers a query. Padded and repeated copies of operands come on top.
+    For a gradient, each of the softmax's two statistics and the sum of dO ∘ O takes `LANES` float32 numbers a query.
+    Padded and repeated copies of operands come on top.
     """
     rows = shape.batch * shape.heads * padded(shape.queries)
     columns = shape.batch * shape.heads * padded(shape.keys)

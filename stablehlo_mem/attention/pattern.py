@@ -1,4 +1,4 @@
-"""Recognises attention and its gradients: which ops of a block compute softmax(scale Q Kᵀ + bias) V, or dQ, dK, dV of it.
+"""Finds the ops of a block that compute softmax(scale Q Kᵀ + bias) V, or its gradients dQ, dK and dV.
 
 `attention_ops` compares what `trace` knows of each contraction with what the formula says:
 
@@ -15,8 +15,20 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Literal
 
-from stablehlo_mem.attention.algebra import Columns, Dot, Exp, Labels, Leaf, Mask, Monomial, Tensor, Terms, Total
-from stablehlo_mem.attention.trace import Contraction, Scores, Trace, trace
+from stablehlo_mem.attention.algebra import (
+    Dot,
+    Exp,
+    Labels,
+    Leaf,
+    Mask,
+    Monomial,
+    Predicate,
+    Tensor,
+    Terms,
+    Total,
+)
+from stablehlo_mem.attention.scores import Scores
+from stablehlo_mem.attention.trace import Contraction, Trace, trace
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.dead_ops import needed_only_by
@@ -53,7 +65,10 @@ class Attention:
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """Everything it is computed from."""
-        extra = (*(bias for bias, _ in self.biases), *(mask.tensor for mask in self.masks))
+        extra = (
+            *(bias for bias, _ in self.biases),
+            *(mask.where.tensor for mask in self.masks if isinstance(mask.where, Predicate)),
+        )
         return (self.scores.queries, self.scores.keys, self.values, *extra)
 
 
@@ -168,7 +183,7 @@ def _part(graph: Graph, traced: Trace, contraction: Contraction) -> AttentionOp 
     probabilities = frozenset({(_probabilities(exponential), 1.0)})
     if terms == probabilities:
         return _of_probabilities(graph, traced, contraction, exponential)
-    factor, score_gradient = _score_gradient(terms, exponential, scores.columns)
+    factor, score_gradient = _score_gradient(terms, exponential)
     if score_gradient is not None:
         return _of_score_gradient(graph, traced, contraction, exponential, score_gradient, factor)
     return _near_miss(terms, exponential) if over_keys else None
@@ -184,19 +199,17 @@ def _near_miss(terms: Terms, exponential: Exp) -> Blocked | None:
     if len(terms) != 1:
         return None
     ((monomial, coefficient),) = terms
-    rest = {one: power for one, power in monomial if one != exponential}
-    sums = [one for one in rest if isinstance(one, Total) and one.other is None]
-    if not rest or all(isinstance(one, Total) for one in rest) is False and not sums:
+    sums = [one for one, _ in monomial if isinstance(one, Total) and one.other is None]
+    if not sums:
         return Blocked("not-normalised", "the exponentials are not divided by their sum over the keys: another softmax")
     inner = [one for total in sums for one, _ in total.of if isinstance(one, Exp)]
-    if inner and inner[0] != exponential or coefficient != 1:
+    if (inner and inner[0] != exponential) or coefficient != 1:
         return Blocked("dropout", "the probabilities are masked or scaled after they were normalised, as by dropout")
     return None
 
 
-def _score_gradient(terms: Terms, exponential: Exp, columns: Columns) -> tuple[float, Dot | None]:
+def _score_gradient(terms: Terms, exponential: Exp) -> tuple[float, Dot | None]:
     """dP, if a polynomial is a factor times P ∘ (dP - Total(P ∘ dP)); and the factor."""
-    del columns
     dots = {one for m, _ in terms for one, power in m if isinstance(one, Dot) and power == 1}
     if len(dots) != 1 or len(terms) != 2:
         return 0.0, None
@@ -232,7 +245,7 @@ def _of_probabilities(
 def _gradients(traced: Trace, exponential: Exp) -> Iterator[Dot]:
     """The gradients of the probabilities that are used to make that of the scores."""
     for contraction in traced.contractions:
-        dot = _score_gradient(contraction.terms, exponential, traced.scores.columns)[1]
+        dot = _score_gradient(contraction.terms, exponential)[1]
         if dot is not None:
             yield dot
 
@@ -292,9 +305,13 @@ def _attention(scores: Scores, exponential: Exp, values: Tensor) -> Attention | 
         elif isinstance(one, Mask) and power == 1 and coefficient > 0:
             masks.append(one)
         else:
-            return Blocked("other-scores", "the scores have a term that is no product of queries and keys, bias or mask")
+            return Blocked(
+                "other-scores", "the scores have a term that is no product of queries and keys, bias or mask"
+            )
     if len({(mask.fill, mask.is_added) for mask in masks}) > 1 or sum(mask.is_added for mask in masks) > 1:
-        return Blocked("several-masks", "its masks differ: where several leave out all keys, the number of masks counts")
+        return Blocked(
+            "several-masks", "its masks differ: where several leave out all keys, the number of masks counts"
+        )
     frames = (scores.queries.frame, scores.keys.frame, values.frame)
     if not scale or frames[2] != frames[1] or len(scores.columns.labels) != 1:
         return Blocked("other-dimensions", "keys and values do not have the same dimensions")
@@ -311,7 +328,7 @@ def _root(
 
 
 def _narrowed(graph: Graph, index: int, labels: Labels) -> tuple[int, Labels]:
-    """The conversion to a narrower type of an op's result, maybe transposed, and its labels; the op if there is none."""
+    """The conversion of an op's result, maybe transposed, to a narrower type, and its labels; the op without one."""
     op = graph.ops[index]
     moved = labels
     while graph.values[op.results[0]].dtype not in NARROW_FLOATS and len(graph.users[op.results[0]]) == 1:

@@ -7,17 +7,17 @@ are looked into as far as `algebra` has words for it; an op without a rule here 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 from stablehlo_mem.attention.algebra import (
-    Columns,
     Dot,
     Keep,
     Labels,
     Leaf,
     Mask,
     Monomial,
+    Predicate,
+    Region,
     Tensor,
     Terms,
     added,
@@ -28,7 +28,9 @@ from stablehlo_mem.attention.algebra import (
     multiplied,
     scaled,
 )
-from stablehlo_mem.attention.origins import number_in, same_everywhere
+from stablehlo_mem.attention.masks import where
+from stablehlo_mem.attention.origins import number_in
+from stablehlo_mem.attention.scores import Scores, in_frame, resolved, scores_at, source_dims, summed_pairs
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op
 from stablehlo_mem.ir.matchers import adds, converts_floats, direction, starts_at_zero
@@ -74,129 +76,12 @@ class Contraction:
 
 
 @dataclasses.dataclass(frozen=True)
-class Scores:
-    """A dot_general as queries times keys.
-
-    Attributes:
-        op: the dot_general.
-        queries: the tensor with the rows.
-        keys: the tensor with the columns.
-        sizes: of the dimensions of the scores, by label.
-        columns: the dimensions that only the keys have.
-        rows: the dimensions that only the queries have.
-    """
-
-    op: int
-    queries: Tensor
-    keys: Tensor
-    dot: Dot
-    labels: Labels
-    sizes: tuple[int, ...]
-    rows: frozenset[int]
-    columns: Columns
-
-    @property
-    def batch(self) -> frozenset[int]:
-        """The dimensions that both have."""
-        return self.queries.frame & self.keys.frame
-
-
-@dataclasses.dataclass(frozen=True)
 class Trace:
     """The values that are computed from scores, and the contractions of those that are matrices."""
 
     scores: Scores
     known: dict[int, Known]
     contractions: tuple[Contraction, ...]
-
-
-@cached_analysis
-def scores_at(graph: Graph, op: int, *, left_is_keys: bool) -> Scores | None:
-    """A dot_general as scores, its right operand as the keys or its left one."""
-    dot = graph.ops[op]
-    if graph.values[dot.results[0]].dtype not in FLOATS:
-        return None
-    left, right, sizes, rank = dot_labels(graph, dot)
-    number = iter(range(rank))
-    frame = [None if size == 1 else next(number) for size in sizes[:rank]]
-    tensors = [resolved(graph, v, _in_frame(side, frame)) for v, side in zip(dot.operands, (left, right), strict=True)]
-    pairs = _summed_pairs(graph, dot, tensors, (left, right), rank)
-    if pairs is None:
-        return None
-    queries, keys = tensors[::-1] if left_is_keys else tensors
-    if left_is_keys:
-        pairs = [(b, a) for a, b in pairs]
-    columns, rows = keys.frame - queries.frame, queries.frame - keys.frame
-    if not columns or not rows:
-        return None
-    kept = tuple(size for size in sizes[:rank] if size != 1)
-    return Scores(
-        op=op,
-        queries=queries,
-        keys=keys,
-        dot=Dot(queries, keys, frozenset(pairs)),
-        labels=tuple(frame),
-        sizes=kept,
-        rows=rows,
-        columns=Columns(columns, math.prod(kept[c] for c in columns)),
-    )
-
-
-def _in_frame(side: tuple[int, ...], frame: list[int | None]) -> Labels:
-    """The labels of a dot's operand: what the result does not have is its own."""
-    return tuple(frame[label] if label < len(frame) else -1 - d for d, label in enumerate(side))
-
-
-def _summed_pairs(
-    graph: Graph, dot: Op, tensors: list[Tensor], sides: tuple[tuple[int, ...], ...], rank: int
-) -> list[tuple[int, int]] | None:
-    """The dimensions of two resolved tensors that are summed over together."""
-    pairs: list[tuple[int, int]] = []
-    views = [_source_dims(graph, v, t) for v, t in zip(dot.operands, tensors, strict=True)]
-    left = graph.values[dot.operands[0]].shape
-    for d, label in enumerate(sides[0]):
-        if label < rank or left[d] == 1:
-            continue
-        places = [views[0].get(d), views[1].get(sides[1].index(label))]
-        if places[0] is None or places[1] is None:
-            return None
-        pairs.append((places[0], places[1]))
-    return pairs
-
-
-def _source_dims(graph: Graph, value: int, tensor: Tensor) -> dict[int, int]:
-    """For each dimension of a value the dimension of what it resolves to."""
-    marked = resolved(graph, value, tuple(range(len(graph.values[value].shape))), own=False)
-    return {} if marked.value != tensor.value else {d: i for i, d in enumerate(marked.labels) if d is not None}
-
-
-def resolved(graph: Graph, value: int, labels: Labels, *, own: bool = True) -> Tensor:
-    """What a value shows, through views and conversions to wider floats, with the labels of its dimensions.
-
-    Args:
-        own: number the dimensions that are not the scores' by their places.
-    """
-    while True:
-        view = view_of(graph, value)
-        through = tuple(None if d is None else labels[d] for d in view.dims)
-        lost = {label for label in labels if label is not None} - {label for label in through if label is not None}
-        if view.source == value or any(label < 0 for label in lost):
-            op = graph.producer(value)
-            if op is None or not converts_floats(graph, op) or not _widens(graph, op):
-                break
-            value = op.operands[0]
-        else:
-            value, labels = view.source, through
-    shape = graph.values[value].shape
-    labels = tuple(None if size == 1 else label for size, label in zip(shape, labels, strict=True))
-    if own:
-        labels = tuple(-1 - d if label is not None and label < 0 else label for d, label in enumerate(labels))
-    return Tensor(same_everywhere(graph).get(value, value), labels)
-
-
-def _widens(graph: Graph, op: Op) -> bool:
-    before, after = (graph.values[v].nbytes for v in (op.operands[0], op.results[0]))
-    return before < after
 
 
 @cached_analysis
@@ -241,7 +126,9 @@ class _Tracer:
 
     def leaf(self, op: Op, labels: Labels) -> Known | None:
         """The result of an op as an atom, if it is a row statistic."""
-        if any(label in self.columns.labels for label in labels) or any(label is not None and label < 0 for label in labels):
+        if any(label in self.columns.labels for label in labels) or any(
+            label is not None and label < 0 for label in labels
+        ):
             return None
         return Known(labels, atom(Leaf(Tensor(op.results[0], labels))))
 
@@ -255,7 +142,7 @@ class _Tracer:
         return self.same(op) if converts_floats(self.graph, op) else None
 
     def moved(self, op: Op) -> Known | None:
-        """A transpose, or dimensions of one element added or dropped; a broadcast is looked through where it is used."""
+        """A transpose, or dimensions of one element added or dropped. Broadcasts are looked through where used."""
         known, places = self.known[op.operands[0]], places_in_result(self.graph, op)
         if places is None:
             return None
@@ -340,15 +227,19 @@ class _Tracer:
             fill = number_in(self.graph, other)
             if value in self.known and fill is not None:
                 known = self.known[value]
-                tensor = resolved(self.graph, mask, known.labels)
+                kept = self.where(mask, known.labels, keeps)
                 if fill == 0:
-                    return Known(known.labels, multiplied(known.terms, self.keep(tensor, keeps)))
+                    return Known(known.labels, multiplied(known.terms, self.keep(kept)))
                 if masks_out(fill, self.graph.values[value].dtype):
-                    return Known(known.labels, added(known.terms, atom(Mask(tensor, keeps, float(fill)))))
+                    return Known(known.labels, added(known.terms, atom(Mask(kept, float(fill)))))
         return None
 
-    def keep(self, tensor: Tensor, keeps: bool) -> Terms:
-        return atom(Keep(tensor, keeps, of_rows=not tensor.frame & self.columns.labels))
+    def where(self, mask: int, labels: Labels, is_true: bool) -> Region | Predicate:
+        tensor = resolved(self.graph, mask, labels)
+        return where(self.graph, tensor.value, tensor.labels, is_true)
+
+    def keep(self, kept: Region | Predicate) -> Terms:
+        return atom(Keep(kept, of_rows=not kept.frame & self.columns.labels))
 
     def decided(self, op: Op) -> Known | None:
         """A select by a predicate that is known, such as whether a sum of exponentials is negative."""
@@ -379,7 +270,7 @@ class _Tracer:
         if any(label is not None and label < 0 for label in known.labels):
             return None
         other = resolved(self.graph, op.operands[1 - matrix], tuple(seen))
-        own = _source_dims(self.graph, op.operands[1 - matrix], other)
+        own = source_dims(self.graph, op.operands[1 - matrix], other)
         summed = frozenset(label for i, label in place.items() if i >= rank and label is not None)
         labels: list[int | None] = []
         for label in range(rank):
@@ -427,17 +318,21 @@ class _Tracer:
             sides = [self.beside(v, labels, depth + 1) for v in op.operands]
             if all(side is not None for side in sides):
                 terms = combine(*sides)
-                if terms is not None and len(terms) <= _MAX_TERMS and not any(map(_is_product_of_leaves, (m for m, _ in terms))):
+                if (
+                    terms is not None
+                    and len(terms) <= _MAX_TERMS
+                    and not any(map(_is_product_of_leaves, (m for m, _ in terms)))
+                ):
                     return terms
         return atom(Leaf(whole))
 
     def product(self, op: Op, labels: Labels) -> Terms:
         """A dot_general beside the trace, such as the gradient of the probabilities."""
-        *sides, sizes, rank = dot_labels(self.graph, op)
+        *sides, _, rank = dot_labels(self.graph, op)
         tensors = [
-            resolved(self.graph, v, _in_frame(side, list(labels))) for v, side in zip(op.operands, sides, strict=True)
+            resolved(self.graph, v, in_frame(side, list(labels))) for v, side in zip(op.operands, sides, strict=True)
         ]
-        pairs = _summed_pairs(self.graph, op, tensors, (sides[0], sides[1]), rank)
+        pairs = summed_pairs(self.graph, op, tensors, (sides[0], sides[1]), rank)
         if pairs is None or any(not t.frame for t in tensors):
             return atom(Leaf(Tensor(op.results[0], labels)))
         if tensors[0].frame & self.columns.labels:
@@ -453,7 +348,7 @@ class _Tracer:
             numbers = [None, None]
         for kept, left_out, keeps in ((*numbers, True), (*numbers[::-1], False)):
             if kept == 0 and left_out is not None and masks_out(left_out, dtype):
-                return atom(Mask(resolved(self.graph, mask, labels), keeps, float(left_out), is_added=True))
+                return atom(Mask(self.where(mask, labels, keeps), float(left_out), is_added=True))
         return atom(Leaf(Tensor(op.results[0], labels)))
 
 

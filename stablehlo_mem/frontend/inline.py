@@ -16,6 +16,7 @@ def inlined(text: str, operands: Sequence[Any]) -> list[Any]:
     Args:
         text: the module; calls in it are inlined too.
     """
-    module = parse_module(text, ir.Context.current)
+    context: Any = ir.Context.current
+    module = parse_module(text, context)
     open_functions(module)
     return list(inlined_func_call(main_function(module).operation, list(operands)))

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import importlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -73,7 +73,7 @@ class CudnnAttention:
     module: Any
 
     @contextlib.contextmanager
-    def told_capability(self, capability: tuple[int, int]) -> Iterator[None]:
+    def told_capability(self, capability: tuple[int, int]) -> Generator[None]:
         """The module is told a GPU's compute capability, and asks no device, until the block ends."""
 
         def at_least(asked: str) -> bool:

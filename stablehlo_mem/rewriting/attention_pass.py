@@ -26,6 +26,7 @@ from stablehlo_mem.ir.op_attributes import ATTENTION_MATMULS
 from stablehlo_mem.pass_api.candidate import Numerics
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
+
 @dataclasses.dataclass(frozen=True)
 class _Detail:
     op: AttentionOp
@@ -172,6 +173,9 @@ def _numerics(graph: Graph, op: AttentionOp) -> Numerics:
     dtype = graph.values[op.attention.scores.queries.value].dtype
     if dtype not in NARROW_FLOATS:
         return "reassociate"
-    wide = [graph.values[graph.ops[op.root].results[0]].dtype, *(graph.values[b.value].dtype for b, _ in op.attention.biases)]
+    wide = [
+        graph.values[graph.ops[op.root].results[0]].dtype,
+        *(graph.values[b.value].dtype for b, _ in op.attention.biases),
+    ]
     wide += [graph.values[op.gradient.of_output.value].dtype] if op.gradient is not None else []
     return "reassociate" if op.is_rounded and set(wide) <= {dtype} else "relaxed"
