@@ -21,17 +21,14 @@ _SHAPE = re.compile(r"\b(pred|bf16|[suf]\d+\w*|c64|c128)\[([\d,]*)\](\{[^}]*\})?
 _HEAD = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 _LINE = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)(?= [\w\-]+\()|\S+) ([\w\-]+)\((.*)$")
 _FREE = frozenset(
-    "parameter tuple get-tuple-element bitcast constant after-all opt-barrier partition-id replica-id iota copy-done "
-    "async-done async-update".split()
+    ["parameter", "tuple", "get-tuple-element", "bitcast", "constant", "after-all", "opt-barrier", "partition-id", "replica-id", "iota", "copy-done", "async-done", "async-update"]
 )
 _SLICES = frozenset({"dynamic-slice", "slice", "gather"})
 _UPDATE = "dynamic-update-slice"
 _ONLINE_SOFTMAX = "online-softmax"
 """XLA:TPU's own kernel of a softmax and the matmul after it."""
 _ELEMENTWISE = frozenset(
-    "abs add and ceil clamp compare convert cosine divide exponential exponential-minus-one floor log log-plus-one "
-    "logistic maximum minimum multiply negate not or power remainder round-nearest-even rsqrt select shift-left "
-    "shift-right-arithmetic shift-right-logical sign sine sqrt subtract tan tanh xor erf".split()
+    ["abs", "add", "and", "ceil", "clamp", "compare", "convert", "cosine", "divide", "exponential", "exponential-minus-one", "floor", "log", "log-plus-one", "logistic", "maximum", "minimum", "multiply", "negate", "not", "or", "power", "remainder", "round-nearest-even", "rsqrt", "select", "shift-left", "shift-right-arithmetic", "shift-right-logical", "sign", "sine", "sqrt", "subtract", "tan", "tanh", "xor", "erf"]
 )
 
 

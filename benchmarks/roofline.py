@@ -20,10 +20,8 @@ from typing import Any
 
 import hlo_cost
 import jax
-import programs
 import record
 import suite_programs
-import tables
 
 import stablehlo_mem as shm
 from stablehlo_mem.targets.target import named_targets

@@ -22,7 +22,7 @@ from stablehlo_mem.analysis.fusion_classes import (
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, reachable
-from stablehlo_mem.ir.op_attributes import dot_sizes, integers, window_padding
+from stablehlo_mem.ir.op_attributes import attention_direction, dot_sizes, integers, window_padding
 
 _ONE_STEP = 4096
 """Elements of a longer reduced dimension are reduced in two steps, with about the square root of their number of
@@ -174,6 +174,8 @@ class XlaGpu(CompilerModel):
             return graph.values[op.operands[0]].nbytes if copied else 0
         if op.name == "chlo.top_k" and ir.IntegerAttr(graph.handles[op.index].attributes["k"]).value > _CUSTOM_TOP_K:
             return math.prod(graph.values[op.operands[0]].shape) * 4
+        if attention_direction(graph, op) == "backward":
+            return _attention_scratch_bytes(graph, op)
         if op.name == "stablehlo.custom_call":
             return _transposed_call_bytes(graph, op)
         if op.name == "stablehlo.sort":
@@ -246,6 +248,15 @@ def _transposed_call_bytes(graph: Graph, op: Op) -> int:
     layouts: Any = (ir.DenseIntElementsAttr(a) for a in ir.ArrayAttr(attributes["operand_layouts"]))
     orders: Any = zip(op.operands, map(list, layouts), strict=True)
     return sum(graph.values[v].nbytes for v, order in orders if order != sorted(order, reverse=True))
+
+
+def _attention_scratch_bytes(graph: Graph, op: Op) -> int:
+    """What cuDNN's backward kernel takes at run time, which no report of a compiler without a device has.
+
+    dQ is added up in float32, and each query has a sum of dO ∘ O (FlashAttention-2, algorithm 2).
+    """
+    of_queries = graph.values[op.results[0]].shape
+    return 4 * math.prod(of_queries) + 4 * math.prod(of_queries[:-1])
 
 
 def _has_uneven_padding(graph: Graph, op: Op) -> bool:

@@ -197,6 +197,10 @@ class RewritingPass(Pass[Rewriting]):
                 results = self.emit(graph, match)
             for old, new in zip(match.replaced or graph.ops[match.root].results, results, strict=True):
                 graph.mlir_values[old].replace_all_uses_with(new)
+        self.clean(module)
+
+    def clean(self, module: ir.Module) -> None:
+        """Removes what is dead after the replacements."""
         run_passes(module, "cse", "canonicalize")
 
 
