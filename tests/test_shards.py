@@ -15,7 +15,17 @@ ROOT = pathlib.Path(__file__).parents[1]
 WITHIN = {"rows": 0, "causal": 0, "scanned step": 1}
 """Programs that are split within the shards, and the dimension, which lies in parts."""
 NAMES = (
-    *("heads", "sequence", "constrained", "mapped heads", "mapped sequence", "train step", "mapped train step"),
+    *(
+        "nearest",
+        "experts",
+        "heads",
+        "sequence",
+        "constrained",
+        "mapped heads",
+        "mapped sequence",
+        "train step",
+        "mapped train step",
+    ),
     *WITHIN,
 )
 

@@ -51,6 +51,16 @@ def kernel_matvec(x, y, v):
     return jnp.exp(-((x[:, None] - y[None]) ** 2).sum(-1)) @ v
 
 
+def nearest(q, x):
+    return jax.lax.top_k(-((q[:, None] - x[None]) ** 2).sum(-1), 10)[0]
+
+
+def experts(w1, w2, gate, x):
+    """Every expert sees every token."""
+    hidden = jax.nn.relu(jnp.einsum("td,edf->etf", x, w1))
+    return jnp.einsum("etf,efd,te->td", hidden, w2, jax.nn.softmax(x @ gate, -1))
+
+
 def scanned_step(w, x):
     def loss(w):
         return (jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0] ** 2).mean()
@@ -90,6 +100,7 @@ _EXACT = shm.Options(numerics="exact")
 _HEADS = ((4, 256, 16),) * 3
 ROWS = PartitionSpec("x")
 _ROWS = ((2048, 8), (256, 8), (256, 4))
+_EXPERTS = ((4, 32, 128), (4, 128, 32), (32, 4), (1024, 32))
 _LAYERS = ((64, 512), (512, 64), (512, 64), (512, 64))
 _BATCH = (WHOLE, WHOLE, HEADS, HEADS)
 PROGRAMS = {
@@ -99,6 +110,8 @@ PROGRAMS = {
     "mapped heads": Distributed(attention, _HEADS, (HEADS,) * 3, HEADS, 0.25, attention, mapped=True),
     "mapped sequence": Distributed(gathered_attention, _HEADS, (SEQUENCE,) * 3, SEQUENCE, 0.6, attention, mapped=True),
     "rows": Distributed(kernel_matvec, _ROWS, (ROWS, WHOLE, WHOLE), ROWS, 0.1, kernel_matvec),
+    "nearest": Distributed(nearest, ((64, 8), (8192, 8)), (WHOLE, ROWS), WHOLE, 0.1, nearest),
+    "experts": Distributed(experts, _EXPERTS, (ROWS, ROWS, WHOLE, WHOLE), WHOLE, 0.1, experts),
     "causal": Distributed(
         causal_attention, ((512, 16),) * 3, (ROWS, WHOLE, WHOLE), ROWS, 0.3, causal_attention, options=_EXACT
     ),
