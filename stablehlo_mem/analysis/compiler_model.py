@@ -26,6 +26,10 @@ class CompilerModel(abc.ABC):
 
     reads_from_memory: frozenset[str] = frozenset({"stablehlo.sort"})
     """Ops that are not fused with the producers of their operands, though their class is."""
+    fuses_producers: frozenset[str] = frozenset()
+    """Ops that are kernels of their own, and still compute their operands on the fly."""
+    sorts_top_k: bool = True
+    """Whether a top-k of few elements costs what sorting all does, not one pass over them."""
     always_materialised: frozenset[str] = frozenset()
     """Ops that are not fused into their users, though their class is."""
     recomputes_materialised: bool = True
@@ -34,6 +38,10 @@ class CompilerModel(abc.ABC):
     """Whether a dot fuses a chain of producers of its operand only if each op of the chain has one tensor operand."""
     fuses_sibling_reductions: bool = False
     """Whether a kernel and a reduction of the same operand become one, so that nothing is written over the operand."""
+    fuses_into_sums: bool = False
+    """Whether a sum takes in what computes its operand, where a matrix times a vector reads the matrix from memory."""
+    places_on_chip: bool = False
+    """Whether the compiler places values in memory on the chip for as long as they live; otherwise it is a cache."""
     runs_breadth_first: bool = False
     """Whether kernels run as soon as their operands exist; otherwise in program order, which saves memory."""
     writes_over_operands: bool = True
@@ -60,6 +68,29 @@ class CompilerModel(abc.ABC):
     @abc.abstractmethod
     def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
         """Whether the kernels that use the result of a reduction, at most one as a rule, compute it on the fly."""
+
+    def is_short_reduction(self, graph: Graph, op: Op) -> bool:
+        """Whether a reduction is so short that it can be computed where its result is used, unrolled if need be."""
+        return False
+
+    def reduces_elementwise(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
+        """Whether a reduction is computed in the kernels that use its result, as an elementwise op is."""
+        return False
+
+    def fuses_row_reduction(self, graph: Graph, op: Op, kernel: Op) -> bool:
+        """Whether a kernel that alone uses the result of a reduction computes it and its operand once for each row.
+
+        So are a softmax and a norm one kernel, which reads its operand once.
+        """
+        return False
+
+    def reduces_while_written(self, graph: Graph, reduce: Op, value: int) -> bool:
+        """Whether a reduction of a value that a kernel writes is a part of that kernel, and reads nothing."""
+        return False
+
+    def computes_once(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
+        """Whether the kernels that compute an op are one kernel of a library, if the op's result fits the chip."""
+        return False
 
     @abc.abstractmethod
     def dot_operands_in_memory(self, graph: Graph, dot: Op) -> Collection[int]:

@@ -35,7 +35,11 @@ ELEMENT_FLOPS: dict[str, int] = {
 """FLOPs per element of the elementwise ops that take more than one: rough figures, good enough beside memory."""
 
 VECTOR_SHARE = 0.125
-"""Rate of elementwise arithmetic as a share of the chip's matmul rate: a rough figure for all chips."""
+"""Rate of elementwise arithmetic as a share of the matmul rate, for chips that do not say it: a rough figure."""
+
+_INVARIANT_SHARE = 0.125
+"""Of the memory on the chip: what every step of a loop reads stays there if it has at most so much of it, where the
+compiler places values (seen in compiled programs)."""
 
 _MOVES_NOTHING = (Class.VIEW, Class.GENERATE, Class.RETURN, Class.CONTROL)
 
@@ -167,9 +171,16 @@ def flop_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     flops = op_flops(graph, op)
     if not flops:
         return 0.0
+    if op.name == "chlo.top_k" and not compiler_model(chip).sorts_top_k:
+        flops = math.prod(graph.values[op.operands[0]].shape)
     is_dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution") or stated_flops(graph, op) > 0
-    rate = chip.matmul_rate(_operand_itemsize(graph, op)) if is_dense else chip.flops_per_second * VECTOR_SHARE
+    rate = chip.matmul_rate(_operand_itemsize(graph, op)) if is_dense else vector_rate(chip)
     return flops / rate
+
+
+def vector_rate(chip: Chip) -> float:
+    """Elementwise operations per second."""
+    return chip.vector_flops_per_second or chip.flops_per_second * VECTOR_SHARE
 
 
 def imbalance_factor(rows: float, chip: Chip) -> float:
@@ -212,6 +223,8 @@ def _in_loop(costs: Sequence[float], body: Graph, trips: int) -> float:
 @cached_analysis
 def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
     """For each op of a block its share of `graph_seconds`."""
+    if chip.launch_seconds:
+        return _kernels_seconds(graph, chip)
     buffers = plan_buffers(graph, chip)
     seconds: list[float] = []
     for op in graph.ops:
@@ -222,6 +235,78 @@ def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
         moving = _kernel_bytes(graph, op, buffers, chip) / chip.bytes_per_second
         seconds.append(max(arithmetic, moving) + exchange_seconds(graph, op, chip))
     return tuple(seconds)
+
+
+def _kernels_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
+    """The same where kernels are started one by one: each takes the longer of its arithmetic and its traffic.
+
+    An op has its arithmetic in every kernel that computes it. The op that a kernel is named by has the rest.
+    """
+    buffers, model = plan_buffers(graph, chip), compiler_model(chip)
+    seconds = [0.0] * len(graph.ops)
+    arithmetic: collections.Counter[int] = collections.Counter()
+    for op in graph.ops:
+        if op.blocks and CLASSES.get(op.name) is Class.CONTROL:
+            seconds[op.index] = _control_seconds(graph, op, chip)
+        elif buffers.kernels[op.index]:
+            each = arithmetic_seconds(graph, op, chip)
+            if _fits_chip(graph, op, chip) and model.computes_once(graph, op, buffers.kernels[op.index]):
+                each /= len(buffers.kernels[op.index])
+            seconds[op.index] = len(buffers.kernels[op.index]) * each
+            arithmetic.update(dict.fromkeys(buffers.kernels[op.index], each))
+    for op in graph.ops:
+        if op.index in buffers.kernels[op.index] and CLASSES.get(op.name) not in (Class.CONTROL, Class.RETURN):
+            more = max(0.0, traffic_seconds(graph, op, buffers, chip) - arithmetic[op.index])
+            seconds[op.index] += more + chip.launch_seconds + exchange_seconds(graph, op, chip)
+    return tuple(seconds)
+
+
+def traffic_seconds(graph: Graph, op: Op, buffers: Buffers, chip: Chip, but: int | None = None) -> float:
+    """Seconds that a kernel reads and writes, but for one value. Small values stay on the chip between kernels."""
+    written = [v for v in op.results if buffers.materialised[v]]
+    moved = {v: _read_bytes(graph, v, chip) for v in buffers.reads[op.index] if v in op.operands or written}
+    if CLASSES.get(op.name) is Class.UPDATE:
+        moved.pop(op.operands[0], None)
+        moved = {v: min(n, _buffer_bytes(graph, (v,), chip)) for v, n in moved.items()}
+        written_bytes = {op.results[0]: _buffer_bytes(graph, op.operands[1:2], chip)}
+    else:
+        written_bytes = {v: _buffer_bytes(graph, (v,), chip) for v in written}
+    moved.pop(but, None)
+    if op.name in SLICES and op.operands[0] in moved:
+        moved[op.operands[0]] = min(moved[op.operands[0]], _buffer_bytes(graph, op.results, chip))
+    if CLASSES.get(op.name) is Class.REDUCE:
+        fused = (v for v in moved if compiler_model(chip).reduces_while_written(graph, op, v))
+        moved.update(dict.fromkeys([*fused], 0))
+    stays = _on_chip_values(graph, chip)
+    on_chip = sum(n for v, n in (*moved.items(), *written_bytes.items()) if v in stays)
+    total = sum(moved.values()) + sum(written_bytes.values())
+    return (total - on_chip + on_chip / chip.on_chip_speedup) / chip.bytes_per_second
+
+
+def _fits_chip(graph: Graph, op: Op, chip: Chip) -> bool:
+    return _buffer_bytes(graph, op.results, chip) <= chip.on_chip_value_bytes
+
+
+@cached_analysis
+def _on_chip_values(graph: Graph, chip: Chip) -> frozenset[int]:
+    """The values made in a block that stay on the chip: small ones, if they fit.
+
+    They need room beside what their kernels read there; beside all that live there, if the compiler places them.
+    """
+    buffers, stays = plan_buffers(graph, chip), dict[int, int]()
+    last = {v: op.index for op in graph.ops for v in buffers.reads[op.index]}
+    places = compiler_model(chip).places_on_chip
+    if places and is_nested(graph):
+        captured = {v: _buffer_bytes(graph, (v,), chip) for v in graph.captured}
+        stays.update({v: n for v, n in captured.items() if n <= chip.on_chip_bytes * _INVARIANT_SHARE})
+    for op in graph.ops:
+        made = {v: _buffer_bytes(graph, (v,), chip) for v in op.results if buffers.materialised[v]}
+        live = (v for v in stays if last.get(v, -1) >= op.index) if places else buffers.reads[op.index]
+        beside = sum(stays.get(v, 0) for v in live)
+        fits = sum(made.values()) + beside <= chip.on_chip_bytes
+        if fits and max(made.values(), default=0) <= chip.on_chip_value_bytes:
+            stays.update(made)
+    return frozenset(stays)
 
 
 def _kernel_bytes(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> int:
@@ -283,7 +368,7 @@ def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:
 
 def vector_seconds(flops: float, nbytes: float, chip: Chip) -> float:
     """Seconds of an elementwise kernel or reduction of so many FLOPs that reads and writes so many bytes."""
-    return max(flops / (chip.flops_per_second * VECTOR_SHARE), nbytes / chip.bytes_per_second)
+    return max(flops / vector_rate(chip), nbytes / chip.bytes_per_second)
 
 
 def overhead_seconds(graph: Graph, op: Op, chip: Chip) -> float:

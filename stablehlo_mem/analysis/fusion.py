@@ -9,7 +9,7 @@ asks of the `CompilerModel`. `peak_memory` and `cost_model` call it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stablehlo_mem.analysis.compiler_model import Kernels
@@ -43,6 +43,8 @@ class Buffers:
         aligned: per op, those of `reads` it reads only at the place it writes: the result may be written over them.
         scratch: per op, bytes its kernel needs beside operands and results.
         generated: per value, whether it is computed from constants, iotas and scalars alone.
+        kernels: per op, the kernels that compute it, each named by the op that writes its result; none for ops that
+            compute nothing.
     """
 
     materialised: tuple[bool, ...]
@@ -50,6 +52,7 @@ class Buffers:
     aligned: tuple[tuple[int, ...], ...]
     scratch: tuple[int, ...]
     generated: tuple[bool, ...]
+    kernels: tuple[Kernels, ...]
 
 
 @cached_analysis
@@ -90,6 +93,7 @@ class _Sweep:
         self.chain = [False] * count
         self.materialised = [False] * count
         self.scratch = [0] * len(graph.ops)
+        self.kernels: list[Kernels] = [_NONE] * len(graph.ops)
         self.in_library = [False] * count
         self.with_dot: set[int] = set()
         self.hoisted = self.model.hoisted_values(graph)
@@ -109,6 +113,8 @@ class _Sweep:
                 self.materialised[value] = bool(self.readers[value]) and op.name != "stablehlo.constant"
         elif kind in FUSIBLE:
             self._visit_fusible(op, kind)
+        elif kind is Class.REDUCE and self._reduces_elementwise(op):
+            self._visit_fusible(op, Class.MOVE)
         elif kind is Class.REDUCE:
             self._visit_reduce(op)
         elif kind is Class.DOT and dot_sizes(self.graph, op)[3] == 1:
@@ -157,6 +163,7 @@ class _Sweep:
             # Some kernels read it from memory. To compute it takes no more reading, so the others do that.
             kernels = kernels | self.fusing[value]
             self.fusing[value] = _NONE
+        self.kernels[op.index] = kernels
         from_memory = op.name in self.model.reads_from_memory and not in_library
         if op.name == "stablehlo.reduce_window":
             self._charge(kernels, self.model.window_scratch_bytes(self.graph, op))
@@ -187,9 +194,15 @@ class _Sweep:
         kernels = self.fusing[value]
         if self.readers[value] or len(kernels) > _MAX_COPIES:
             return True
-        if self.unary_only[value] and (tensors > 1 or len(kernels) > 1):
+        if self.unary_only[value] and (tensors > 1 or (len(kernels) > 1 and self._narrows(value))):
             return True
         return self.model.materialises(self.graph, value, kind, kernels, self.reused[value])
+
+    def _narrows(self, value: int) -> bool:
+        """Whether a value is smaller than what it is computed from: to compute it again reads more."""
+        producer = self.graph.producer(value)
+        operands = producer.operands if producer is not None else ()
+        return any(self.graph.values[v].nbytes > self.graph.values[value].nbytes for v in operands)
 
     def _is_broadcast(self, value: int) -> bool:
         producer = self.graph.producer(value)
@@ -197,16 +210,29 @@ class _Sweep:
 
     def _visit_reduce(self, op: Op) -> None:
         tree = self.model.reduces_as_tree(self.graph, op)
-        materialised = tree or not self._is_fused_reduce(op)
+        kernel = self._only_kernel(op.results)
+        in_row = kernel is not None and self.model.fuses_row_reduction(self.graph, op, self.graph.ops[kernel])
+        materialised = tree or not (in_row or self._is_fused_reduce(op))
         for value in op.results:
             self.materialised[value] = materialised
         kernels = {op.index} if materialised else self.fusing[op.results[0]]
+        self.kernels[op.index] = kernels
         in_library = not tree and self.model.starts_library_fusion(self.graph, op)
         for operand in (below_sign(self.graph, v) for v in op.operands) if adds(op.blocks[0]) else op.operands:
             _add(self.readers if tree else self.fusing, operand, kernels)
             self.in_library[operand] |= in_library
-            self.reused[operand] |= not materialised and self.reused[op.results[0]]
-        self.scratch[op.index] += self.model.reduction_scratch_bytes(self.graph, op)
+            self.reused[operand] |= not materialised and not in_row and self.reused[op.results[0]]
+        if not in_row:
+            self.scratch[op.index] += self.model.reduction_scratch_bytes(self.graph, op)
+
+    def _reduces_elementwise(self, op: Op) -> bool:
+        value = op.results[0]
+        return not self.readers[value] and self.model.reduces_elementwise(self.graph, op, self.fusing[value])
+
+    def _only_kernel(self, values: Sequence[int]) -> int | None:
+        """The kernel that alone uses some values and computes them on the fly, None if there is none."""
+        kernels = {kernel for v in values for kernel in self.fusing[v]}
+        return next(iter(kernels)) if len(kernels) == 1 and not any(self.readers[v] for v in values) else None
 
     def _is_fused_reduce(self, op: Op) -> bool:
         """Whether the one kernel that uses a reduction's result computes it too."""
@@ -221,6 +247,7 @@ class _Sweep:
         self.materialised[value] = materialised
         kernels = {op.index} if materialised else self.fusing[value]
         self.with_dot |= kernels
+        self.kernels[op.index] = kernels
         from_memory = self.model.dot_operands_in_memory(self.graph, op)
         for operand in op.operands:
             if operand in from_memory:
@@ -233,6 +260,7 @@ class _Sweep:
     def _visit_summed_dot(self, op: Op) -> None:
         rows, columns, _, _ = dot_sizes(self.graph, op)
         self.materialised[op.results[0]] = True
+        self.kernels[op.index] = {op.index}
         for operand, repeated in zip(op.operands, (columns > 1, rows > 1), strict=True):
             _add(self.fusing, operand, (op.index,))
             _add(self.moved, operand, (op.index,))
@@ -249,12 +277,14 @@ class _Sweep:
         return classify(self.graph, root) in ELEMENTWISE and self.model.fuses_epilogue(self.chain[dot])
 
     def _visit_kernel(self, op: Op, kind: Class) -> None:
+        self.kernels[op.index] = {op.index}
         invariant = invariant_carries(op) if op.name == "stablehlo.while" else ()
         for i, value in enumerate(op.results):
             self.materialised[value] = not (invariant and invariant[i])
         self._pass_through((o, r) for o, r, same in zip(op.operands, op.results, invariant, strict=False) if same)
         for i, operand in enumerate(op.operands):
             fused = kind is Class.UPDATE and i > 0 and op.name not in self.model.reads_from_memory
+            fused |= op.name in self.model.fuses_producers
             _add(self.fusing if fused else self.readers, operand, (op.index,))
         for value in op.captures:
             # What is generated too, scalars aside: it is computed before the loop.
@@ -277,6 +307,7 @@ class _Sweep:
             aligned=tuple(map(tuple, aligned)),
             scratch=tuple(self.scratch),
             generated=tuple(self.generated),
+            kernels=tuple(self.kernels),
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from stablehlo_mem.analysis.compiler_model import CompilerModel, Kernels
 from stablehlo_mem.analysis.fusion_classes import (
+    ELEMENTWISE,
     FUSIBLE,
     SLICES,
     Class,
@@ -21,11 +22,18 @@ from stablehlo_mem.analysis.fusion_classes import (
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, reachable
-from stablehlo_mem.ir.op_attributes import dot_sizes, integers, window_padding
+from stablehlo_mem.ir.op_attributes import attention_direction, dot_sizes, integers, window_padding
 
 _ONE_STEP = 4096
 """Elements of a longer reduced dimension are reduced in two steps, with about the square root of their number of
 partial results: `tree_reduction_rewriter.cc`."""
+_SMALL_REDUCTION = 16
+"""A reduction of fewer elements to each result is fused as an elementwise op is: `priority_fusion.cc`."""
+_WARP = 32
+"""Threads of a warp: it reduces several rows at once if their length divides it, `reduction_utils.cc`."""
+_LONGEST_ROW = 2**20
+"""Elements of a row that a kernel holds to normalise it; longer ones are reduced by kernels of their own: the largest
+tile of Triton."""
 _NESTED_RATIO = 16
 """A reduction is computed inside the next one only if that reduces this many times more elements in one step (seen in
 compiled programs, like the next two)."""
@@ -44,6 +52,10 @@ _LEAST_PART = 256
 _SUMMED_DOT = 10_000_000
 """Elements of a dot's operands from which a matrix times a vector is a library call: the GPU's
 `algebraic_simplifier.cc`, `ShouldStrengthReduceDotToReduce`."""
+_CHEAP_ON_GPU = frozenset(f"stablehlo.{name}" for name in ("divide", "exponential", "rsqrt", "sqrt"))
+"""Ops of float32 and float16 that cost little there: `PriorityFusion::IsExpensive`."""
+_FEW = 3
+"""Kernels that compute such an op again where that reads no more; for eight it is written (seen in programs)."""
 _CUSTOM_TOP_K = 16
 """The k from which a top-k sorts, with an index for each element: `topk_specializer.cc`."""
 
@@ -57,6 +69,9 @@ class XlaGpu(CompilerModel):
     fuses_sibling_reductions = True
     """`multi_output_fusion.cc` of the GPU's compiler."""
 
+    fuses_into_sums = True
+    sorts_top_k = False
+
     def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
         """An expensive one, unless all kernels are reductions, which wait for memory anyway; and what is reused.
 
@@ -69,9 +84,33 @@ class XlaGpu(CompilerModel):
                 return True
         elif reused and len(kernels) > 1:
             return True
-        if kind is not Class.EXPENSIVE:
+        if kind is not Class.EXPENSIVE or (not reused and len(kernels) <= _FEW and _reads_one(graph, value)):
             return False
         return reused or (len(kernels) > 1 and not all(classify(graph, graph.ops[k]) is Class.REDUCE for k in kernels))
+
+    def is_short_reduction(self, graph: Graph, op: Op) -> bool:
+        """One of few elements with one result."""
+        elements, results = (math.prod(graph.values[v].shape) for v in (op.operands[0], op.results[0]))
+        return len(op.results) == 1 and elements < _SMALL_REDUCTION * results
+
+    def reduces_elementwise(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
+        """A short one. Where several rows fit a warp, it is a reduction all the same, which fuses only into others."""
+        if not self.is_short_reduction(graph, op):
+            return False
+        elements, results = (math.prod(graph.values[v].shape) for v in (op.operands[0], op.results[0]))
+        is_row = integers(graph, op, "dimensions") == (len(graph.values[op.operands[0]].shape) - 1,)
+        if not is_row or _WARP % max(1, elements // max(1, results)):
+            return True
+        return all(classify(graph, graph.ops[kernel]) in (Class.REDUCE, Class.DOT) for kernel in kernels)
+
+    def fuses_row_reduction(self, graph: Graph, op: Op, kernel: Op) -> bool:
+        """One of the last dimension that is broadcast back along it: `softmax_rewriter_triton.cc`."""
+        shape = graph.values[op.operands[0]].shape
+        is_row = integers(graph, op, "dimensions") == (len(shape) - 1,) and len(op.results) == 1
+        if not is_row or shape[-1] > _LONGEST_ROW or classify(graph, kernel) not in FUSIBLE:
+            return False
+        rows = math.prod(shape[:-1])
+        return math.prod(graph.values[kernel.results[0]].shape) == rows * shape[-1]
 
     def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
         """Only into an argmin that compares the sums, a far longer one; not into a minimum."""
@@ -135,11 +174,37 @@ class XlaGpu(CompilerModel):
             return graph.values[op.operands[0]].nbytes if copied else 0
         if op.name == "chlo.top_k" and ir.IntegerAttr(graph.handles[op.index].attributes["k"]).value > _CUSTOM_TOP_K:
             return math.prod(graph.values[op.operands[0]].shape) * 4
+        if attention_direction(graph, op) == "backward":
+            return _attention_scratch_bytes(graph, op)
         if op.name == "stablehlo.custom_call":
             return _transposed_call_bytes(graph, op)
         if op.name == "stablehlo.sort":
             return graph.values[op.operands[0]].nbytes
         return super().kernel_scratch_bytes(graph, op)
+
+
+def _reads_one(graph: Graph, value: int) -> bool:
+    """Whether an op that is cheap on a GPU is computed from one value of its size, that of a reduction or a dot.
+
+    Kernels that compute it again read no more than if it were written.
+    """
+    op = graph.producer(value)
+    if op is None or op.name not in _CHEAP_ON_GPU or graph.values[value].dtype not in ("f32", "f16"):
+        return False
+    while op is not None and classify(graph, op) in ELEMENTWISE | {Class.VIEW}:
+        tensors = [v for v in dict.fromkeys(op.operands) if graph.values[v].shape and not _is_splat(graph, v)]
+        if len(tensors) != 1:
+            return False
+        op = graph.producer(tensors[0])
+    return op is not None and classify(graph, op) in (Class.REDUCE, Class.DOT)
+
+
+def _is_splat(graph: Graph, value: int) -> bool:
+    """Whether a value is a broadcast scalar or a constant."""
+    op = graph.producer(value)
+    if op is None or op.name == "stablehlo.constant":
+        return op is not None
+    return op.name == "stablehlo.broadcast_in_dim" and not graph.values[op.operands[0]].shape
 
 
 def _contraction_parts(graph: Graph, dot: Op) -> int:
@@ -183,6 +248,15 @@ def _transposed_call_bytes(graph: Graph, op: Op) -> int:
     layouts: Any = (ir.DenseIntElementsAttr(a) for a in ir.ArrayAttr(attributes["operand_layouts"]))
     orders: Any = zip(op.operands, map(list, layouts), strict=True)
     return sum(graph.values[v].nbytes for v, order in orders if order != sorted(order, reverse=True))
+
+
+def _attention_scratch_bytes(graph: Graph, op: Op) -> int:
+    """What cuDNN's backward kernel takes at run time, which no report of a compiler without a device has.
+
+    dQ is added up in float32, and each query has a sum of dO ∘ O (FlashAttention-2, algorithm 2).
+    """
+    of_queries = graph.values[op.results[0]].shape
+    return 4 * math.prod(of_queries) + 4 * math.prod(of_queries[:-1])
 
 
 def _has_uneven_padding(graph: Graph, op: Op) -> bool:

@@ -12,10 +12,21 @@ from collections.abc import Collection, Mapping
 from fractions import Fraction
 
 from stablehlo_mem.analysis.compiler_model import CompilerModel, Kernels
-from stablehlo_mem.analysis.fusion_classes import Class, data_source
+from stablehlo_mem.analysis.fusion_classes import (
+    ELEMENTWISE,
+    FUSIBLE,
+    Class,
+    classify,
+    data_source,
+    reduced_length,
+)
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
-from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes
+from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes, reachable
 
+_LONGEST_ROW = 4096
+"""Elements of a row of a matmul's result of which the matmul's kernel computes a maximum and then a sum (seen in
+compiled programs: 4096 are, 8192 are not)."""
 _SUBLANES, _LANES = 8, 128
 """The tile of the last two dimensions, in 4-byte elements: a register has 8 sublanes of 128 lanes."""
 
@@ -25,13 +36,29 @@ class XlaTpu(CompilerModel):
 
     always_materialised = frozenset({"stablehlo.concatenate", "stablehlo.gather", "stablehlo.reduce_window"})
     reads_from_memory = always_materialised | {"stablehlo.scatter", "stablehlo.sort"}
+    fuses_producers = frozenset({"chlo.top_k"})
+    sorts_top_k = False
+    places_on_chip = True
     writes_over_operands = False
     reuses_output_buffers = False
     hoists_operand_converts = True
 
     def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
-        """Never: arithmetic is computed again in each kernel."""
-        return False
+        """What takes an expensive op and is used many times in a kernel; all else is computed in each kernel."""
+        return reused and (kind is Class.EXPENSIVE or (kind is not Class.MOVE and _takes_expensive_op(graph, value)))
+
+    def computes_once(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
+        """The exponentials of a softmax that a matmul reads: its kernel `online-softmax`."""
+        kinds = {classify(graph, graph.ops[kernel]) for kernel in kernels}
+        return op.name == "stablehlo.exponential" and kinds == {Class.REDUCE, Class.DOT}
+
+    def reduces_while_written(self, graph: Graph, reduce: Op, value: int) -> bool:
+        """One of the rows of a matmul's result; also the second of a softmax, where a row fits the registers."""
+        producer = graph.producer(data_source(graph, value))
+        if producer is None or classify(graph, producer) is not Class.DOT:
+            return False
+        first = all(v == value or not graph.values[v].shape for v in _read_by(graph, reduce))
+        return first or reduced_length(graph, reduce) <= _LONGEST_ROW
 
     def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
         """Never."""
@@ -82,6 +109,29 @@ class XlaTpu(CompilerModel):
         if op.name == "stablehlo.sort":
             return self.buffer_bytes(graph.values[op.operands[0]])
         return super().kernel_scratch_bytes(graph, op)
+
+
+@cached_analysis
+def _takes_expensive_op(graph: Graph, value: int) -> bool:
+    """Whether the elementwise ops that a value is computed by have an expensive one among them."""
+
+    def elementwise(v: int) -> tuple[int, ...]:
+        op = graph.producer(v)
+        return op.operands if op is not None and classify(graph, op) in ELEMENTWISE | {Class.VIEW} else ()
+
+    producers = (graph.producer(v) for v in reachable([value], elementwise))
+    return any(op is not None and classify(graph, op) is Class.EXPENSIVE for op in producers)
+
+
+@cached_analysis
+def _read_by(graph: Graph, reduce: Op) -> tuple[int, ...]:
+    """What elementwise ops before a reduction are computed from."""
+
+    def fused(value: int) -> tuple[int, ...]:
+        op = graph.producer(value)
+        return op.operands if op is not None and classify(graph, op) in FUSIBLE | {Class.VIEW} else ()
+
+    return tuple(v for v in reachable([reduce.operands[0]], fused) if not fused(v))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -6,10 +6,13 @@ What the bindings do differently from what one expects (see docs/design.md) is h
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import hashlib
+import importlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -63,6 +66,37 @@ RULE = "sdy.sharding_rule"
 
 DONATED = frozenset({"tf.aliasing_output", "jax.buffer_donor"})
 """The attributes of an argument one of which says that it is donated."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CudnnAttention:
+    """JAX's module that calls cuDNN's fused attention."""
+
+    module: Any
+
+    @contextlib.contextmanager
+    def told_capability(self, capability: tuple[int, int]) -> Generator[None]:
+        """The module is told a GPU's compute capability, and asks no device, until the block ends."""
+
+        def at_least(asked: str) -> bool:
+            return capability >= tuple(int(part) for part in asked.split("."))
+
+        def equals(asked: str) -> bool:
+            return capability == tuple(int(part) for part in asked.split("."))
+
+        told = {"check_compute_capability": at_least, "is_cuda_compute_capability_equal": equals}
+        asking = {name: getattr(self.module, name) for name in told}
+        vars(self.module).update(told)
+        try:
+            yield
+        finally:
+            vars(self.module).update(asking)
+
+
+@functools.cache
+def cudnn_attention() -> CudnnAttention:
+    """JAX's calls of cuDNN's fused attention; imported when they are first asked for."""
+    return CudnnAttention(importlib.import_module("jax._src.cudnn.fused_attention_stablehlo"))
 
 
 def parse_module(text: str | bytes, context: ir.Context | None = None) -> ir.Module:

@@ -38,6 +38,17 @@ def splat_number(value: Any) -> float | int | None:
 
     Constants of enclosing blocks count: canonicalisation moves those of a loop's body there.
     """
+    number = _splat_attribute(value)
+    return number.value if isinstance(number, (ir.FloatAttr, ir.IntegerAttr)) else None
+
+
+def splat_truth_of(value: Any) -> bool | None:
+    """Whether a predicate is true everywhere, or false everywhere; None if it is no such constant."""
+    truth = _splat_attribute(value)
+    return truth.value if isinstance(truth, ir.BoolAttr) else None
+
+
+def _splat_attribute(value: Any) -> Any:
     owner: Any = value.owner
     while not isinstance(owner, ir.Block) and (owner.operation.name in _SPREADING or _keeps_numbers(owner.operation)):
         owner = owner.operation.operands[0].owner
@@ -46,8 +57,7 @@ def splat_number(value: Any) -> float | int | None:
     constant = dense_value(owner.operation)
     if constant is None or not constant.is_splat:
         return None
-    number: Any = constant.get_splat_value()
-    return number.value if isinstance(number, (ir.FloatAttr, ir.IntegerAttr)) else None
+    return constant.get_splat_value()
 
 
 def _keeps_numbers(op: Any) -> bool:

@@ -147,10 +147,41 @@ def factorisation_flops(graph: Graph, op: Op) -> float:
     return _FACTORISATIONS[routine] * math.prod(shapes[routine == "trsm"]) * min(shapes[0][-2:])
 
 
+ATTENTION_MATMULS = {"forward": 2, "backward": 5}
+"""Matmuls of all pairs of queries and keys times the depth: Q Kᵀ and P V; and again Q Kᵀ, dO Vᵀ, and the three
+gradients."""
+_CUDNN_ATTENTION = "__cudnn$fmha"
+
+
 def stated_flops(graph: Graph, op: Op) -> float:
-    """FLOPs of a custom call by its own account: Pallas writes a `cost_estimate` to its `backend_config`; 0 without."""
+    """FLOPs of a custom call by its own account, 0 without.
+
+    Pallas writes a `cost_estimate` to its `backend_config`, cuDNN's attention the shape of the scores.
+    """
     config = graph.handles[op.index].attributes
     if "backend_config" not in config or not isinstance(config["backend_config"], ir.StringAttr):
         return 0.0
-    found = re.search(r'"cost_estimate"\s*:\s*{[^{}]*"flops"\s*:\s*(\d+)', config["backend_config"].value)
+    text = config["backend_config"].value
+    if attention_direction(graph, op):
+        return _attention_flops(graph, op, text)
+    found = re.search(r'"cost_estimate"\s*:\s*{[^{}]*"flops"\s*:\s*(\d+)', text)
     return float(found[1]) if found else 0.0
+
+
+def attention_direction(graph: Graph, op: Op) -> str:
+    """Whether a custom call is the "forward" or the "backward" kernel of cuDNN's attention, "" if it is neither."""
+    if op.name != "stablehlo.custom_call":
+        return ""
+    target = ir.StringAttr(graph.handles[op.index].attributes["call_target_name"]).value
+    if not target.startswith(_CUDNN_ATTENTION):
+        return ""
+    return "backward" if "Backward" in target else "forward"
+
+
+def _attention_flops(graph: Graph, op: Op, config: str) -> float:
+    """Those of all pairs: what a causal mask saves depends on the tiles."""
+    shape = re.search(r'"intermediate_tensor_shape"[^\[]*"dimensions"\s*:\s*\[([^\]]*)\]', config)
+    if shape is None:
+        return 0.0
+    pairs = math.prod(int(size) for size in re.findall(r"\d+", shape[1]))
+    return 2.0 * ATTENTION_MATMULS[attention_direction(graph, op)] * pairs * graph.values[op.operands[0]].shape[-1]

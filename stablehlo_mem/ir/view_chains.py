@@ -34,7 +34,7 @@ def view_of(graph: Graph, value: int) -> View:
     view = View(value, tuple(range(len(graph.values[value].shape))))
     while True:
         op = graph.producer(view.source)
-        places = _places(graph, op) if op is not None else None
+        places = places_in_result(graph, op) if op is not None else None
         if op is None or places is None:
             return view
         view = View(op.operands[0], tuple(None if d is None else view.dims[d] for d in places))
@@ -47,7 +47,7 @@ def squeezed(graph: Graph, view: View) -> tuple[Any, list[int]]:
     return reshaped(value, shape), [d for d in view.dims if d is not None]
 
 
-def _places(graph: Graph, op: Op) -> tuple[int | None, ...] | None:
+def places_in_result(graph: Graph, op: Op) -> tuple[int | None, ...] | None:
     """For each dimension of a view's operand the result's dimension it becomes; None if the op is no view."""
     shapes = [graph.values[v].shape for v in (op.operands[0], op.results[0])] if op.operands else []
     if op.name == "stablehlo.broadcast_in_dim":

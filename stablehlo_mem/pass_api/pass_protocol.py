@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any, Generic, TypeVar
 
 from stablehlo_mem.analysis.peak_memory import Peak
@@ -20,10 +20,18 @@ class Pass(abc.ABC, Generic[Params]):
     Attributes:
         name: of the pass, in kebab case.
         params_type: the type of its steps' parameters.
+        is_enabled_by_others: whether its steps that save time are looked for again after steps of other passes.
+        kinds: the compilers that understand what it writes, None for all: see `Chip.kind`.
     """
 
     name: str
     params_type: type[Params]
+    is_enabled_by_others: bool = False
+    kinds: frozenset[str] | None = None
+
+    def serves(self, kinds: Set[str]) -> bool:
+        """Whether all compilers of some kinds understand what it writes."""
+        return self.kinds is None or kinds <= self.kinds
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterable[Candidate | Refusal]:
         """Steps that would lower the peak, and why values at the peak are left alone."""

@@ -7,13 +7,16 @@ from typing import Any
 from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.pass_api.pass_protocol import AnyPass
 from stablehlo_mem.passes.blocked_top_k import BlockedTopK
+from stablehlo_mem.passes.compute_where_read import ComputeWhereRead
 from stablehlo_mem.passes.contractions import Contractions
+from stablehlo_mem.passes.cudnn_attention import CudnnAttention
 from stablehlo_mem.passes.fold_converts import FoldConverts
 from stablehlo_mem.passes.fold_transposes import FoldTransposes
 from stablehlo_mem.passes.matmul_chain import MatmulChain
 from stablehlo_mem.passes.narrow import Narrow
 from stablehlo_mem.passes.one_hot_scatter import OneHotScatter
 from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
+from stablehlo_mem.passes.pallas_attention import PallasAttention
 from stablehlo_mem.passes.reblock_scans import ReblockScans
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.rematerialise import Rematerialise
@@ -26,10 +29,13 @@ from stablehlo_mem.passes.unroll_reductions import UnrollReductions
 from stablehlo_mem.utils.plain_data import restored
 
 PASSES: tuple[AnyPass, ...] = (
+    CudnnAttention(),
+    PallasAttention(),
     PairwiseDistance(),
     Contractions(),
     MatmulChain(),
     SortToTopK(),
+    ComputeWhereRead(),
     UnrollReductions(),
     BlockedTopK(),
     Narrow(),

@@ -27,7 +27,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.analysis import xla_cpu
+from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.cost_model import Kernel, op_flops
+from stablehlo_mem.analysis.fusion import plan_buffers
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.blocked import Blocked
@@ -47,6 +49,7 @@ from stablehlo_mem.rewriting.slice_pushdown import (
 from stablehlo_mem.sharding_rules import OP_RULES, rule_of
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp, split_along
 from stablehlo_mem.sharding_rules.op_rule import Reduction
+from stablehlo_mem.targets.chips import Chip
 
 _MAX_LENGTH = 48
 """YNNPACK sums one result of a longer dimension faster than a kernel reads all its rows (seen on CPU)."""
@@ -117,6 +120,14 @@ class UnrollReductions(RewritingPass):
             "one by one",
             detail=_Unrolled(split_op.n, ranges, narrowed, transposed),
         )
+
+    def pays_anyway(self, graph: Graph, match: Match, chip: Chip) -> bool:
+        """A short one that is a kernel by itself: as elementwise ops it fuses into the one that reads it."""
+        if not compiler_model(chip).is_short_reduction(graph, graph.ops[match.root]):
+            return False
+        buffers, value = plan_buffers(graph, chip), graph.ops[match.root].results[0]
+        kernels = [op for op in graph.ops if value in buffers.reads[op.index]]
+        return len(kernels) == 1 and classify(graph, kernels[0]) in FUSIBLE
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """The partial result of every element, combined a group at a time."""

@@ -28,7 +28,7 @@ from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState
 from stablehlo_mem.planner.smallest_peak import minimise_peak
 from stablehlo_mem.planner.users_terms import in_users_terms
-from stablehlo_mem.planner.validation import below_floor, check_options, check_tuning, verify
+from stablehlo_mem.planner.validation import below_floor, check_options, check_tuning, for_platforms, verify
 from stablehlo_mem.reports.phrases import budget_error_text
 from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.results.memory_profile import MemoryProfile, Origin, profile_graph
@@ -105,6 +105,7 @@ class _Planning:
     """One call of `keep_budget`."""
 
     def __init__(self, program: Program, budget: Budget, targets: tuple[Target, ...], options: Options):
+        options = for_platforms(options, program, targets)
         self.program, self.targets, self.options = program, targets, options
         self.budget: Budget = budget
         self.lowest_missed = math.inf

@@ -62,6 +62,14 @@ def cheapen(state: SearchState, goal: Goal, *, any_peak: bool) -> SearchState:
     return dataclasses.replace(state, first=None)
 
 
+def with_enabled_savings(state: SearchState, goal: Goal) -> SearchState:
+    """The state after the steps that save time, do not raise the peak, and may have been enabled by others."""
+    for one in _enabled(goal):
+        if one.is_enabled_by_others:
+            state = _first_time_saving(state, one, goal, state.peak.temp_bytes)
+    return state
+
+
 @gc_pause.kept()
 def _first_time_saving(state: SearchState, one: AnyPass, goal: Goal, limit: float) -> SearchState:
     """The state after the first time-saving step of a pass with a peak within the limit; the same state if none is."""
@@ -111,7 +119,7 @@ def greedy_descent(
         slow_steps += 0 < saved < missing / _SLOW_FRACTION
         if slow_steps > _MAX_SLOW_STEPS:
             return state, refusals
-        state = with_decision(state, following)
+        state = with_enabled_savings(with_decision(state, following), goal)
         visit(state)
     return state, propose(state, goal)[1]
 
@@ -244,7 +252,7 @@ def _largest_first(refusals: Iterable[Refusal]) -> tuple[Refusal, ...]:
 
 def _enabled(goal: Goal) -> list[AnyPass]:
     names = goal.options.passes
-    return [p for p in PASSES if names is None or p.name in names]
+    return [p for p in PASSES if (names is None or p.name in names) and p.serves({goal.chip.kind})]
 
 
 def _rank(candidate: Candidate, over: int) -> tuple[bool, float, float]:

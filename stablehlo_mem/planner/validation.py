@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import get_args
 
 import jax
@@ -36,6 +37,16 @@ def check_options(options: Options) -> None:
         raise InputError(f"max_slowdown is at least 1, or None for no limit, not {options.max_slowdown}")
     if options.max_seconds is not None and not options.max_seconds > 0:
         raise InputError(f"max_seconds is more than 0, or None for no limit, not {options.max_seconds}")
+
+
+def for_platforms(options: Options, program: Program, targets: tuple[Target, ...]) -> Options:
+    """Options without the passes whose results some target, or some platform of the program, would not understand."""
+    kinds = {target.chip.kind for target in targets} | set(program.platforms)
+    unfit = [p.name for p in PASSES if not p.serves(kinds)]
+    names = [p.name for p in PASSES] if options.passes is None else options.passes
+    if not any(name in unfit for name in names):
+        return options
+    return dataclasses.replace(options, passes=tuple(name for name in names if name not in unfit))
 
 
 def check_tuning(program: Program, targets: tuple[Target, ...]) -> None:

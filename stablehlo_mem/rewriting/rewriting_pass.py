@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 from stablehlo_mem.analysis.cost_model import Kernel, fused_seconds, op_bytes
@@ -101,6 +101,10 @@ class RewritingPass(Pass[Rewriting]):
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """Builds the replacement at the insertion point, before the root, and returns what replaces the values."""
 
+    def pays_anyway(self, graph: Graph, match: Match, chip: Chip) -> bool:
+        """Whether a match is taken where it saves no time by itself."""
+        return match.even_if_slower
+
     def cheapen(self, graph: Graph, goal: Goal) -> Iterator[Candidate]:
         """All the matches, in every block, that save time, in one step; then the first few each by itself."""
         paying: list[_BlockMatch] = []
@@ -108,7 +112,8 @@ class RewritingPass(Pass[Rewriting]):
             block = _BlockCosts(graph, path, goal.chip)
             matches = [m for m in self._matches(block, prefer_memory=goal.prefer_memory) if isinstance(m, Match)]
             matches = _outermost([m for m in matches if allows(goal.options, m.numerics)])
-            paying += [(block, m) for m in block.paying(matches)]
+            anyway = {m.root for m in matches if self.pays_anyway(block.graph, m, goal.chip)}
+            paying += [(block, m) for m in block.paying(matches, anyway)]
         alone = [[one] for one in paying[:_MAX_ALONE]] if len(paying) > 1 else []
         for chosen in (paying, *alone) if paying else ():
             yield self._candidate(chosen, 0, prefer_memory=goal.prefer_memory)
@@ -192,6 +197,10 @@ class RewritingPass(Pass[Rewriting]):
                 results = self.emit(graph, match)
             for old, new in zip(match.replaced or graph.ops[match.root].results, results, strict=True):
                 graph.mlir_values[old].replace_all_uses_with(new)
+        self.clean(module)
+
+    def clean(self, module: ir.Module) -> None:
+        """Removes what is dead after the replacements."""
         run_passes(module, "cse", "canonicalize")
 
 
@@ -286,15 +295,15 @@ class _BlockCosts:
         first, *others = (m.root for m in matches)
         return _MatchSet(tuple(matches), needed_only_by(self.graph, first, inputs, *others))
 
-    def paying(self, matches: Sequence[Match]) -> list[Match]:
-        """The matches that save time, alone or with the others of their set, and those that need not."""
+    def paying(self, matches: Sequence[Match], anyway: Set[int]) -> list[Match]:
+        """The matches that save time, alone or with the others of their set, and those that need not: their roots."""
         gains = {m.root: self._saved_seconds(_MatchSet((m,), m.removed)) for m in matches}
         paying = {root for root, gain in gains.items() if gain > 0}
         for match_set in self.match_sets(matches):
             roots = {m.root for m in match_set.matches}
             if self._saved_seconds(match_set) > sum(gains[root] for root in roots & paying):
                 paying |= roots
-        return [m for m in matches if m.even_if_slower or m.root in paying]
+        return [m for m in matches if m.root in paying | anyway]
 
     def _saved_seconds(self, match_set: _MatchSet) -> float:
         """Seconds saved, 0 where they are too few to be sure."""

@@ -35,4 +35,5 @@ _LINEAR: dict[str, Groups] = {
     **dict.fromkeys(("stablehlo.pad", "stablehlo.dynamic_update_slice", "stablehlo.complex"), ((0, 1),)),
     "stablehlo.select": ((1, 2),),
     "stablehlo.scatter": ((0, 2),),
+    "sdy.sharding_constraint": ((0,),),
 }

@@ -30,6 +30,7 @@ from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Use
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule, operand_uses
 from stablehlo_mem.splitting.region_work import region_work
+from stablehlo_mem.splitting.step_kernels import StepKernel, step_kernels
 from stablehlo_mem.targets.chips import Chip
 
 _Ts = TypeVarTuple("_Ts")
@@ -68,6 +69,7 @@ class LoopCost:
         vectorised: kernels that a step does some innermost elements of: likewise.
         strided: values that are sliced or written back: seconds of a pass over them, and contiguous bytes for an
             element of the axis.
+        kernels: of a step, where they are started one by one.
     """
 
     n: int
@@ -83,13 +85,15 @@ class LoopCost:
     dealt: tuple[tuple[float, float], ...]
     vectorised: tuple[tuple[float, float], ...]
     strided: tuple[tuple[float, int], ...]
+    kernels: tuple[StepKernel, ...] = ()
 
     def loop_seconds(self, chunk: int) -> float:
         """Time added to the program by loops of this chunk, wherever their memory is."""
         steps = -(-self.n // chunk)
         repeated = (steps * chunk / self.n - 1) * self.work_seconds
         arithmetic = self.fixed_seconds + repeated + self.packing_seconds(chunk)
-        return arithmetic + self.dealing_seconds(chunk) + self.lane_seconds(chunk) + steps * self.step_seconds
+        spared = sum(kernel.spared_seconds(chunk, self.chip) for kernel in self.kernels)
+        return arithmetic + self.dealing_seconds(chunk) + self.lane_seconds(chunk) + steps * self.step_seconds - spared
 
     def packing_seconds(self, chunk: int) -> float:
         """What matmuls of a part of the rows take more than those of all."""
@@ -182,7 +186,10 @@ def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: in
     inside = sum(count * overhead_seconds(graph, graph.ops[split_op.op], chip) for split_op, count in runs.items())
     repeated = sum(count * _repeated_seconds(graph, split_op, chip) for split_op, count in runs.items())
     exchanged = sum(count * exchange_seconds(graph, graph.ops[s.op], chip) for s, count in runs.items())
+    kernels = step_kernels(graph, schedule, chip)
+    launches = sum(kernel.count for kernel in kernels) + len(schedule.outputs)
     step = chip.step_seconds * schedule.loop_count + inside + repeated + exchanged + moved / bandwidth
+    step += chip.launch_seconds * launches
     # Of an op in overlapping windows a step repeats a share of the step before.
     windows = ((s, s.window, max(0, s.window.length - s.window.stride)) for s in runs if s.window is not None)
     step += sum(runs[s] * seconds[s.op] * overlap / window.n for s, window, overlap in windows)
@@ -201,6 +208,7 @@ def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: in
         dealt=_added_up(_dealt(graph, runs, seconds)),
         vectorised=_added_up(_vectorised(graph, runs, seconds)),
         strided=_added_up(_strided(graph, schedule, chip)),
+        kernels=kernels,
     )
 
 

@@ -27,9 +27,17 @@ class Chip:
         memory_bytes: device memory, 0 for "whatever the host has".
         flops_per_second: dense float32 matmul rate.
         half_flops_per_second: dense matmul rate of bfloat16 and narrower floats; 0 where it is that of float32.
+        rounds_operands: whether matmuls of float32 take their operands as bfloat16 and run at that rate, unless a
+            higher precision is asked for.
+        vector_flops_per_second: rate of elementwise arithmetic; 0 where it is a share of the matmul rate
+            (`cost_model.VECTOR_SHARE`).
         bytes_per_second: memory bandwidth.
         link_bytes_per_second: bandwidth to other devices of the same mesh, in one direction.
         step_seconds: overhead of one loop iteration.
+        launch_seconds: to start a kernel; 0 where kernels are not counted one by one.
+        on_chip_bytes: of the memory on the chip, an L2 cache or a VMEM, in which values stay between the kernels that
+            write and read them; 0 where `cache_bytes` says it. It is `on_chip_speedup` times as fast as memory.
+        on_chip_value_bytes: of the largest value that stays there.
         cache_bytes: bytes of the intermediates of one iteration up to which a loop is as fast as it gets. On CPU three
             eighths of the shared cache: what else an iteration reads and writes needs the rest.
         cores: that share out the rows of a kernel.
@@ -51,6 +59,12 @@ class Chip:
     step_seconds: float
     link_bytes_per_second: float = 0.0
     half_flops_per_second: float = 0.0
+    rounds_operands: bool = False
+    vector_flops_per_second: float = 0.0
+    launch_seconds: float = 0.0
+    on_chip_bytes: int = 0
+    on_chip_value_bytes: int = 0
+    on_chip_speedup: float = 1.0
     cache_bytes: int = 0
     cores: int = 1
     lanes: int = 1
@@ -69,8 +83,9 @@ class Chip:
         return max(self.flops_per_second, self.half_flops_per_second)
 
     def matmul_rate(self, itemsize: float) -> float:
-        """FLOPs per second of matmuls of floats of so many bytes."""
-        return self.half_flops_per_second if itemsize <= 2 and self.half_flops_per_second else self.flops_per_second
+        """FLOPs per second of matmuls of floats of so many bytes, at the default precision."""
+        is_half = itemsize <= (4 if self.rounds_operands else 2) and self.half_flops_per_second
+        return self.half_flops_per_second if is_half else self.flops_per_second
 
 
 _CPU = Chip(
@@ -92,43 +107,82 @@ _CPU = Chip(
 )
 """A typical server with two cores. `calibrate` measures most of these figures on the user's machine. The others
 (`packed_rows`, `transposed_rows`, `lanes`, `unit_sum_seconds`) were chosen to match timings on such a server."""
-_STEP_SECONDS: dict[Kind, float] = {"cuda": 2e-5, "tpu": 1e-5}
-"""Overhead of a loop iteration on accelerators: rough figures, not measured. On CUDA it is a few kernel launches."""
 
 
-def _accelerator(
-    kind: Kind, name: str, memory_bytes: int, flops: float, half: float, bandwidth: float, link: float
+_LINKS = {"h200": 4.5e11, "h100": 4.5e11, "a100": 3e11, "v5e": 1e11, "v6e": 2.24e11, "v5p": 3e11}
+"""Bytes per second of NVLink and of the interchip interconnect, one direction: half of what the same sources publish,
+which count both."""
+
+
+def _cuda(
+    name: str, memory_bytes: int, flops: float, half: float, bandwidth: float, vector: float, l2_bytes: int
 ) -> Chip:
-    """A chip with its published memory, bandwidths and dense bfloat16 rate, and a rough rate of float32 matmuls.
+    """A GPU with its published memory, bandwidth, matmul rates and L2 cache: NVIDIA's data sheets of the H200, H100 SXM
+    and A100 80GB SXM.
 
-    The link is NVLink's or the interchip interconnect's, half of the published figure that counts both directions.
-
-    Published: NVIDIA's data sheets of the H200, H100 SXM and A100 80GB SXM; the pages of TPU versions in Google Cloud's
-    documentation. For CUDA the float32 rate is near the published one. For TPU none is published: several passes in
-    bfloat16 make it, and it is taken for about a quarter.
+    The rate of elementwise operations is that of all lanes at the boost clock. A value stays in the L2 cache if it has
+    at most half of it, beside the value that is made of it; the cache has about twice the bandwidth of the memory. A
+    kernel of a CUDA graph takes some 2 us to start. A step has about one kernel that the program does not show: a
+    slice or an update that does not fuse (seen in compiled programs).
     """
     return Chip(
-        name=f"{kind}:{name}",
-        kind=kind,
+        name=f"cuda:{name}",
+        kind="cuda",
         memory_bytes=memory_bytes,
         flops_per_second=flops,
         half_flops_per_second=half,
+        vector_flops_per_second=vector,
         bytes_per_second=bandwidth,
-        link_bytes_per_second=link,
-        step_seconds=_STEP_SECONDS[kind],
+        link_bytes_per_second=_LINKS[name],
+        step_seconds=2e-6,
+        launch_seconds=2e-6,
+        on_chip_bytes=l2_bytes,
+        on_chip_value_bytes=l2_bytes // 2 - _MIB,
+        on_chip_speedup=2.0,
     )
 
+
+def _tpu(name: str, memory_bytes: int, flops: float, half: float, bandwidth: float, vmem_bytes: int) -> Chip:
+    """A TPU with its published memory, bandwidth and dense bfloat16 rate: Google Cloud's documentation.
+
+    Its float32 matmuls round operands to bfloat16 by default; `flops` is the rate of those that do not, several passes
+    in bfloat16, taken for about a quarter. A value stays in VMEM if it has at most three quarters of it (seen in
+    compiled programs: 95 of 128 MiB do, 128 do not), and of several at a time seven eighths (two of 64 MiB do not):
+    kernels need the rest. VMEM is about twenty times as fast as the memory. A kernel takes
+    about a microsecond to fill and drain its pipeline. A step has some four small kernels that the program does not
+    show: indices, and copies between the memories (seen in compiled programs).
+    """
+    return Chip(
+        name=f"tpu:{name}",
+        kind="tpu",
+        memory_bytes=memory_bytes,
+        flops_per_second=flops,
+        half_flops_per_second=half,
+        rounds_operands=True,
+        bytes_per_second=bandwidth,
+        link_bytes_per_second=_LINKS[name],
+        step_seconds=4e-6,
+        launch_seconds=1e-6,
+        on_chip_bytes=7 * vmem_bytes // 8,
+        on_chip_value_bytes=3 * vmem_bytes // 4,
+        on_chip_speedup=20.0,
+    )
+
+
+_H100_LANES = 132 * 128 * 1.98e9
+"""Operations per second of an H100's and H200's lanes: cores x lanes x boost clock."""
+_A100_LANES = 108 * 64 * 1.41e9
 
 CHIPS: dict[str, Chip] = {
     chip.name: chip
     for chip in (
         _CPU,
-        _accelerator("cuda", "h200", 141 * _GB, flops=6e13, half=9.89e14, bandwidth=4.8e12, link=4.5e11),
-        _accelerator("cuda", "h100", 80 * _GB, flops=6e13, half=9.89e14, bandwidth=3.35e12, link=4.5e11),
-        _accelerator("cuda", "a100", 80 * _GB, flops=1.9e13, half=3.12e14, bandwidth=2.0e12, link=3e11),
-        _accelerator("tpu", "v5e", 16 * _GIB, flops=5e13, half=1.97e14, bandwidth=8.2e11, link=1e11),
-        _accelerator("tpu", "v6e", 32 * _GIB, flops=2e14, half=9.18e14, bandwidth=1.6e12, link=2.24e11),
-        _accelerator("tpu", "v5p", 95 * _GIB, flops=1e14, half=4.59e14, bandwidth=2.8e12, link=3e11),
+        _cuda("h200", 141 * _GB, flops=6.7e13, half=9.89e14, bandwidth=4.8e12, vector=_H100_LANES, l2_bytes=50 * _MIB),
+        _cuda("h100", 80 * _GB, flops=6.7e13, half=9.89e14, bandwidth=3.35e12, vector=_H100_LANES, l2_bytes=50 * _MIB),
+        _cuda("a100", 80 * _GB, flops=1.95e13, half=3.12e14, bandwidth=2.0e12, vector=_A100_LANES, l2_bytes=40 * _MIB),
+        _tpu("v5e", 16 * _GIB, flops=5e13, half=1.97e14, bandwidth=8.2e11, vmem_bytes=128 * _MIB),
+        _tpu("v6e", 32 * _GIB, flops=2e14, half=9.18e14, bandwidth=1.6e12, vmem_bytes=128 * _MIB),
+        _tpu("v5p", 95 * _GIB, flops=1e14, half=4.59e14, bandwidth=2.8e12, vmem_bytes=128 * _MIB),
     )
 }
 """All chips by name; the first of a kind stands for the kind where no device is attached."""

@@ -1,0 +1,1 @@
+"""Recognises softmax(scale Q Kᵀ + bias) V and its gradients by their mathematics, and calls the chips' kernels."""

@@ -1,0 +1,184 @@
+"""Reads masks: which predicates keep the keys up to the query's own position, and which are something else.
+
+Masks are read as MLIR values: that of a scanned layer is computed before the scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from stablehlo_mem.attention.algebra import HalfPlane, Labels, Predicate, Region, Tensor
+from stablehlo_mem.attention.origins import origin
+from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
+from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.ir.matchers import splat_number, splat_truth_of
+from stablehlo_mem.ir.view_chains import view_of
+
+_MOST_CONSTANT = 2**24
+"""Elements of a constant mask that is read: a bound on the time."""
+
+
+Condition = HalfPlane | Predicate
+"""A predicate that was understood, or one to be computed."""
+
+
+def where(graph: Graph, value: int, labels: Labels, is_true: bool) -> Region | Predicate:
+    """Where a predicate of the program is true, or false. Equal regions are equal, however they were computed."""
+    planes = _half_planes(graph.mlir_values[value], labels, is_true)
+    return Predicate(Tensor(value, labels), is_true) if planes is None else Region(frozenset(planes))
+
+
+def conditions(graph: Graph, kept: Region | Predicate) -> Iterator[Condition]:
+    """The conditions whose conjunction says where a mask keeps keys."""
+    if isinstance(kept, Region):
+        yield from sorted(kept.planes, key=str)
+        return
+    view = view_of(graph, kept.tensor.value)
+    shown = tuple(None if d is None else kept.tensor.labels[d] for d in view.dims)
+    op = graph.producer(view.source)
+    if op is not None and op.name == ("stablehlo.and" if kept.is_true else "stablehlo.or"):
+        for operand in op.operands:
+            yield from conditions(graph, where(graph, operand, shown, kept.is_true))
+    else:
+        yield kept
+
+
+def _half_planes(value: Any, labels: Labels, keeps: bool) -> list[HalfPlane] | None:
+    """The conditions that a predicate is the conjunction of, None if it has others than comparisons of indices."""
+    value, labels = _source(value, labels)
+    truth = splat_truth_of(value)
+    if truth is not None:
+        return [] if truth == keeps else None
+    if isinstance(value.owner, ir.Block):
+        return None
+    op = value.owner.operation
+    name = op.name.removeprefix("stablehlo.")
+    if name == "not":
+        return _half_planes(op.operands[0], labels, not keeps)
+    if name == ("and" if keeps else "or"):
+        sides = [_half_planes(operand, labels, keeps) for operand in op.operands]
+        return None if sides[0] is None or sides[1] is None else sides[0] + sides[1]
+    if name == "select" and op.operands[0].type == value.type:
+        truths = tuple(splat_truth_of(v) for v in list(op.operands)[1:])
+        return _half_planes(op.operands[0], labels, keeps == truths[0]) if set(truths) == {True, False} else None
+    truths = _compared_choices(op) if name == "compare" else None
+    if truths is not None:
+        chosen = op.operands[0]
+        chosen, labels = _source(chosen, labels)
+        return _half_planes(chosen.owner.operation.operands[0], labels, keeps == truths[0])
+    half = _compared(op, labels, keeps) if name == "compare" else _constant_triangle(op, labels, keeps)
+    return None if half is None else [half]
+
+
+def _compared_choices(compare: Any) -> tuple[bool, bool] | None:
+    """What a comparison of a predicate as numbers with a number says for true and for false, if that differs."""
+    asks = stablehlo.ComparisonDirectionAttr(compare.attributes["comparison_direction"]).value
+    source, _ = _source(compare.operands[0], (None,) * len(compare.operands[0].type.shape))
+    number = splat_number(origin(compare.operands[1]))
+    if asks not in ("EQ", "NE") or number is None or isinstance(source.owner, ir.Block):
+        return None
+    op = source.owner.operation
+    choices: list[float | int | None] = []
+    if op.name == "stablehlo.select" and op.operands[0].type.shape == source.type.shape:
+        choices = [splat_number(origin(v)) for v in list(op.operands)[1:]]
+    elif op.name == "stablehlo.convert" and op.operands[0].type.element_type == ir.IntegerType.get_signless(1):
+        choices = [1, 0]
+    if not choices or None in choices:
+        return None
+    yes, no = ((choice == number) == (asks == "EQ") for choice in choices)
+    return (yes, no) if yes != no else None
+
+
+def _source(value: Any, labels: Labels) -> tuple[Any, Labels]:
+    """What a value shows through views and carries that loops hand on, and where its dimensions lie."""
+    while True:
+        value = origin(value)
+        if isinstance(value.owner, ir.Block):
+            return value, labels
+        op = value.owner.operation
+        if op.name == "stablehlo.broadcast_in_dim":
+            labels = tuple(labels[d] for d in ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
+        elif op.name == "stablehlo.transpose":
+            permutation = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
+            labels = tuple(labels[permutation.index(d)] for d in range(len(permutation)))
+        elif op.name == "stablehlo.reshape" and (through := _reshaped(op, labels)) is not None:
+            labels = through
+        else:
+            return value, labels
+        value = op.operands[0]
+        sizes = value.type.shape
+        labels = tuple(None if size == 1 else label for size, label in zip(sizes, labels, strict=True))
+
+
+def _reshaped(op: Any, labels: Labels) -> Labels | None:
+    """The labels of a reshape's operand, if only dimensions of one element differ."""
+    before, after = (list(v.type.shape) for v in (op.operands[0], op.results[0]))
+    if [n for n in before if n != 1] != [n for n in after if n != 1]:
+        return None
+    kept = iter(label for n, label in zip(after, labels, strict=True) if n != 1)
+    return tuple(None if n == 1 else next(kept) for n in before)
+
+
+def _compared(op: Any, labels: Labels, keeps: bool) -> HalfPlane | None:
+    """A comparison of sums of indices and numbers."""
+    sides = [_affine(v, labels) for v in op.operands]
+    asks = stablehlo.ComparisonDirectionAttr(op.attributes["comparison_direction"]).value
+    if sides[0] is None or sides[1] is None or asks in ("EQ", "NE"):
+        return None
+    offset, factors = _difference(sides[0], sides[1], 1)
+    if asks in ("LE", "LT"):
+        offset, factors = -offset, {label: -factor for label, factor in factors.items()}
+    offset -= asks in ("GT", "LT")
+    if not keeps:
+        offset, factors = -offset - 1, {label: -factor for label, factor in factors.items()}
+    return HalfPlane(offset, frozenset((label, factor) for label, factor in factors.items() if factor))
+
+
+_Affine = tuple[int, dict[int, int]]
+"""A number plus multiples of the indices along dimensions of the scores."""
+
+
+def _difference(a: _Affine, b: _Affine, factor: int) -> _Affine:
+    labels = {*a[1], *b[1]}
+    return a[0] - factor * b[0], {label: a[1].get(label, 0) - factor * b[1].get(label, 0) for label in labels}
+
+
+def _affine(value: Any, labels: Labels) -> _Affine | None:
+    """An integer value as a number plus multiples of the indices."""
+    value, labels = _source(value, labels)
+    number = splat_number(value)
+    if number is not None:
+        return int(number), {}
+    if isinstance(value.owner, ir.Block) or not isinstance(value.type.element_type, (ir.IntegerType, ir.FloatType)):
+        return None
+    op = value.owner.operation
+    if op.name == "stablehlo.iota":
+        label = labels[ir.IntegerAttr(op.attributes["iota_dimension"]).value]
+        return (0, {}) if label is None else (0, {label: 1})
+    if op.name == "stablehlo.convert":
+        return _affine(op.operands[0], labels)
+    if op.name not in ("stablehlo.add", "stablehlo.subtract"):
+        return None
+    sides = [_affine(v, labels) for v in op.operands]
+    if sides[0] is None or sides[1] is None:
+        return None
+    return _difference(sides[0], sides[1], -1 if op.name == "stablehlo.add" else 1)
+
+
+def _constant_triangle(op: Any, labels: Labels, keeps: bool) -> HalfPlane | None:
+    """A constant that is a lower triangle."""
+    if op.name != "stablehlo.constant":
+        return None
+    frame = [label for label in labels if label is not None]
+    shape = [n for n in op.results[0].type.shape if n != 1]
+    dense = dense_value(op)
+    if len(frame) != 2 or dense is None or shape[0] * shape[1] > _MOST_CONSTANT:
+        return None
+    array = np.asarray(dense).reshape(shape).astype(bool) == keeps
+    for row, column, oriented in ((frame[0], frame[1], array), (frame[1], frame[0], array.T)):
+        if np.array_equal(oriented, np.tril(np.ones_like(oriented))):
+            return HalfPlane(0, frozenset({(row, 1), (column, -1)}))
+    return None

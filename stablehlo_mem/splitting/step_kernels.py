@@ -1,0 +1,73 @@
+"""The kernels of a loop's step where chips start them one by one, and what chunks that stay on the chip spare.
+
+`chunk_cost` asks for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from stablehlo_mem.analysis.compilers import compiler_model
+from stablehlo_mem.analysis.cost_model import arithmetic_seconds
+from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
+from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.splitting.loop_schedule import LoopSchedule
+from stablehlo_mem.targets.chips import Chip
+
+
+@dataclasses.dataclass(frozen=True)
+class StepKernel:
+    """A kernel of the loops: its times are those of all steps together.
+
+    Attributes:
+        count: loops that it runs in.
+        arithmetic_seconds: if memory were infinitely fast.
+        other_seconds: of what it reads and writes beside chunks.
+        chunks: the chunks it reads and writes, each with seconds through memory, and bytes for an element of the axis.
+    """
+
+    count: int
+    arithmetic_seconds: float
+    other_seconds: float
+    chunks: tuple[tuple[float, float], ...]
+
+    def spared_seconds(self, chunk: int, chip: Chip) -> float:
+        """What all steps spare as chunks of so many elements of the axis stay on the chip."""
+        limit, speedup = chip.on_chip_value_bytes, chip.on_chip_speedup
+        through_memory = self.other_seconds + sum(seconds for seconds, _ in self.chunks)
+        on_chip = self.other_seconds + sum(s / (speedup if chunk * nbytes <= limit else 1) for s, nbytes in self.chunks)
+        return self.count * (max(self.arithmetic_seconds, through_memory) - max(self.arithmetic_seconds, on_chip))
+
+
+def step_kernels(graph: Graph, schedule: LoopSchedule, chip: Chip) -> tuple[StepKernel, ...]:
+    """The kernels that the split ops are; none where the chip does not count them."""
+    if not chip.launch_seconds:
+        return ()
+    buffers = plan_buffers(graph, chip)
+    outputs = {output.value for output in schedule.outputs}
+    chunked = {
+        value
+        for split_op in schedule.loops_of
+        for value, dimension in zip(graph.ops[split_op.op].results, split_op.result_dims, strict=False)
+        if dimension is not None and value not in outputs
+    }
+    runs = {split_op.op: len(loops) for split_op, loops in schedule.loops_of.items()}
+    kernels = (graph.ops[op] for op in sorted(runs) if op in buffers.kernels[op])
+    return tuple(_step_kernel(graph, buffers, op, runs[op.index], chunked, schedule.axis.n, chip) for op in kernels)
+
+
+def _step_kernel(
+    graph: Graph, buffers: Buffers, op: Op, count: int, chunked: set[int], n: int, chip: Chip
+) -> StepKernel:
+    buffer_bytes = compiler_model(chip).buffer_bytes
+    inside = (one for one in graph.ops if op.index in buffers.kernels[one.index])
+    values = [*buffers.reads[op.index], *(v for v in op.results if buffers.materialised[v])]
+    sizes = {v: buffer_bytes(graph.values[v]) for v in values}
+    others = sum(nbytes for v, nbytes in sizes.items() if v not in chunked)
+    chunks = [nbytes for v, nbytes in sizes.items() if v in chunked]
+    return StepKernel(
+        count=count,
+        arithmetic_seconds=sum(arithmetic_seconds(graph, one, chip) for one in inside),
+        other_seconds=others / chip.bytes_per_second,
+        chunks=tuple((nbytes / chip.bytes_per_second, nbytes / n) for nbytes in chunks),
+    )

@@ -1,0 +1,204 @@
+"""Attention by the chips' own kernels: what is recognised, what becomes of it, and what does not qualify."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from attention_programs import FORWARD_ONLY, NEAR_MISSES, SPELLINGS, Program, gradient
+from attention_reference import with_formulas
+from support import exported, graph_of, in_f64, normal, normals, program_of, rewrite, run, text, yardstick
+
+import stablehlo_mem as shm
+from stablehlo_mem.attention import pallas_flash
+from stablehlo_mem.attention.pattern import AttentionOp, attention_ops
+from stablehlo_mem.frontend.canonicalize import remove_rules
+from stablehlo_mem.frontend.program import ingest
+from stablehlo_mem.ir.blocked import Blocked
+from stablehlo_mem.passes import PASSES
+from stablehlo_mem.passes.cudnn_attention import CudnnAttention
+from stablehlo_mem.passes.pallas_attention import PallasAttention
+from stablehlo_mem.rewriting.attention_pass import AttentionPass
+from stablehlo_mem.rewriting.rewriting_pass import Match
+
+FORWARD = {**SPELLINGS, **FORWARD_ONLY}
+WITHOUT_BIAS = [name for name in FORWARD if name != "log_sum_exp"]
+
+
+def arguments(program: Program) -> list[np.ndarray]:
+    """Drawn arguments; lengths are at least one."""
+    _, specs = program
+    drawn = []
+    for i, spec in enumerate(specs):
+        if np.issubdtype(spec.dtype, np.integer):
+            drawn.append(np.array([100, 250], spec.dtype))
+        elif spec.dtype == np.bool_:
+            drawn.append(normals(*spec.shape, seed=i) > -1)
+        else:
+            drawn.append(normals(*spec.shape, seed=i).astype(spec.dtype))
+    return drawn
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Pallas' kernels are lowered for the CPU, interpreted: the arithmetic of each block, in the order of the grid."""
+    from jax.experimental.pallas.ops.tpu import flash_attention
+
+    call = flash_attention.pl.pallas_call
+    monkeypatch.setattr(flash_attention.pl, "pallas_call", functools.partial(call, interpret=True))
+    monkeypatch.setattr(pallas_flash, "_lowered", lambda f, _, *specs: jax.jit(f).lower(*specs).as_text())
+    for text_of in (pallas_flash.forward_text, pallas_flash.backward_text):
+        text_of.cache_clear()
+    yield
+    for text_of in (pallas_flash.forward_text, pallas_flash.backward_text):
+        text_of.cache_clear()
+
+
+def wrong_results(one: AttentionPass, program: Program, count: int, args: list[np.ndarray] | None = None) -> list[str]:
+    """What is wrong with the results where so many parts became calls, and the calls of cuDNN their formulas."""
+    f, _ = program
+    args = arguments(program) if args is None else args
+    origin = program_of(f, *args)
+    module = normal(origin)
+    assert rewrite(module, one) == count
+    if isinstance(one, CudnnAttention):
+        assert "256x256xf32" not in text(module)
+        assert with_formulas(module) == (1 if count == 1 else 2)
+    remove_rules(module)
+    results = zip(run(origin, module, *args), run(origin, None, *args), in_f64(f, *args), strict=True)
+    return [wrong for wrong in (yardstick(*three) for three in results) if wrong]
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_cudnn_output(name):
+    """One call, no scores, and the results of the program by the formula of the call."""
+    assert wrong_results(CudnnAttention(), FORWARD[name](jnp.bfloat16), 1) == []
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_cudnn_gradient(name):
+    """Output and the three gradients: a forward call and a backward call."""
+    assert wrong_results(CudnnAttention(), gradient(SPELLINGS[name](jnp.bfloat16)), 4) == []
+
+
+@pytest.mark.parametrize("name", WITHOUT_BIAS)
+def test_pallas_output(name, interpreted):
+    """JAX's own kernel, interpreted: the results of the program."""
+    assert wrong_results(PallasAttention(), FORWARD[name](jnp.float32), 1) == []
+
+
+@pytest.mark.parametrize("name", [name for name in WITHOUT_BIAS if name in SPELLINGS])
+def test_pallas_gradient(name, interpreted):
+    """The same of the gradients."""
+    assert wrong_results(PallasAttention(), gradient(SPELLINGS[name](jnp.bfloat16)), 4) == []
+
+
+@pytest.mark.parametrize("one", [CudnnAttention(), PallasAttention()], ids=lambda one: one.name)
+@pytest.mark.parametrize(("program", "code"), NEAR_MISSES.values(), ids=NEAR_MISSES)
+def test_near_miss_is_refused(one, program, code):
+    f, specs = program(jnp.bfloat16)
+    graph = graph_of(ingest(exported(f, *specs)))
+    found = [one.match(graph, op.index, prefer_memory=False) for op in graph.ops if op.name in one.roots]
+    assert [item.code for item in found if item is not None and isinstance(item, Blocked)] == [code]
+    assert not any(isinstance(item, Match) for item in found)
+
+
+def test_float32_stays_float32_on_cuda():
+    """cuDNN multiplies bfloat16 and float16 only."""
+    f, specs = SPELLINGS["einsum_f32_softmax"](jnp.float32)
+    graph = graph_of(ingest(exported(f, *specs)))
+    (found,) = attention_ops(graph).values()
+    assert isinstance(found, AttentionOp)
+    blocked = CudnnAttention().match(graph, found.root, prefer_memory=False)
+    assert isinstance(blocked, Blocked)
+    assert blocked.code == "no-kernel"
+    assert "float32" in blocked.message or "f32" in blocked.message
+
+
+def test_more_precision_needs_relaxed():
+    """Probabilities that the program multiplies in float32 are rounded by the kernel: only if that is allowed."""
+
+    def f(q, k, v):
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) * 0.125
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1), v.astype(jnp.float32)).astype(q.dtype)
+
+    specs = SPELLINGS["einsum_f32_softmax"](jnp.bfloat16)[1]
+    graph = graph_of(ingest(exported(f, *specs)))
+    (root,) = attention_ops(graph)
+    match = CudnnAttention().match(graph, root, prefer_memory=False)
+    assert isinstance(match, Match)
+    assert match.numerics == "relaxed"
+
+
+@pytest.mark.parametrize("one", [CudnnAttention(), PallasAttention()], ids=lambda one: one.name)
+def test_query_without_keys(one, interpreted):
+    """Where all keys of an example are masked, the output is their mean, and scores have no gradient."""
+
+    def f(q, k, v, lengths):
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) * 0.125
+        s = jnp.where(jnp.arange(k.shape[1]) < lengths[:, None, None, None], s, -1e30)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1).astype(q.dtype), v)
+
+    specs = SPELLINGS["einsum_f32_softmax"](jnp.bfloat16)[1]
+    args = [*arguments((f, specs)), np.array([0, 77], np.int32)]
+    assert wrong_results(one, (f, specs), 1, args) == []
+    assert wrong_results(one, gradient((f, specs)), 4, args) == []
+
+
+@pytest.mark.parametrize("name", ["jax_nn_causal", "jax_nn_grouped", "padded_multi_query"])
+def test_odd_lengths_are_padded_to_tiles(name, interpreted):
+    """Several blocks along the keys, and a part of the last one is padding."""
+    program = gradient(SPELLINGS[name](jnp.float32, 300))
+    assert wrong_results(PallasAttention(), program, 4) == []
+
+
+def test_masks_of_a_scan_are_seen_through():
+    """In a scanned layer the mask is handed on by the loop; the forward kernel is called in its body."""
+
+    def f(q, k, v):
+        def layer(x, _):
+            return SPELLINGS["haiku"](jnp.bfloat16)[0](x, k, v), None
+
+        return jax.lax.scan(layer, q, None, length=3)[0]
+
+    origin = program_of(f, *arguments(SPELLINGS["haiku"](jnp.bfloat16)))
+    module = normal(origin)
+    assert rewrite(module, CudnnAttention()) == 1
+    assert "\\22mask_type\\22: \\22CAUSAL" in text(module)
+    assert "256x256xi1" not in text(module)
+
+
+PLUGINS = {"cuda:h200": "jax_plugins.xla_cuda12", "tpu:v5e": "libtpu"}
+
+
+@pytest.mark.parametrize("target", PLUGINS)
+@pytest.mark.parametrize("name", ["jax_nn_causal", "jax_nn_grouped"])
+def test_budget_is_kept_by_a_kernel(name, target):
+    """Half of the scores, which are three times that unsplit: measured by the target's compiler."""
+    pytest.importorskip(PLUGINS[target])
+    f, specs = gradient(SPELLINGS[name](jnp.bfloat16, 4096))
+    scores = 2 * 2 * 4 * 4096 * 4096
+    program = exported(f, *specs, platform=target.partition(":")[0])
+    fixed = sum(s.size * 2 for s in specs) * 2
+    budget = fixed + scores // 2
+    plan = shm.plan(program, budget, target=target)
+    assert plan.before.peak_bytes > fixed + scores
+    assert plan.after.peak_bytes <= budget
+    assert "attention" in plan.decisions[0].pass_name
+    assert not re.search(r"4096x4096", plan.result.mlir_module())
+    without = tuple(one.name for one in PASSES if "attention" not in one.name)
+    loops = shm.plan(program, budget, target=target, options=shm.Options(passes=without, max_compiles=4))
+    assert not any("attention" in decision.pass_name for decision in loops.decisions)
+
+
+def test_program_of_several_platforms_gets_no_kernel():
+    """What one platform's compiler does not know must not be in the program."""
+    pytest.importorskip("jax_plugins.xla_cuda12")
+    f, specs = SPELLINGS["jax_nn_causal"](jnp.bfloat16, 1024)
+    program = jax.export.export(jax.jit(f), platforms=["cpu", "cuda"])(*specs)
+    plan = shm.plan(program, None, target="cuda:h200")
+    assert "cudnn" not in plan.result.mlir_module()
