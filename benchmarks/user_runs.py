@@ -22,6 +22,7 @@ import jax
 import jax.export
 import numpy as np
 import record
+import tables
 import user_programs
 import user_science
 
@@ -121,6 +122,37 @@ def timed(written: Execution, ours: Execution) -> dict[str, Any]:
     unsplit, split = (statistics.median(times) for times in seconds.values())
     ratio = round(split / unsplit, 2)
     return {"error": error, "unsplit_seconds": round(unsplit, 3), "seconds": round(split, 3), "ratio": ratio}
+
+
+def table(data: dict[str, Any]) -> str:
+    """One line a program: its peak as written, and what each budget gives."""
+    rows = data["rows"]
+    names = dict.fromkeys(key.rpartition(", ")[0] for key in rows)
+    lines = [[name, *_cells({share: rows.get(f"{name}, {share}") for share in SHARES})] for name in names]
+    heads = [head for share in SHARES for head in (share, "time")]
+    budgets = [row for key, row in rows.items() if not key.endswith("min")]
+    kept, timed_rows = sum(row["fits"] for row in budgets), [row for row in rows.values() if "ratio" in row]
+    note = (
+        f"Time over that of the program as written, in turn, medians of {ROUNDS}; ~ where it is an estimate. {kept} of "
+        f"{len(budgets)} budgets are kept. Load of the machine from {min(row['load'] for row in timed_rows)} to "
+        f"{max(row['load'] for row in timed_rows)} on {data['hardware']['cores']} cores, {tables.stamp(data)}."
+    )
+    return tables.table(["program", "peak as written", *heads], lines) + f"\n{note}\n"
+
+
+def _cells(rows: dict[str, dict[str, Any] | None]) -> list[str]:
+    """The peak as written, then the peak and the time at each share; what was reached where a budget is not kept."""
+    cells = [next(tables.format_bytes(row["before_peak_bytes"]) for row in rows.values() if row)]
+    for row in rows.values():
+        if row is None:
+            cells += ["", ""]
+        elif row["fits"]:
+            time = f"{row['ratio']:.2f}" if "ratio" in row else f"~{row['slowdown']:.2f}"
+            cells += [tables.format_bytes(row["peak_bytes"]), time]
+        else:
+            reached = tables.format_bytes(row["affordable_peak_bytes"] or row["peak_bytes"])
+            cells += [f"{reached} (not kept: {tables.format_bytes(row['budget_bytes'])})", ""]
+    return cells
 
 
 def difference(one: jax.Array, other: jax.Array) -> float:

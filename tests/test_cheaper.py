@@ -1,5 +1,6 @@
 """Going back once a program fits, what searches remember, and the limit of the price."""
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,8 @@ import jax.numpy as jnp
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem.pass_api.candidate import Options
+from stablehlo_mem.pass_api.candidate import Goal, Options
+from stablehlo_mem.planner import evaluator
 from stablehlo_mem.planner.cheaper import cheaper
 from stablehlo_mem.planner.pareto_front import ParetoFront
 from stablehlo_mem.targets.chips import CHIPS
@@ -37,8 +39,12 @@ class Searches:
 
     options = Options()
 
-    def __init__(self, factor=1.0, compiles=16):
+    def __init__(self, factor=1.0, compiles=16, max_seconds=math.inf):
         self.factor, self.left, self.asked, self.evaluations = factor, compiles, [], []
+        self.max_seconds = max_seconds
+
+    def is_slow(self, found):
+        return found.seconds > self.max_seconds
 
     @property
     def may_compile(self):
@@ -87,6 +93,12 @@ def test_a_full_room_is_left_alone():
     assert not searches.asked
 
 
+def test_where_nothing_fits_within_the_limit_of_the_price_a_program_within_it_is_compiled():
+    searches = Searches(max_seconds=5)
+    assert run(searches, state(195, 10.0), [state(1000, 1.0)], 200).seconds == 10.0
+    assert any(not searches.is_slow(one.state) for one in searches.evaluations[2:])
+
+
 def test_nothing_is_compiled_for_what_the_estimates_cannot_tell():
     searches = Searches()
     assert run(searches, state(100, 10.0), [state(1000, 9.8)], 200).seconds == 10.0
@@ -96,6 +108,18 @@ def test_nothing_is_compiled_for_what_the_estimates_cannot_tell():
 def test_the_limit_of_compilations_holds():
     searches = Searches(factor=0.5, compiles=0)
     assert run(searches, state(100, 10.0), [state(1000, 1.0)], 200).seconds == 10.0
+
+
+def test_a_search_that_ends_beyond_the_limit_is_repeated_without_it(monkeypatch):
+    """Steps within the limit may lead further beyond it than a step that is not: the faster end counts."""
+    ends = {math.inf: state(90, 5.0), 2.0: state(80, 9.0)}
+    monkeypatch.setattr(evaluator, "search", lambda root, goal, *_: (ends[goal.max_seconds], ()))
+    one = evaluator.Evaluator.__new__(evaluator.Evaluator)
+    monkeypatch.setattr(evaluator.Evaluator, "is_slow", lambda self, found: found.seconds > 2)
+    goal = Goal(CHIPS["cpu"], Options(), 100, max_seconds=2.0)
+    assert one.search_anew(state(1000, 1.0), goal, frozenset(), ParetoFront())[0] is ends[math.inf]
+    ends[math.inf] = state(110, 3.0)
+    assert one.search_anew(state(1000, 1.0), goal, frozenset(), ParetoFront())[0] is ends[2.0]
 
 
 def layers(x, weights):

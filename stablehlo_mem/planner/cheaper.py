@@ -43,6 +43,9 @@ def cheaper(
     bracket = _Bracket(evaluator, fits, fixed_bytes, room, fitting)
     seen = {e.state.fingerprint for e in evaluator.evaluations}
     goal, returns = bracket.interpolated(), 0
+    if evaluator.is_slow(fitting.state) and bracket.is_close(goal):
+        # Nothing much larger fits, but what is had within the limit of the price is to be known.
+        goal = bracket.middle(goal)
     for _ in range(_MAX_SEARCHES):
         if not bracket.has_gain(goal) or returns == _MAX_RETURNS or not evaluator.may_compile:
             break
@@ -79,8 +82,13 @@ class _Bracket:
 
     def has_gain(self, goal: float) -> bool:
         """Whether a program for a goal may be clearly faster than the one that fits: the ceiling is."""
-        is_close = goal <= CLOSE_GOALS * self.fitting.state.peak.temp_bytes
-        return not is_close and self.ceiling is not None and _is_faster(self.ceiling.state, self.fitting.state)
+        return (
+            not self.is_close(goal) and self.ceiling is not None and _is_faster(self.ceiling.state, self.fitting.state)
+        )
+
+    def is_close(self, goal: float) -> bool:
+        """Whether a goal is too near to the program that fits for another one to lie between."""
+        return goal <= CLOSE_GOALS * self.fitting.state.peak.temp_bytes
 
     def interpolated(self) -> float:
         """The static peak at which the compiler should report the room, on the line between the two programs."""

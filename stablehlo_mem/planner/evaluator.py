@@ -157,13 +157,26 @@ class Evaluator:
             with self.timed():
                 front = self.fronts.setdefault((goal.chip.name, form), ParetoFront())
                 try:
-                    end, refusals = search(root, goal, not_first, lambda state: self.visit(state, front))
+                    end, refusals = self.search_anew(root, goal, not_first, front)
                     best = end if not_first else front.improve(end, goal.temp_bytes)
                     refusals = refusals if best is end else ()
                 except _OutOfTime:
                     best, refusals = front.best(goal.temp_bytes), ()
                 self.searched[key] = best, refusals
         return self.searched[key]
+
+    def search_anew(
+        self, root: SearchState, goal: Goal, not_first: frozenset[Identity], front: ParetoFront
+    ) -> tuple[SearchState, tuple[Refusal, ...]]:
+        """The end of a search; if that is too slow, of one without the limit of the price if it is faster in the end.
+
+        Steps that are within the limit each may lead further beyond it than those that are not.
+        """
+        ends = [search(root, goal, not_first, lambda state: self.visit(state, front))]
+        if self.is_slow(ends[0][0]):
+            unlimited = dataclasses.replace(goal, max_seconds=math.inf)
+            ends.append(search(root, unlimited, not_first, lambda state: self.visit(state, front)))
+        return min(ends, key=lambda end: (end[0].peak.temp_bytes > goal.temp_bytes, end[0].seconds))
 
     def visit(self, state: SearchState, front: ParetoFront) -> None:
         """Adds a state to what searches visited; ends the search if the time is up."""
