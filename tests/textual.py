@@ -1,8 +1,8 @@
 """Textual cases: tests/ir/<name>.mlir holds a program, `// -----`, and all of what a rewrite makes of it.
 
 The first line says what is done: `// canonicalize`; `// rematerialise`, all stacks of the first scan that has any to
-drop; `// recompute-in-loops`, all it can; `// compute-where-read`, the first for a GPU; `// sink-converts`, the first for a TPU; `// reblock-scans by CHUNK`, the
-first; `// rewrite PASS [bytes first]`, everywhere the pass matches; or
+drop; `// recompute-in-loops`, all it can; `// compute-where-read`, the first for a GPU; `// sink-converts`, the first
+for a TPU; `// reblock-scans by CHUNK`, the first; `// rewrite PASS [bytes first]`, everywhere the pass matches; or
 `// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names the first op whose result is the seed,
 in normal form, nested blocks included, and BYTES is the least size of the values that are split, 1 if not given.
 """
