@@ -20,16 +20,21 @@ _BITS = {"pred": 8, "bf16": 16, "c64": 64, "c128": 128}
 _SHAPE = re.compile(r"\b(pred|bf16|[suf]\d+\w*|c64|c128)\[([\d,]*)\](\{[^}]*\})?")
 _HEAD = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 _LINE = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)(?= [\w\-]+\()|\S+) ([\w\-]+)\((.*)$")
-_FREE = frozenset(
-    ["parameter", "tuple", "get-tuple-element", "bitcast", "constant", "after-all", "opt-barrier", "partition-id", "replica-id", "iota", "copy-done", "async-done", "async-update"]
+_NO_KERNELS = (
+    "parameter tuple get-tuple-element bitcast constant after-all opt-barrier partition-id replica-id iota copy-done"
+    " async-done async-update"
 )
+_FREE = frozenset(_NO_KERNELS.split())
 _SLICES = frozenset({"dynamic-slice", "slice", "gather"})
 _UPDATE = "dynamic-update-slice"
 _ONLINE_SOFTMAX = "online-softmax"
 """XLA:TPU's own kernel of a softmax and the matmul after it."""
-_ELEMENTWISE = frozenset(
-    ["abs", "add", "and", "ceil", "clamp", "compare", "convert", "cosine", "divide", "exponential", "exponential-minus-one", "floor", "log", "log-plus-one", "logistic", "maximum", "minimum", "multiply", "negate", "not", "or", "power", "remainder", "round-nearest-even", "rsqrt", "select", "shift-left", "shift-right-arithmetic", "shift-right-logical", "sign", "sine", "sqrt", "subtract", "tan", "tanh", "xor", "erf"]
+_ARITHMETIC = (
+    "abs add and ceil clamp compare convert cosine divide exponential exponential-minus-one floor log log-plus-one"
+    " logistic maximum minimum multiply negate not or power remainder round-nearest-even rsqrt select shift-left"
+    " shift-right-arithmetic shift-right-logical sign sine sqrt subtract tan tanh xor erf"
 )
+_ELEMENTWISE = frozenset(_ARITHMETIC.split())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,9 +67,9 @@ RATES = {
     "cuda:h200": Rates(
         memory=4.8e12, on_chip=9.6e12, half=9.89e14, single=6.7e13, vector=3.35e13, launch=2e-6, on_chip_value=24 << 20
     ),
-    # Google Cloud's page of the v5e. float32 matmuls at the highest precision are six passes in bfloat16. The vector unit
-    # has 8 x 128 lanes of 4 units at 1.5 GHz. VMEM is about twenty times as fast as HBM. A kernel fills and drains its
-    # pipeline, which takes about a microsecond.
+    # Google Cloud's page of the v5e. float32 matmuls at the highest precision are six passes in bfloat16. The vector
+    # unit has 8 x 128 lanes of 4 units at 1.5 GHz. VMEM is about twenty times as fast as HBM. A kernel fills and drains
+    # its pipeline, which takes about a microsecond.
     "tpu:v5e": Rates(
         memory=8.19e11,
         on_chip=1.6e13,

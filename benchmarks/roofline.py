@@ -1,8 +1,8 @@
-"""Would an optimised program be slower on a GPU or TPU? By the compilers' own HLO, without either: results/roofline.json.
+"""Would an optimised program be slower on a GPU or TPU? Counted without either from the compilers' own HLO.
 
 For each program, target and share of the temporaries both programs are compiled and counted (`hlo_cost`), and the ratio
-of their times is set beside the one that the library predicts (`Plan.slowdown`). `--programs`, `--targets` and
-`--shares` measure a part anew; `--kernels` prints what the programs are made of.
+of their times is set beside the one that the library predicts (`Plan.slowdown`): results/roofline.json.
+`--programs`, `--targets` and `--shares` measure a part anew; `--kernels` prints what the programs are made of.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def line(row: dict[str, Any]) -> str:
     times = ", ".join(f"{one['milliseconds']:.3f} ({one['predicted_milliseconds']:.3f}) ms" for one in (before, after))
     counts = f"{before['launches']} -> {after['launches']} launches"
     near = "" if is_near(row) else " FAR"
-    return f"{'' if row['fits'] else 'not kept, '}{row['counted']:.2f}, predicted {row['predicted']:.2f}{near}; {times}; {counts}"
+    ratios = f"{row['counted']:.2f}, predicted {row['predicted']:.2f}{near}"
+    return f"{'' if row['fits'] else 'not kept, '}{ratios}; {times}; {counts}"
 
 
 def summary(target: str, rows: list[dict[str, Any]]) -> str:
@@ -121,6 +122,32 @@ def summary(target: str, rows: list[dict[str, Any]]) -> str:
     mean = statistics.geometric_mean(row["counted"] for row in planned)
     near = sum(map(is_near, planned))
     return f"{target}: geometric mean {mean:.2f}; predicted within {NEAR} in {near} of {len(planned)} plans"
+
+
+def table(data: dict[str, Any]) -> str:
+    """One line a program: its time as written on each target, and at two shares counted and predicted ratios."""
+    shares = [f"{share:.0%}" for share in (0.25, 0.1)]
+    lines: list[list[str]] = []
+    for name in suite_programs.CASES:
+        cells = [name]
+        for target in TARGETS:
+            rows = [data["rows"].get(f"{target}, {name}, {share}", {}) for share in shares]
+            before = next((row["before"] for row in rows if "before" in row), None)
+            cells.append(tables.optional(before, lambda one: f"{one['milliseconds']:.2f} ms"))
+            cells += [_ratios(row) for row in rows]
+        lines.append(cells)
+    names = ["program"]
+    for target in TARGETS:
+        names += [target, *(f"at {share}: counted (predicted)" for share in shares)]
+    notes = [summary(t, [row for label, row in data["rows"].items() if label.startswith(t)]) for t in TARGETS]
+    budgets = ", ".join(f"{share:.0%}" for share in SHARES)
+    return tables.table(names, lines) + f"\nAll budgets ({budgets}): {'; '.join(notes)}; {tables.stamp(data)}.\n"
+
+
+def _ratios(row: dict[str, Any]) -> str:
+    if "counted" not in row:
+        return "no plan"
+    return f"{row['counted']:.2f} ({row['predicted']:.2f})" + ("" if row["fits"] else " not kept")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options
+from stablehlo_mem.passes.compute_where_read import ComputeWhereRead
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.rematerialise import DroppedStacks, Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
@@ -354,3 +355,9 @@ def offered(graph: Graph, chip: str = "tpu:v5e") -> list[Candidate]:
     """The slices whose converts sink into loops, at the peak on a chip."""
     goal = Goal(CHIPS[chip], Options(), 0)
     return list(SinkConverts().propose(graph, find_peak(graph, goal.chip), goal))
+
+
+def first_for_gpu(graph: Graph, numerics: Any = "reassociate") -> Candidate:
+    """The first value that is better computed where it is read, on an H200."""
+    goal = Goal(CHIPS["cuda:h200"], Options(numerics=numerics), 0)
+    return next(iter(ComputeWhereRead().cheapen(graph, goal)))
