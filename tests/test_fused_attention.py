@@ -16,7 +16,7 @@ from support import exported, graph_of, in_f64, normal, normals, program_of, rew
 import stablehlo_mem as shm
 from stablehlo_mem.attention import pallas_flash
 from stablehlo_mem.attention.pattern import AttentionOp, attention_ops
-from stablehlo_mem.frontend.canonicalize import remove_rules
+from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.passes.cudnn_attention import CudnnAttention
@@ -169,6 +169,37 @@ def test_masks_of_a_scan_are_seen_through():
     assert rewrite(module, CudnnAttention()) == 1
     assert "\\22mask_type\\22: \\22CAUSAL" in text(module)
     assert "256x256xi1" not in text(module)
+
+
+@pytest.mark.parametrize("name", ["jax_nn_causal", "keys_first", "log_sum_exp"])
+def test_gradient_of_scanned_layers(name):
+    """The backward loop reads queries, keys, values and probabilities from stacks: those of the scores go."""
+    attend, specs = SPELLINGS[name](jnp.bfloat16)
+
+    def f(x, w, *bias):
+        def layer(x, w):
+            q, k, v = jnp.moveaxis((x @ w).reshape(2, 256, 3, 4, 64), 2, 0)
+            return x + attend(q, k, v, *bias).reshape(2, 256, 256), None
+
+        return jax.lax.scan(layer, x, w)[0]
+
+    def gradients(*args):
+        return jax.grad(lambda *a: jnp.sin(f(*a).astype(jnp.float32)).sum(), (0, 1))(*args)
+
+    x, w = normals(2, 256, 256), normals(3, 256, 768) / 16
+    bias = [normals(*s.shape) for s in specs[3:]]
+    args = [a.astype(jnp.bfloat16) for a in (x, w, *bias)]
+    origin = program_of(gradients, *args)
+    module = normal(origin)
+    one = CudnnAttention()
+    assert rewrite(module, one) == 3
+    attach_rules(module)
+    assert rewrite(module, one) == 1
+    assert "4x256x256xf32" not in text(module)
+    assert with_formulas(module) == 3
+    remove_rules(module)
+    results = zip(run(origin, module, *args), run(origin, None, *args), in_f64(gradients, *args), strict=True)
+    assert [wrong for wrong in (yardstick(*three) for three in results) if wrong] == []
 
 
 PLUGINS = {"cuda:h200": "jax_plugins.xla_cuda12", "tpu:v5e": "libtpu"}
