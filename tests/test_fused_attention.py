@@ -171,15 +171,15 @@ def test_masks_of_a_scan_are_seen_through():
     assert "256x256xi1" not in text(module)
 
 
-@pytest.mark.parametrize("name", ["jax_nn_causal", "keys_first", "log_sum_exp"])
+@pytest.mark.parametrize("name", ["jax_nn_causal", "keys_first"])
 def test_gradient_of_scanned_layers(name):
     """The backward loop reads queries, keys, values and probabilities from stacks: those of the scores go."""
-    attend, specs = SPELLINGS[name](jnp.bfloat16)
+    attend, _ = SPELLINGS[name](jnp.bfloat16)
 
-    def f(x, w, *bias):
+    def f(x, w):
         def layer(x, w):
             q, k, v = jnp.moveaxis((x @ w).reshape(2, 256, 3, 4, 64), 2, 0)
-            return x + attend(q, k, v, *bias).reshape(2, 256, 256), None
+            return x + attend(q, k, v).reshape(2, 256, 256), None
 
         return jax.lax.scan(layer, x, w)[0]
 
@@ -187,8 +187,7 @@ def test_gradient_of_scanned_layers(name):
         return jax.grad(lambda *a: jnp.sin(f(*a).astype(jnp.float32)).sum(), (0, 1))(*args)
 
     x, w = normals(2, 256, 256), normals(3, 256, 768) / 16
-    bias = [normals(*s.shape) for s in specs[3:]]
-    args = [a.astype(jnp.bfloat16) for a in (x, w, *bias)]
+    args = [a.astype(jnp.bfloat16) for a in (x, w)]
     origin = program_of(gradients, *args)
     module = normal(origin)
     one = CudnnAttention()

@@ -27,7 +27,7 @@ from stablehlo_mem.attention.algebra import (
     Terms,
     Total,
 )
-from stablehlo_mem.attention.scores import Contraction, Scores, Trace
+from stablehlo_mem.attention.scores import Contraction, Scores, Trace, reaches_exponential
 from stablehlo_mem.attention.stacked import stacked_traces
 from stablehlo_mem.attention.trace import trace
 from stablehlo_mem.ir.analysis_cache import cached_analysis
@@ -41,8 +41,6 @@ Part = Literal["output", "query gradient", "key gradient", "value gradient"]
 
 SAME = 1e-6
 """Relative difference of coefficients that are meant to be equal: scales are written in float32."""
-_MAX_REACH = 60
-"""Ops from a dot_general to the exponential of its result, at most: a bound on the time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +50,6 @@ class Attention:
     Attributes:
         scores: the dimensions of Q Kᵀ.
         values: V.
-        value_dims: of V the dimensions that are its own.
         biases: added to the scores, each with its factor.
         masks: keys that are left out.
     """
@@ -112,29 +109,13 @@ def attention_ops(graph: Graph) -> dict[int, AttentionOp | Blocked]:
     for traced in stacked_traces(graph):
         found.update((root, item) for root, item in _parts(graph, traced) if isinstance(item, AttentionOp))
     for op in graph.ops:
-        if op.name == "stablehlo.dot_general" and op.index not in found and _reaches_exponential(graph, op.results[0]):
+        if op.name == "stablehlo.dot_general" and op.index not in found and reaches_exponential(graph, op.results[0]):
             for left_is_keys in (False, True):
                 traced = trace(graph, op.index, left_is_keys=left_is_keys)
                 for root, item in _parts(graph, traced) if traced is not None else ():
                     if root not in found or isinstance(found[root], Blocked):
                         found[root] = item
     return found
-
-
-def _reaches_exponential(graph: Graph, value: int) -> bool:
-    """Whether an exponential of a dot's result is near."""
-    count = 0
-
-    def users(v: int) -> Iterator[int]:
-        nonlocal count
-        for user in graph.users[v]:
-            op = graph.ops[user]
-            count += 1
-            if count <= _MAX_REACH and op.name != "stablehlo.dot_general" and not (op.blocks and len(op.results) > 1):
-                yield from op.results
-
-    names = (graph.producer(v) for v in reachable([value], users))
-    return any(op is not None and op.name == "stablehlo.exponential" for op in names)
 
 
 def _parts(graph: Graph, traced: Trace) -> Iterator[tuple[int, AttentionOp | Blocked]]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
 from stablehlo_mem.attention.algebra import Columns, Dot, Labels, Tensor, Terms
 from stablehlo_mem.attention.origins import same_everywhere
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, reachable
 from stablehlo_mem.ir.matchers import converts_floats
 from stablehlo_mem.ir.op_attributes import dot_labels
 from stablehlo_mem.ir.view_chains import view_of
+
+_MAX_REACH = 60
+"""Ops from a dot_general to the exponential of its result, at most: a bound on the time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Trace:
     contractions: tuple[Contraction, ...]
 
     def matrices(self, graph: Graph) -> list[int]:
-        """The ops from which on there are matrices: that of the scores, or those that read what another loop stacked."""
+        """The ops with which matrices begin: that of the scores, or those that read what another loop stacked."""
         if self.scores.op >= 0:
             return [self.scores.op]
         slices = (graph.producer(v) for v, known in self.known.items() if not self.scores.columns.is_row(known.terms))
@@ -175,3 +179,19 @@ def resolved(graph: Graph, value: int, labels: Labels, *, own: bool = True) -> T
 def _widens(graph: Graph, op: Op) -> bool:
     before, after = (graph.values[v].nbytes for v in (op.operands[0], op.results[0]))
     return before < after
+
+
+def reaches_exponential(graph: Graph, value: int) -> bool:
+    """Whether an exponential of a dot's result is near."""
+    count = 0
+
+    def users(v: int) -> Iterator[int]:
+        nonlocal count
+        for user in graph.users[v]:
+            op = graph.ops[user]
+            count += 1
+            if count <= _MAX_REACH and op.name != "stablehlo.dot_general" and not (op.blocks and len(op.results) > 1):
+                yield from op.results
+
+    names = (graph.producer(v) for v in reachable([value], users))
+    return any(op is not None and op.name == "stablehlo.exponential" for op in names)

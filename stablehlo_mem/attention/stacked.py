@@ -28,7 +28,7 @@ from stablehlo_mem.attention.algebra import (
     Total,
 )
 from stablehlo_mem.attention.origins import origin
-from stablehlo_mem.attention.scores import Known, Scores, Trace
+from stablehlo_mem.attention.scores import Known, Scores, Trace, reaches_exponential
 from stablehlo_mem.attention.trace import trace, trace_from
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, build_graph
@@ -60,7 +60,7 @@ def stacked_traces(graph: Graph) -> Iterator[Trace]:
         forward = build_graph(rows.loop.regions[1].blocks[0], interned=graph.interned)
         moved = _Moved(graph, forward, rows)
         for op in forward.ops:
-            if op.name == "stablehlo.dot_general":
+            if op.name == "stablehlo.dot_general" and reaches_exponential(forward, op.results[0]):
                 for left_is_keys in (False, True):
                     traced = trace(forward, op.index, left_is_keys=left_is_keys)
                     if traced is not None and len(traced.known) > 1 and (scores := moved.scores(traced.scores)):
