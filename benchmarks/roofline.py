@@ -22,6 +22,7 @@ import hlo_cost
 import jax
 import record
 import suite_programs
+import tables
 
 import stablehlo_mem as shm
 from stablehlo_mem.targets.target import named_targets

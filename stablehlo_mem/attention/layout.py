@@ -165,7 +165,7 @@ def layout_of(
             bias=_bias_sides(attention, others, batch[:split], heads, count),
             rows_first=rows_first,
             key_mask=bool(key_masks),
-            precision=_precision(graph, attention),
+            precision=scores.precision,
         ),
         sizes=sizes,
         batch=tuple(batch[:split]),
@@ -183,12 +183,6 @@ def _frame(condition: Condition) -> frozenset[int]:
     if isinstance(condition, Predicate):
         return condition.frame
     return frozenset(label for label, _ in condition.factors)
-
-
-def _precision(graph: Graph, attention: Attention) -> str:
-    """The precision that the program asks for the scores: any but the default one is taken for the highest."""
-    config = graph.handles[attention.scores.op].attributes.get("precision_config", None)
-    return "highest" if config is not None and "HIGH" in str(config) else "default"
 
 
 def _row(attention: Attention, found: Sequence[Condition], column: int) -> int:

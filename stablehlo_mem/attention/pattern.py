@@ -27,8 +27,9 @@ from stablehlo_mem.attention.algebra import (
     Terms,
     Total,
 )
-from stablehlo_mem.attention.scores import Scores
-from stablehlo_mem.attention.trace import Contraction, Trace, trace
+from stablehlo_mem.attention.scores import Contraction, Scores, Trace, reaches_exponential
+from stablehlo_mem.attention.stacked import stacked_traces
+from stablehlo_mem.attention.trace import trace
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.dead_ops import needed_only_by
@@ -40,8 +41,6 @@ Part = Literal["output", "query gradient", "key gradient", "value gradient"]
 
 SAME = 1e-6
 """Relative difference of coefficients that are meant to be equal: scales are written in float32."""
-_MAX_REACH = 60
-"""Ops from a dot_general to the exponential of its result, at most: a bound on the time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +50,6 @@ class Attention:
     Attributes:
         scores: the dimensions of Q Kᵀ.
         values: V.
-        value_dims: of V the dimensions that are its own.
         biases: added to the scores, each with its factor.
         masks: keys that are left out.
     """
@@ -108,30 +106,16 @@ class AttentionOp:
 def attention_ops(graph: Graph) -> dict[int, AttentionOp | Blocked]:
     """The ops of a block that compute parts of attention, and those that nearly do with what is missing."""
     found: dict[int, AttentionOp | Blocked] = {}
+    for traced in stacked_traces(graph):
+        found.update((root, item) for root, item in _parts(graph, traced) if isinstance(item, AttentionOp))
     for op in graph.ops:
-        if op.name == "stablehlo.dot_general" and op.index not in found and _reaches_exponential(graph, op.results[0]):
+        if op.name == "stablehlo.dot_general" and op.index not in found and reaches_exponential(graph, op.results[0]):
             for left_is_keys in (False, True):
                 traced = trace(graph, op.index, left_is_keys=left_is_keys)
                 for root, item in _parts(graph, traced) if traced is not None else ():
-                    if isinstance(item, AttentionOp) or root not in found:
+                    if root not in found or isinstance(found[root], Blocked):
                         found[root] = item
     return found
-
-
-def _reaches_exponential(graph: Graph, value: int) -> bool:
-    """Whether an exponential of a dot's result is near."""
-    count = 0
-
-    def users(v: int) -> Iterator[int]:
-        nonlocal count
-        for user in graph.users[v]:
-            op = graph.ops[user]
-            count += 1
-            if count <= _MAX_REACH and op.name != "stablehlo.dot_general" and not (op.blocks and len(op.results) > 1):
-                yield from op.results
-
-    names = (graph.producer(v) for v in reachable([value], users))
-    return any(op is not None and op.name == "stablehlo.exponential" for op in names)
 
 
 def _parts(graph: Graph, traced: Trace) -> Iterator[tuple[int, AttentionOp | Blocked]]:
@@ -146,7 +130,7 @@ def _parts(graph: Graph, traced: Trace) -> Iterator[tuple[int, AttentionOp | Blo
             blocked.append((contraction.op, part))
     parts += _divided_outputs(graph, traced)
     parts.sort(key=lambda part: part.root)
-    reason = _reason_against(graph, traced.scores, parts)
+    reason = _reason_against(graph, traced, parts)
     group = tuple(part.root for part in parts)
     # The gradient of the scores is as wide as JAX makes it: what counts is whether the probabilities are rounded.
     rounded = [part.is_rounded for part in parts if part.part in ("output", "value gradient")]
@@ -157,17 +141,18 @@ def _parts(graph: Graph, traced: Trace) -> Iterator[tuple[int, AttentionOp | Blo
     yield from ((op, why) for op, why in blocked if op not in dots)
 
 
-def _reason_against(graph: Graph, scores: Scores, parts: list[AttentionOp]) -> Blocked | None:
+def _reason_against(graph: Graph, traced: Trace, parts: list[AttentionOp]) -> Blocked | None:
     """Why parts that look right cannot be replaced."""
     if not parts:
         return None
-    after = reachable([scores.op], lambda op: (user for v in graph.ops[op].results for user in graph.users[v]))
+    made = traced.matrices(graph)
+    after = reachable(made, lambda op: (user for v in graph.ops[op].results for user in graph.users[v]))
     inputs = {tensor.value for part in parts for tensor in part.attention.inputs}
     if any(graph.values[v].producer in after for v in inputs):
         return Blocked("depends-on-scores", "a bias, a mask or the values depend on the scores themselves")
     inputs |= {part.gradient.of_output.value for part in parts if part.gradient is not None}
     first, *others = (part.root for part in parts)
-    if scores.op not in needed_only_by(graph, first, inputs, *others):
+    if not set(made) <= set(needed_only_by(graph, first, inputs, *others)):
         return Blocked("scores-needed", "the scores or probabilities are needed elsewhere too, so they must exist")
     return None
 
@@ -312,6 +297,8 @@ def _attention(scores: Scores, exponential: Exp, values: Tensor) -> Attention | 
         return Blocked(
             "several-masks", "its masks differ: where several leave out all keys, the number of masks counts"
         )
+    if any(bias.value < 0 for bias, _ in biases):
+        return Blocked("other-block", "a bias is neither stacked by the loop that computes the scores nor from outside")
     frames = (scores.queries.frame, scores.keys.frame, values.frame)
     if not scale or frames[2] != frames[1] or len(scores.columns.labels) != 1:
         return Blocked("other-dimensions", "keys and values do not have the same dimensions")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
-from stablehlo_mem.attention.algebra import Columns, Dot, Labels, Tensor
+from stablehlo_mem.attention.algebra import Columns, Dot, Labels, Tensor, Terms
 from stablehlo_mem.attention.origins import same_everywhere
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, reachable
 from stablehlo_mem.ir.matchers import converts_floats
 from stablehlo_mem.ir.op_attributes import dot_labels
 from stablehlo_mem.ir.view_chains import view_of
+
+_MAX_REACH = 60
+"""Ops from a dot_general to the exponential of its result, at most: a bound on the time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +23,13 @@ class Scores:
     """A dot_general as queries times keys.
 
     Attributes:
-        op: the dot_general.
+        op: the dot_general, negative if it is in another block.
         queries: the tensor with the rows.
         keys: the tensor with the columns.
         sizes: of the dimensions of the scores, by label.
         columns: the dimensions that only the keys have.
         rows: the dimensions that only the queries have.
+        precision: any that the program asks for but the default one is taken for the "highest".
     """
 
     op: int
@@ -35,11 +40,55 @@ class Scores:
     sizes: tuple[int, ...]
     rows: frozenset[int]
     columns: Columns
+    precision: str = "default"
 
     @property
     def batch(self) -> frozenset[int]:
         """The dimensions that both have."""
         return self.queries.frame & self.keys.frame
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What a value is, and where its dimensions lie."""
+
+    labels: Labels
+    terms: Terms
+
+
+@dataclasses.dataclass(frozen=True)
+class Contraction:
+    """A dot_general of a traced matrix with another tensor.
+
+    Attributes:
+        op: the dot_general.
+        terms: the matrix.
+        other: the tensor.
+        summed: the dimensions of the scores that are summed over.
+        labels: of the result.
+    """
+
+    op: int
+    terms: Terms
+    other: Tensor
+    summed: frozenset[int]
+    labels: Labels
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """The values that are computed from scores, and the contractions of those that are matrices."""
+
+    scores: Scores
+    known: dict[int, Known]
+    contractions: tuple[Contraction, ...]
+
+    def matrices(self, graph: Graph) -> list[int]:
+        """The ops with which matrices begin: that of the scores, or those that read what another loop stacked."""
+        if self.scores.op >= 0:
+            return [self.scores.op]
+        slices = (graph.producer(v) for v, known in self.known.items() if not self.scores.columns.is_row(known.terms))
+        return [op.index for op in slices if op is not None and op.name == "stablehlo.dynamic_slice"]
 
 
 @cached_analysis
@@ -71,6 +120,7 @@ def scores_at(graph: Graph, op: int, *, left_is_keys: bool) -> Scores | None:
         sizes=kept,
         rows=rows,
         columns=Columns(columns, math.prod(kept[c] for c in columns)),
+        precision="highest" if "HIGH" in str(graph.handles[op].attributes.get("precision_config", "")) else "default",
     )
 
 
@@ -129,3 +179,19 @@ def resolved(graph: Graph, value: int, labels: Labels, *, own: bool = True) -> T
 def _widens(graph: Graph, op: Op) -> bool:
     before, after = (graph.values[v].nbytes for v in (op.operands[0], op.results[0]))
     return before < after
+
+
+def reaches_exponential(graph: Graph, value: int) -> bool:
+    """Whether an exponential of a dot's result is near."""
+    count = 0
+
+    def users(v: int) -> Iterator[int]:
+        nonlocal count
+        for user in graph.users[v]:
+            op = graph.ops[user]
+            count += 1
+            if count <= _MAX_REACH and op.name != "stablehlo.dot_general" and not (op.blocks and len(op.results) > 1):
+                yield from op.results
+
+    names = (graph.producer(v) for v in reachable([value], users))
+    return any(op is not None and op.name == "stablehlo.exponential" for op in names)

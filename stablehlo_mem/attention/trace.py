@@ -6,8 +6,7 @@ are looked into as far as `algebra` has words for it; an op without a rule here 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from stablehlo_mem.attention.algebra import (
     Dot,
@@ -30,7 +29,17 @@ from stablehlo_mem.attention.algebra import (
 )
 from stablehlo_mem.attention.masks import where
 from stablehlo_mem.attention.origins import number_in
-from stablehlo_mem.attention.scores import Scores, in_frame, resolved, scores_at, source_dims, summed_pairs
+from stablehlo_mem.attention.scores import (
+    Contraction,
+    Known,
+    Scores,
+    Trace,
+    in_frame,
+    resolved,
+    scores_at,
+    source_dims,
+    summed_pairs,
+)
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op
 from stablehlo_mem.ir.matchers import adds, converts_floats, direction, starts_at_zero
@@ -48,65 +57,36 @@ _MAX_TERMS = 16
 """Terms of a polynomial: a bound on the time. The gradient of a softmax has two."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Known:
-    """What a value is, and where its dimensions lie."""
-
-    labels: Labels
-    terms: Terms
-
-
-@dataclasses.dataclass(frozen=True)
-class Contraction:
-    """A dot_general of a traced matrix with another tensor.
-
-    Attributes:
-        op: the dot_general.
-        terms: the matrix.
-        other: the tensor.
-        summed: the dimensions of the scores that are summed over.
-        labels: of the result.
-    """
-
-    op: int
-    terms: Terms
-    other: Tensor
-    summed: frozenset[int]
-    labels: Labels
-
-
-@dataclasses.dataclass(frozen=True)
-class Trace:
-    """The values that are computed from scores, and the contractions of those that are matrices."""
-
-    scores: Scores
-    known: dict[int, Known]
-    contractions: tuple[Contraction, ...]
-
-
 @cached_analysis
 def trace(graph: Graph, op: int, *, left_is_keys: bool) -> Trace | None:
     """The trace of the scores that an op makes."""
     scores = scores_at(graph, op, left_is_keys=left_is_keys)
-    return None if scores is None else _Tracer(graph, scores).run()
+    if scores is None:
+        return None
+    result = graph.ops[scores.op].results[0]
+    return trace_from(graph, scores, {result: Known(scores.labels, atom(scores.dot))})
+
+
+def trace_from(graph: Graph, scores: Scores, known: Mapping[int, Known]) -> Trace:
+    """The trace of values that are known to be computed from scores."""
+    return _Tracer(graph, scores, known).run()
 
 
 class _Tracer:
     """One trace in the making."""
 
-    def __init__(self, graph: Graph, scores: Scores):
+    def __init__(self, graph: Graph, scores: Scores, known: Mapping[int, Known]):
         self.graph, self.scores, self.columns = graph, scores, scores.columns
-        result = graph.ops[scores.op].results[0]
-        self.known = {result: Known(scores.labels, atom(scores.dot))}
+        self.known = dict(known)
         self.contractions: list[Contraction] = []
 
     def run(self) -> Trace:
-        pending = set(self.graph.users[self.graph.ops[self.scores.op].results[0]])
+        pending = {user for value in self.known for user in self.graph.users[value]}
         while pending:
             index = min(pending)
             pending.remove(index)
             op = self.graph.ops[index]
-            known = self.follow(op)
+            known = self.follow(op) if op.results and op.results[0] not in self.known else None
             if known is not None and len(known.terms) <= _MAX_TERMS:
                 self.known[op.results[0]] = known
                 pending.update(self.graph.users[op.results[0]])
