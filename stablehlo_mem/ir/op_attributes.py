@@ -105,6 +105,13 @@ def dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], 
     return left_labels, right_labels, tuple(shapes[side][d] for (side, d), *_ in dims), rank
 
 
+@cached_analysis
+def asks_full_precision(graph: Graph, op: Op) -> bool:
+    """Whether a dot or convolution asks for the highest precision of an operand."""
+    attributes = graph.handles[op.index].attributes
+    return "precision_config" in attributes and "HIGHEST" in str(attributes["precision_config"])
+
+
 def stated_flops(graph: Graph, op: Op) -> float:
     """FLOPs of a custom call by its own account: Pallas writes a `cost_estimate` to its `backend_config`; 0 without."""
     config = graph.handles[op.index].attributes
