@@ -19,6 +19,7 @@ from stablehlo_mem.analysis.cost_model import (
     op_flops,
     op_seconds,
 )
+from stablehlo_mem.analysis.fusion import plan_buffers
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.ir.trip_count import Counter, find_counter, trip_count
@@ -295,12 +296,64 @@ def test_a_sort_costs_by_the_dimension_it_sorts(dimension, length):
     assert op_flops(graph, graph.ops[0]) == 1024 * 4 * (length - 1).bit_length()
 
 
-@pytest.mark.parametrize(("dtype", "rate"), [("bfloat16", 1.97e14), ("float16", 1.97e14), ("float32", 5e13)])
+@pytest.mark.parametrize(("dtype", "rate"), [("bfloat16", 1.97e14), ("float16", 1.97e14), ("float32", 1.97e14)])
 def test_narrow_matmuls_run_at_their_own_rate(dtype, rate):
     graph = entry_graph(support.normal(program_of(lambda x, y: x @ y, *[jnp.ones((256, 256), dtype)] * 2)))
     dot = next(op for op in graph.ops if op.name == "stablehlo.dot_general")
     assert flop_seconds(graph, dot, CHIPS["tpu:v5e"]) == pytest.approx(2 * 256**3 / rate)
     assert flop_seconds(graph, dot, CPU) == pytest.approx(2 * 256**3 / CPU.flops_per_second)
+
+
+def test_a_tpu_rounds_the_operands_of_a_matmul_unless_asked_not_to():
+    square = jnp.ones((256, 256))
+    graph = entry_graph(support.normal(program_of(lambda x, y: jnp.matmul(x, y, precision="highest"), square, square)))
+    dot = next(op for op in graph.ops if op.name == "stablehlo.dot_general")
+    assert flop_seconds(graph, dot, CHIPS["tpu:v5e"]) == pytest.approx(2 * 256**3 / 5e13)
+
+
+def test_a_softmax_is_one_kernel_on_a_gpu():
+    """It reads its operand once, and is not written over it."""
+    rows, columns, gpu = 4096, 8192, CHIPS["cuda:h200"]
+    graph = entry_graph(support.normal(program_of(lambda x: jax.nn.softmax(x), jnp.ones((rows, columns)))))
+    moved = 2 * 4 * rows * columns / gpu.bytes_per_second
+    assert graph_seconds(graph, gpu) == pytest.approx(moved + gpu.launch_seconds)
+    (kernel,) = [op for op in graph.ops if plan_buffers(graph, gpu).kernels[op.index] == {op.index}][:-1]
+    assert not plan_buffers(graph, gpu).aligned[kernel.index]
+
+
+@pytest.mark.parametrize("name", ["cuda:h200", "tpu:v5e"])
+def test_small_values_stay_on_the_chip(name):
+    """Two reductions need the operand one after the other; it is written for the second."""
+    chip = CHIPS[name]
+
+    def seconds(nbytes: int) -> float:
+        x = jnp.ones((nbytes // 4,))
+        return graph_seconds(entry_graph(support.normal(program_of(lambda x: jnp.sort(jnp.sort(x)[::-1]), x))), chip)
+
+    small = chip.on_chip_value_bytes // 4
+    assert seconds(8 * small) > 8.5 * (seconds(small) - 3 * chip.launch_seconds)
+
+
+@pytest.mark.parametrize("launches", [1e-6, 1e-5])
+def test_every_kernel_takes_a_start(launches):
+    gpu = dataclasses.replace(CHIPS["cuda:h200"], name="a gpu", launch_seconds=launches)
+    graph = entry_graph(support.normal(program_of(lambda x: jnp.cumsum(jnp.sort(x)) @ x, jnp.ones(16))))
+    kernels = sum(op.index in plan_buffers(graph, gpu).kernels[op.index] for op in graph.ops[:-1])
+    assert graph_seconds(graph, gpu) == pytest.approx(kernels * launches, rel=0.01)
+
+
+def test_a_short_sum_is_fused_into_a_longer_one():
+    """The sums over three coordinates are in no memory: XLA:GPU computes them where they are summed."""
+    gpu, n = CHIPS["cuda:h200"], 8192
+    points = jnp.ones((n, 3))
+    program = program_of(lambda x, y: jnp.abs(x[:, None] - y[None]).sum(-1).sum(-1), points, points)
+    graph = entry_graph(support.normal(program))
+    assert not any(
+        plan_buffers(graph, gpu).materialised[v]
+        for op in graph.ops
+        for v in op.results
+        if graph.values[v].nbytes > n * n
+    )
 
 
 def test_a_custom_call_costs_what_it_states():

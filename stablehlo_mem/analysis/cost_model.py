@@ -23,7 +23,13 @@ from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
 from stablehlo_mem.ir.loop_carries import readers_in
 from stablehlo_mem.ir.matchers import adds, sums_products_in_units
-from stablehlo_mem.ir.op_attributes import dot_operands_transposed, dot_sizes, factorisation_flops, stated_flops
+from stablehlo_mem.ir.op_attributes import (
+    asks_full_precision,
+    dot_operands_transposed,
+    dot_sizes,
+    factorisation_flops,
+    stated_flops,
+)
 from stablehlo_mem.ir.trip_count import likely_trips, trip_count
 from stablehlo_mem.targets.chips import Chip
 
@@ -174,8 +180,13 @@ def flop_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     if op.name == "chlo.top_k" and not compiler_model(chip).sorts_top_k:
         flops = math.prod(graph.values[op.operands[0]].shape)
     is_dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution") or stated_flops(graph, op) > 0
-    rate = chip.matmul_rate(_operand_itemsize(graph, op)) if is_dense else vector_rate(chip)
-    return flops / rate
+    return flops / (_matmul_rate(graph, op, chip) if is_dense else vector_rate(chip))
+
+
+def _matmul_rate(graph: Graph, op: Op, chip: Chip) -> float:
+    """The rate of a dot or convolution: that of float32 in full where it asks for that precision."""
+    itemsize = _operand_itemsize(graph, op)
+    return chip.flops_per_second if itemsize > 2 and asks_full_precision(graph, op) else chip.matmul_rate(itemsize)
 
 
 def vector_rate(chip: Chip) -> float:

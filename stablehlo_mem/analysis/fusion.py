@@ -222,12 +222,15 @@ class _Sweep:
             _add(self.readers if tree else self.fusing, operand, kernels)
             self.in_library[operand] |= in_library
             self.reused[operand] |= not materialised and not in_row and self.reused[op.results[0]]
+            if in_row:
+                _add(self.moved, operand, kernels)  # a whole row is read before any of it is written
         if not in_row:
             self.scratch[op.index] += self.model.reduction_scratch_bytes(self.graph, op)
 
     def _reduces_elementwise(self, op: Op) -> bool:
         value = op.results[0]
-        return not self.readers[value] and self.model.reduces_elementwise(self.graph, op, self.fusing[value])
+        in_memory = self.readers[value] or self.unary_only[value]
+        return not in_memory and self.model.reduces_elementwise(self.graph, op, self.fusing[value])
 
     def _only_kernel(self, values: Sequence[int]) -> int | None:
         """The kernel that alone uses some values and computes them on the fly, None if there is none."""

@@ -153,6 +153,13 @@ gradients."""
 _CUDNN_ATTENTION = "__cudnn$fmha"
 
 
+@cached_analysis
+def asks_full_precision(graph: Graph, op: Op) -> bool:
+    """Whether a dot or convolution asks for the highest precision of an operand."""
+    attributes = graph.handles[op.index].attributes
+    return "precision_config" in attributes and "HIGHEST" in str(attributes["precision_config"])
+
+
 def stated_flops(graph: Graph, op: Op) -> float:
     """FLOPs of a custom call by its own account, 0 without.
 
