@@ -9,9 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from attention_programs import FORWARD_ONLY, NEAR_MISSES, SPELLINGS, Program, gradient
-from attention_reference import with_formulas
-from support import exported, graph_of, in_f64, normal, normals, program_of, rewrite, run, text, yardstick
 
 import stablehlo_mem as shm
 from stablehlo_mem.attention import pallas_flash
@@ -23,6 +20,10 @@ from stablehlo_mem.passes.cudnn_attention import CudnnAttention
 from stablehlo_mem.passes.pallas_attention import PallasAttention
 from stablehlo_mem.rewriting.attention_pass import AttentionPass
 from stablehlo_mem.rewriting.rewriting_pass import Match
+from tests.attention_programs import FORWARD_ONLY, NEAR_MISSES, SPELLINGS, Program, gradient
+from tests.attention_reference import with_formulas
+from tests.support import exported, graph_of, in_f64, normal, normals, program_of, rewrite, run, text, yardstick
+from tests.textual import source_and_expected
 
 FORWARD = {**SPELLINGS, **FORWARD_ONLY}
 WITHOUT_BIAS = [name for name in FORWARD if name != "log_sum_exp"]
@@ -153,6 +154,18 @@ def test_odd_lengths_are_padded_to_tiles(name, interpreted):
     """Several blocks along the keys, and a part of the last one is padding."""
     program = gradient(SPELLINGS[name](jnp.float32, 300))
     assert wrong_results(PallasAttention(), program, 4) == []
+
+
+def test_what_lies_on_several_devices_is_left_alone():
+    """The calls have no rule by which a compiler could divide them."""
+    source, _ = source_and_expected("cudnn_attention_output")
+    sharding = ' {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}, {}]>}'
+    sharded = source.replace("64xbf16>,", f"64xbf16>{sharding},", 1)
+    for program, code in ((source, None), (f'sdy.mesh @mesh = <["x"=2]>\n{sharded}', "distributed")):
+        graph = graph_of(program)
+        (root,) = attention_ops(graph)
+        match = CudnnAttention().match(graph, root, prefer_memory=False)
+        assert (match.code if isinstance(match, Blocked) else None) == code
 
 
 def test_masks_of_a_scan_are_seen_through():
