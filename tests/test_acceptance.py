@@ -94,9 +94,10 @@ def test_the_budget_is_kept(target, name):
     plan = shm.plan(original, budget, target=target)
     assert plan.fits
     assert plan.steps
-    # The kernel on TPU needs no loop: all of it is fused once its short sum is unrolled.
+    # On TPU two need no loop: the kernel is fused once its short sum is unrolled, attention has a kernel of its own.
     fused = target == "tpu:v5e" and case.fun is rbf
-    assert fused or "stablehlo.while" in plan.result.mlir_module()
+    text = plan.result.mlir_module()
+    assert fused or "stablehlo.while" in text or "@tpu_custom_call" in text
     fixed, temporaries = compiled_bytes(plan.result.call, case.specs, target)
     assert fixed + temporaries <= budget
     assert shm.optimize(plan.result, budget, target=target) is plan.result

@@ -9,20 +9,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from attention_programs import FORWARD_ONLY, NEAR_MISSES, SPELLINGS, Program, gradient
-from attention_reference import with_formulas
-from support import exported, graph_of, in_f64, normal, normals, program_of, rewrite, run, text, yardstick
+from jax.experimental import pallas
 
 import stablehlo_mem as shm
+from stablehlo_mem.analysis.compilers import compiler_model
+from stablehlo_mem.analysis.cost_model import op_flops
 from stablehlo_mem.attention import pallas_flash
 from stablehlo_mem.attention.pattern import AttentionOp, attention_ops
 from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.blocked import Blocked
+from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.passes.cudnn_attention import CudnnAttention
 from stablehlo_mem.passes.pallas_attention import PallasAttention
 from stablehlo_mem.rewriting.attention_pass import AttentionPass
 from stablehlo_mem.rewriting.rewriting_pass import Match
+from stablehlo_mem.targets.chips import CHIPS
+from tests.attention_programs import FORWARD_ONLY, NEAR_MISSES, SPELLINGS, Program, gradient
+from tests.attention_reference import with_formulas
+from tests.support import exported, graph_of, in_f64, normal, normals, program_of, rewrite, run, text, yardstick
+from tests.textual import source_and_expected
 
 FORWARD = {**SPELLINGS, **FORWARD_ONLY}
 WITHOUT_BIAS = [name for name in FORWARD if name != "log_sum_exp"]
@@ -45,10 +51,7 @@ def arguments(program: Program) -> list[np.ndarray]:
 @pytest.fixture
 def interpreted(monkeypatch):
     """Pallas' kernels are lowered for the CPU, interpreted: the arithmetic of each block, in the order of the grid."""
-    from jax.experimental.pallas.ops.tpu import flash_attention
-
-    call = flash_attention.pl.pallas_call
-    monkeypatch.setattr(flash_attention.pl, "pallas_call", functools.partial(call, interpret=True))
+    monkeypatch.setattr(pallas, "pallas_call", functools.partial(pallas.pallas_call, interpret=True))
     monkeypatch.setattr(pallas_flash, "_lowered", lambda f, _, *specs: jax.jit(f).lower(*specs).as_text())
     for text_of in (pallas_flash.forward_text, pallas_flash.backward_text):
         text_of.cache_clear()
@@ -153,6 +156,31 @@ def test_odd_lengths_are_padded_to_tiles(name, interpreted):
     """Several blocks along the keys, and a part of the last one is padding."""
     program = gradient(SPELLINGS[name](jnp.float32, 300))
     assert wrong_results(PallasAttention(), program, 4) == []
+
+
+def test_calls_are_charged():
+    """Two matmuls forward and five backward; dQ in float32 and a number for each query."""
+    f, specs = gradient(SPELLINGS["jax_nn_causal"](jnp.bfloat16))
+    module = normal(ingest(exported(f, *specs)))
+    rewrite(module, CudnnAttention())
+    graph, chip = entry_graph(module), CHIPS["cuda:h200"]
+    forward, backward = (op for op in graph.ops if op.name == "stablehlo.custom_call")
+    product = 2 * 2 * 4 * 256 * 256 * 64
+    assert [op_flops(graph, op) for op in (forward, backward)] == [2 * product, 5 * product]
+    rows = 2 * 4 * 256
+    assert compiler_model(chip).kernel_scratch_bytes(graph, backward) == 4 * rows * (64 + 1)
+
+
+def test_what_lies_on_several_devices_is_left_alone():
+    """The calls have no rule by which a compiler could divide them."""
+    source, _ = source_and_expected("cudnn_attention_output")
+    sharding = ' {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}, {}]>}'
+    sharded = source.replace("64xbf16>,", f"64xbf16>{sharding},", 1)
+    for program, code in ((source, None), (f'sdy.mesh @mesh = <["x"=2]>\n{sharded}', "distributed")):
+        graph = graph_of(program)
+        (root,) = attention_ops(graph)
+        match = CudnnAttention().match(graph, root, prefer_memory=False)
+        assert (match.code if isinstance(match, Blocked) else None) == code
 
 
 def test_masks_of_a_scan_are_seen_through():

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import stablehlo_mem as shm
+from stablehlo_mem.passes import PASSES
+from stablehlo_mem.rewriting.attention_pass import AttentionPass
 from stablehlo_mem.targets.measurement import Refused
 from stablehlo_mem.targets.target import Target
 from tests.support import exported, spec
@@ -34,7 +36,8 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_compiler")
 @pytest.mark.parametrize("target", ["cpu", "cuda:h200", "tpu:v5e"])
 def test_less_memory_takes_more_time_and_no_compiler(target: str) -> None:
-    points = shm.curve(attention, *SPECS, target=target)
+    loops = tuple(one.name for one in PASSES if not isinstance(one, AttentionPass))
+    points = shm.curve(attention, *SPECS, target=target, options=shm.Options(passes=loops))
     assert len(points) >= 3
     for larger, smaller in itertools.pairwise(points):
         assert smaller.peak_bytes < larger.peak_bytes
@@ -42,6 +45,15 @@ def test_less_memory_takes_more_time_and_no_compiler(target: str) -> None:
     assert points[-1].peak_bytes < min(2 * MIB, points[0].peak_bytes / 2)
     assert points[-1].decisions
     assert all(point.slowdown > 0 for point in points)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_a_kernel_of_the_chip_leaves_nothing_to_choose() -> None:
+    """It takes the least memory and the least time; where another platform must run the program there is none."""
+    (point,) = shm.curve(attention, *SPECS, target="tpu:v5e")
+    assert [decision.pass_name for decision in point.decisions] == ["pallas-attention"]
+    both = jax.export.export(jax.jit(attention), platforms=["cpu", "tpu"])(*SPECS)
+    assert len(shm.curve(both, target=("tpu:v5e", "cpu"))) >= 3
 
 
 def test_what_the_curve_promises_can_be_bought() -> None:

@@ -29,6 +29,8 @@ class CudnnAttention(AttentionPass):
     name = "cudnn-attention"
     library = "cuDNN"
     kinds = frozenset({"cuda"})
+    trains_in_loops = True
+    """The statistics are one number for each query."""
 
     def unsupported(self, shape: KernelShape, *, training: bool) -> str:
         """As JAX checks it, without a device."""

@@ -9,7 +9,7 @@ from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.pass_api.candidate import Goal, Options
 from stablehlo_mem.planner.greedy_search import propose, time_saving_candidates
 from stablehlo_mem.planner.search_state import start_of
-from stablehlo_mem.planner.validation import check_options
+from stablehlo_mem.planner.validation import check_options, for_platforms
 from stablehlo_mem.results.explanation import Explanation
 from stablehlo_mem.results.memory_profile import MemoryProfile, Origin, profile_graph
 from stablehlo_mem.targets.target import Target
@@ -30,7 +30,7 @@ def explain_program(
         InputError: an option is invalid.
     """
     check_options(options)
-    goal = Goal(target.chip, options, 0)
+    goal = Goal(target.chip, for_platforms(options, program, (target,)), 0)
     state = start_of(program, goal)
     profile = dataclasses.replace(profile_graph(state.graph, target.chip), origin=Origin(program.lasting, target))
     goal = dataclasses.replace(goal, temp_bytes=_goal_bytes(profile, budget))

@@ -14,7 +14,7 @@ from stablehlo_mem.pass_api.candidate import Goal, Options
 from stablehlo_mem.planner.discrepancy_search import search
 from stablehlo_mem.planner.greedy_search import cheapen
 from stablehlo_mem.planner.search_state import SearchState, start_of
-from stablehlo_mem.planner.validation import check_options
+from stablehlo_mem.planner.validation import check_options, for_platforms
 from stablehlo_mem.results.memory_profile import MemoryProfile, profile_graph
 from stablehlo_mem.results.memory_time_curve import CurvePoint
 from stablehlo_mem.targets.target import Target
@@ -34,7 +34,7 @@ def curve_of_program(program: Program, target: Target, options: Options) -> tupl
         InputError: an option is invalid.
     """
     check_options(options)
-    goal = Goal(target.chip, options, 0)
+    goal = Goal(target.chip, for_platforms(options, program, (target,)), 0)
     original = start_of(program, goal)
     profile = profile_graph(original.graph, target.chip)
     fixed = profile.static_peak_bytes - profile.temp_bytes

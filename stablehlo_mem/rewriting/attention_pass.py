@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.analysis.cost_model import Kernel, Matmul
+from stablehlo_mem.analysis.fusion_classes import is_nested
 from stablehlo_mem.attention import empty_rows
 from stablehlo_mem.attention.layout import KernelShape, Layout, Placement, layout_of, own_dims
 from stablehlo_mem.attention.pattern import SAME, AttentionOp, attention_ops
@@ -42,6 +43,8 @@ class AttentionPass(RewritingPass):
     rows_first: bool | None = None
     """The only order of dimensions that the kernels take, None for both: see `KernelShape`."""
 
+    trains_in_loops: bool = False
+    """Whether outputs in loops are computed as for training: what a gradient recomputes of them is the same call."""
     has_key_masks: bool = False
     """Whether the kernels take masks of batch and keys other than by a bias."""
 
@@ -68,6 +71,8 @@ class AttentionPass(RewritingPass):
             return op
         layout = layout_of(graph, op.attention, rows_first=self.rows_first, has_key_masks=self.has_key_masks)
         training = op.gradient is not None
+        if any(max(graph.values[v].parts, default=1) > 1 for v in (tensor.value for tensor in op.attention.inputs)):
+            return Blocked("distributed", "its operands lie on several devices, between which no kernel is divided")
         reason = _mixed(graph, op) or self.unsupported(layout.shape, training=training)
         if reason:
             return Blocked("no-kernel", reason)
@@ -100,7 +105,8 @@ class AttentionPass(RewritingPass):
         placement = Placement(graph, op.attention, layout)
         has_gradient = any(self.is_gradient(graph, root) for root in op.group)
         operands, kept = placement.operands(), placement.rows_with_keys()
-        forward = self.forward(layout.shape, operands, training=has_gradient)
+        training = has_gradient or (self.trains_in_loops and is_nested(graph))
+        forward = self.forward(layout.shape, operands, training=training)
         like = graph.mlir_values[graph.ops[match.root].results[0]].type
         queries, values = op.attention.scores.queries, op.attention.values
         depth, rows, columns = own_dims(queries), (layout.row, layout.heads), (layout.column, layout.key_heads)
