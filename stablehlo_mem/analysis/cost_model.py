@@ -258,7 +258,8 @@ def traffic_seconds(graph: Graph, op: Op, buffers: Buffers, chip: Chip, but: int
         written_bytes = {op.results[0]: _buffer_bytes(graph, op.operands[1:2], chip)}
     else:
         written_bytes = {v: _buffer_bytes(graph, (v,), chip) for v in written}
-    moved.pop(but, None)
+    if but is not None:
+        moved.pop(but, None)
     if op.name in SLICES and op.operands[0] in moved:
         moved[op.operands[0]] = min(moved[op.operands[0]], _buffer_bytes(graph, op.results, chip))
     if CLASSES.get(op.name) is Class.REDUCE:
