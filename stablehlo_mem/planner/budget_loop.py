@@ -26,7 +26,7 @@ from stablehlo_mem.planner.goals import SHRINK, Goals
 from stablehlo_mem.planner.greedy_search import apply_first_candidates, nothing_to_split, propose
 from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState
-from stablehlo_mem.planner.smallest_peak import minimise_peak
+from stablehlo_mem.planner.smallest_peak import has_little_left, minimise_peak
 from stablehlo_mem.planner.users_terms import in_users_terms
 from stablehlo_mem.planner.validation import below_floor, check_options, check_tuning, for_platforms, verify
 from stablehlo_mem.reports.phrases import budget_error_text
@@ -140,8 +140,11 @@ class _Planning:
 
     def affordable_peak_bytes(self) -> int:
         """The smallest peak of a compiled program that is not too slow; the original is none of the slow ones."""
-        within = (e for e in self.evaluator.evaluations if not self.evaluator.is_slow(e.state))
-        return int(min(e.peak_bytes for e in within))
+        return int(min(e.peak_bytes for e in self.affordable()))
+
+    def affordable(self) -> Iterator[Evaluation]:
+        """The compiled programs that are not too slow."""
+        return (e for e in self.evaluator.evaluations if not self.evaluator.is_slow(e.state))
 
     def tuned(self, original: Evaluation, best: Evaluation) -> Plan:
         """The plan that is fastest on the device: the best estimate, or another one that fits."""
@@ -199,6 +202,8 @@ class _Planning:
             for evaluation in found:
                 yield form, evaluation
             if self.is_hopeless and self.is_large(original):
+                return
+            if least and any(map(has_little_left, self.affordable())):
                 return
 
     def forms(self, original: Evaluation) -> Iterator[Form]:

@@ -16,6 +16,8 @@ from stablehlo_mem.targets.measurement import Measured
 
 _GOAL_RATIO = 4
 """Ratio of successive static goals: two compilations for a sixteenth, and `_bisect` looks between."""
+_LITTLE_LEFT = 0.1
+"""If temporaries are at most this share of the peak the search ends: it could lower the peak by no more."""
 _MAX_STALLED = 3
 """Goals in a row that may bring nothing before the search ends."""
 
@@ -54,6 +56,8 @@ def minimise_peak(evaluator: Evaluator, original: Evaluation, form: Form) -> Ite
         helped = helped or (is_better and state.steps != root.steps)
         if evaluation.peak_bytes < best:
             best, reached = evaluation.peak_bytes, state.peak.temp_bytes
+        if has_little_left(evaluation) and not evaluator.is_slow(state):
+            return
         fast = goal
     if helped:
         yield from _bisect(evaluator, chip, form, reached, max(missed, too_small))
@@ -72,4 +76,13 @@ def _bisect(evaluator: Evaluator, chip: Chip, form: Form, reached: float, missed
             missed = goal
         if is_lower:
             reached = state.peak.temp_bytes
-            yield evaluator.measure(state, refusals)
+            evaluation = evaluator.measure(state, refusals)
+            yield evaluation
+            if has_little_left(evaluation):
+                return
+
+
+def has_little_left(evaluation: Evaluation) -> bool:
+    """Whether the peak is nearly all arguments, outputs and constants."""
+    measured = evaluation.measured
+    return isinstance(measured, Measured) and measured.temp_bytes <= _LITTLE_LEFT * measured.peak_bytes
