@@ -428,8 +428,9 @@ class Kernel:
     moves: Op | None = None
 
     def seconds(self, chip: Chip) -> float:
-        """Its time on a chip."""
+        """Its time on a chip; one that moves nothing is a part of another."""
+        launch = chip.launch_seconds if self.nbytes else 0.0
         if self.matmul is None:
-            return vector_seconds(self.flops, self.nbytes, chip)
+            return launch + vector_seconds(self.flops, self.nbytes, chip)
         arithmetic = self.flops / chip.matmul_rate(self.matmul.itemsize) * self.matmul.packing_factor(chip)
-        return max(arithmetic, self.nbytes / chip.bytes_per_second)
+        return launch + max(arithmetic, self.nbytes / chip.bytes_per_second)
