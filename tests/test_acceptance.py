@@ -94,7 +94,7 @@ def test_the_budget_is_kept(target, name):
     plan = shm.plan(original, budget, target=target)
     assert plan.fits
     assert plan.steps
-    # Two need no loop: on GPU and TPU the kernel is fused once its short sum is unrolled, on TPU attention has a kernel.
+    # Two need no loop: on GPU and TPU rbf is fused once its short sum is unrolled, on TPU attention has a kernel.
     fused = target != "cpu" and case.fun is rbf
     text = plan.result.mlir_module()
     assert fused or "stablehlo.while" in text or "@tpu_custom_call" in text
