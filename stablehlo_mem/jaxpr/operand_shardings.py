@@ -28,7 +28,8 @@ def shardings_when_lowered(ctx: Any, operands: Sequence[Any]) -> Shardings:
     if not 1 < count <= len(devices):
         return (None,) * len(operands)
     module = ctx.module_context.module
-    return tuple(_sharding(_attribute(operand), module, devices[:count]) for operand in operands)
+    pairs = zip(operands, ctx.avals_in, strict=True)
+    return tuple(_sharding(_attribute(operand), module, devices[:count], _axis_types(aval)) for operand, aval in pairs)
 
 
 def shardings_when_traced(traced: Any, equation: Any) -> Shardings:
@@ -49,12 +50,20 @@ def _attribute(operand: Any) -> Any:
     return argument_shardings(function)[operand.arg_number]
 
 
-def _sharding(attribute: Any, module: Any, devices: Sequence[Any]) -> NamedSharding | None:
+def _axis_types(aval: Any) -> tuple[Any, ...] | None:
+    """The types of the mesh axes of an operand's type, None where it has no mesh: then they are `Auto`."""
+    sharding = getattr(aval, "sharding", None)
+    return None if sharding is None or sharding.mesh.empty else sharding.mesh.axis_types
+
+
+def _sharding(
+    attribute: Any, module: Any, devices: Sequence[Any], axis_types: tuple[Any, ...] | None
+) -> NamedSharding | None:
     """A sharding as JAX writes it; None if it divides mesh axes, which JAX has no notation for."""
     if attribute is None:
         return None
     sharding = sdy.TensorShardingAttr(attribute)
-    mesh = _mesh(_mesh_attribute(sharding.mesh_or_ref, module), devices)
+    mesh = _mesh(_mesh_attribute(sharding.mesh_or_ref, module), devices, axis_types)
     dimensions: list[tuple[str, ...] | None] = []
     for dimension in map(sdy.DimensionShardingAttr, sharding.dimension_shardings):
         axes = [sdy.AxisRefAttr(axis) for axis in dimension.axes]
@@ -72,11 +81,12 @@ def _mesh_attribute(mesh_or_name: Any, module: Any) -> Any:
     return sdy.MeshAttr(mesh_or_name)
 
 
-def _mesh(mesh: Any, devices: Sequence[Any]) -> Mesh | None:
+def _mesh(mesh: Any, devices: Sequence[Any], axis_types: tuple[Any, ...] | None) -> Mesh | None:
     """A mesh over some devices, None if it has more or fewer."""
     axes = [sdy.MeshAxisAttr(axis) for axis in mesh.axes]
     order = list(mesh.device_ids) or range(len(devices))
     sizes = [axis.size for axis in axes]
     if math.prod(sizes) != len(devices):
         return None
-    return Mesh(np.array([devices[i] for i in order]).reshape(sizes), [axis.name for axis in axes])
+    array = np.array([devices[i] for i in order]).reshape(sizes)
+    return Mesh(array, [axis.name for axis in axes], axis_types=axis_types)
