@@ -4,13 +4,14 @@ The `xfail`s are strict: one that passes says that the installed XLA no longer h
 the version, and what avoids the bug goes once no supported XLA has it.
 """
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.passes.narrow import Narrow
 from tests.support import exported, normal, normals, program_of, rewrite, run, same_bits, text
 from tests.xla_bugs import largest_of_rows, slice_of_a_slice, update_of_a_slice, update_of_one_row
@@ -99,7 +100,8 @@ def test_starts_in_a_plan_are_in_bounds():
         if not plan.steps:
             assert target == "tpu:v5e", "nothing was rewritten"
             continue
-        graph = entry_graph(plan.module)
-        (given,) = (op for op in graph.ops if op.name == "stablehlo.clamp")
-        assert "stablehlo.while" in text(plan.module)
-        assert any(graph.producer(op.operands[1]) is given for op in graph.ops if op.name == "stablehlo.dynamic_slice")
+        written = text(plan.module)
+        (clamped,) = re.findall(r"(%\w+) = stablehlo.clamp", written)
+        assert "stablehlo.while" in written
+        # The slice may be taken in a loop.
+        assert re.search(rf"stablehlo.dynamic_slice %\w+, {clamped}, ", written)
