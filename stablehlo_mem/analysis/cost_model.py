@@ -341,7 +341,7 @@ def _resident(graph: Graph, chip: Chip) -> frozenset[int]:
     """
     if not is_nested(graph) or not chip.cache_bytes:
         return frozenset()
-    held = {v for v in _reader_counts(graph, chip) if not graph.values[v].is_computed}
+    held = {v for v in plan_buffers(graph, chip).readers if not graph.values[v].is_computed}
     held = {v for v in held if _read_bytes(graph, v, chip) == _buffer_bytes(graph, (v,), chip)}
     made = {v for v in graph.returned if (op := graph.producer(v)) and CLASSES.get(op.name) is not Class.UPDATE}
     return frozenset(held | made) if _buffer_bytes(graph, held | made, chip) <= chip.cache_bytes else frozenset()
@@ -355,13 +355,7 @@ def _read_bytes(graph: Graph, value: int, chip: Chip) -> int:
     if not all(user.name in SLICES for user in users):
         return nbytes
     sliced = _buffer_bytes(graph, (user.results[0] for user in users), chip)
-    return min(nbytes, sliced // _reader_counts(graph, chip)[value])
-
-
-@cached_analysis
-def _reader_counts(graph: Graph, chip: Chip) -> collections.Counter[int]:
-    """How many kernels read each value from memory."""
-    return collections.Counter(itertools.chain.from_iterable(plan_buffers(graph, chip).reads))
+    return min(nbytes, sliced // len(plan_buffers(graph, chip).readers[value]))
 
 
 def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:

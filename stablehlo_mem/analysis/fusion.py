@@ -9,6 +9,7 @@ asks of the `CompilerModel`. `peak_memory` and `cost_model` call it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -53,6 +54,24 @@ class Buffers:
     scratch: tuple[int, ...]
     generated: tuple[bool, ...]
     kernels: tuple[Kernels, ...]
+
+    @functools.cached_property
+    def computed_in(self) -> dict[int, list[int]]:
+        """For each kernel the ops that it computes, in program order: the inverse of `kernels`."""
+        return _inverse(self.kernels)
+
+    @functools.cached_property
+    def readers(self) -> dict[int, list[int]]:
+        """For each value that kernels read from memory these kernels, in program order: the inverse of `reads`."""
+        return _inverse(self.reads)
+
+
+def _inverse(of_ops: Sequence[Iterable[int]]) -> dict[int, list[int]]:
+    inverse: dict[int, list[int]] = {}
+    for op, items in enumerate(of_ops):
+        for item in items:
+            inverse.setdefault(item, []).append(op)
+    return inverse
 
 
 @cached_analysis

@@ -96,12 +96,17 @@ def sharding_parts(sharding: Any, meshes: dict[str, dict[str, int]]) -> Parts:
     mesh = attr.mesh_or_ref
     axes = meshes.get(mesh.value, {}) if isinstance(mesh, ir.FlatSymbolRefAttr) else _sizes(mesh)
     parts = [1] * len(attr.dimension_shardings)
-    for i, dimension in enumerate(attr.dimension_shardings):
-        for axis in sdy.DimensionShardingAttr(dimension).axes:
-            ref = sdy.AxisRefAttr(axis)
+    for i, refs in enumerate(axis_refs(attr)):
+        for ref in refs:
             sub = ref.sub_axis_info
             parts[i] *= axes.get(ref.name, 1) if sub is None else sdy.SubAxisInfoAttr(sub).size
     return tuple(parts) if max(parts, default=1) > 1 else ()
+
+
+def axis_refs(sharding: Any) -> list[list[Any]]:
+    """The mesh axes that each dimension is shared out over, major to minor."""
+    dimensions = map(sdy.DimensionShardingAttr, sharding.dimension_shardings)
+    return [[sdy.AxisRefAttr(axis) for axis in dimension.axes] for dimension in dimensions]
 
 
 def part_bytes(shape: tuple[int, ...], nbytes: int, parts: Parts) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stablehlo_mem.ir.bindings import ir, resolve_in_shardings, sdy
-from stablehlo_mem.ir.shards import argument_shardings
+from stablehlo_mem.ir.shards import argument_shardings, axis_refs
 
 Shardings = tuple[NamedSharding | None, ...]
 """For each operand its sharding, None where nothing is said of it."""
@@ -64,13 +64,10 @@ def _sharding(
         return None
     sharding = sdy.TensorShardingAttr(attribute)
     mesh = _mesh(_mesh_attribute(sharding.mesh_or_ref, module), devices, axis_types)
-    dimensions: list[tuple[str, ...] | None] = []
-    for dimension in map(sdy.DimensionShardingAttr, sharding.dimension_shardings):
-        axes = [sdy.AxisRefAttr(axis) for axis in dimension.axes]
-        if any(axis.sub_axis_info is not None for axis in axes):
-            return None
-        dimensions.append(tuple(axis.name for axis in axes) or None)
-    return NamedSharding(mesh, PartitionSpec(*dimensions)) if mesh is not None else None
+    dimensions = axis_refs(sharding)
+    if mesh is None or any(axis.sub_axis_info is not None for axes in dimensions for axis in axes):
+        return None
+    return NamedSharding(mesh, PartitionSpec(*(tuple(axis.name for axis in axes) or None for axes in dimensions)))
 
 
 def _mesh_attribute(mesh_or_name: Any, module: Any) -> Any:

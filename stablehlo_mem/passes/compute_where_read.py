@@ -171,20 +171,23 @@ class _Block:
             refusal_if_useless=refusal,
         )
 
+    def inside(self, kernel: int) -> list[Op]:
+        """The ops that a kernel computes."""
+        return [self.graph.ops[op] for op in self.buffers.computed_in.get(kernel, ())]
+
     def results_of(self, params: WhereRead) -> list[int]:
         return [self.graph.ops[dot].results[0] for dot in params.sums]
 
     def params(self, value: int) -> WhereRead | None:
         """How a value can be computed in the kernels that read it."""
-        kernels = [op.index for op in self.graph.ops if value in self.buffers.reads[op.index]]
         branching = self.branching(value)
         chain = self.chain(branching, value)
         if chain is None:
             return None
         ops, sources = chain
         sums: list[int] = []
-        for kernel in kernels:
-            inside = [op for op in self.graph.ops if kernel in self.buffers.kernels[op.index]]
+        for kernel in self.buffers.readers.get(value, ()):
+            inside = self.inside(kernel)
             # An outer product is a multiplication of broadcasts.
             dots = [op for op in inside if CLASSES.get(op.name) is Class.DOT and dot_sizes(self.graph, op)[3] > 1]
             if not all(self.is_vector_product(dot) for dot in dots) or not self.takes_in(kernel, inside, value):
@@ -294,8 +297,8 @@ class _Block:
         again = sum(arithmetic_seconds(graph, graph.ops[op], chip) for op in params.ops)
         old = self.kernel_seconds(graph.values[value].producer)
         new = 0.0
-        for op in (op for op in graph.ops if value in self.buffers.reads[op.index]):
-            inside = [one for one in graph.ops if op.index in self.buffers.kernels[one.index]]
+        for op in (graph.ops[kernel] for kernel in self.buffers.readers.get(value, ())):
+            inside = self.inside(op.index)
             old += self.kernel_seconds(op.index)
             arithmetic = again + sum(self.summed_seconds(one, params) for one in inside if one.index not in params.ops)
             others = traffic_seconds(graph, op, self.buffers, chip, but=value)
@@ -313,8 +316,7 @@ class _Block:
     def kernel_seconds(self, kernel: int) -> float:
         """Of a kernel by itself."""
         graph = self.graph
-        inside = [op for op in graph.ops if kernel in self.buffers.kernels[op.index]]
-        arithmetic = sum(arithmetic_seconds(graph, op, self.chip) for op in inside)
+        arithmetic = sum(arithmetic_seconds(graph, op, self.chip) for op in self.inside(kernel))
         traffic = traffic_seconds(graph, graph.ops[kernel], self.buffers, self.chip)
         return max(arithmetic, traffic) + self.chip.launch_seconds
 

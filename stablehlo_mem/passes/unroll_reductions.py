@@ -126,8 +126,8 @@ class UnrollReductions(RewritingPass):
         if not compiler_model(chip).is_short_reduction(graph, graph.ops[match.root]):
             return False
         buffers, value = plan_buffers(graph, chip), graph.ops[match.root].results[0]
-        kernels = [op for op in graph.ops if value in buffers.reads[op.index]]
-        return len(kernels) == 1 and classify(graph, kernels[0]) in FUSIBLE
+        kernels = buffers.readers.get(value, ())
+        return len(kernels) == 1 and classify(graph, graph.ops[kernels[0]]) in FUSIBLE
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """The partial result of every element, combined a group at a time."""
