@@ -4,6 +4,9 @@ As programs grow: a training step of a GPT-2 with AdamW, its layers unrolled, at
 `profile`, which compiles it. And the programs of suite.py, at its shares: in fresh processes, each of which compiles or
 plans once, as a user's does, and in one process, where both are warm. Planning is what `plan` takes without its
 compilations; nothing is executed.
+
+`--first-calls` times what a user waits for instead: the first call of `shm.jit` at a tenth of the temporaries, beside
+that of `jax.jit`, each in a fresh process with its arguments made. A call traces, plans, compiles and executes.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ SIZES = {"batch": 8, "tokens": 1024, "width": 256, "heads": 4, "vocabulary": 800
 SHARE = 0.25
 COMPILE = "compile"
 """What a fresh process does that is not given a budget."""
+FIRST_CALL_SHARE = 0.1
 
 
 def main() -> None:
@@ -48,12 +52,20 @@ def main() -> None:
     parser.add_argument("--programs", nargs="*", default=list(suite_programs.CASES), choices=list(suite_programs.CASES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--once", nargs=2, metavar=("PROGRAM", "BUDGET"), help=f"print its seconds; {COMPILE}: XLA's")
+    parser.add_argument("--first-calls", action="store_true", help="time first calls, nothing else")
     given = parser.parse_args()
     if given.once:
         name, budget = given.once
-        print(once(suite_programs.CASES[name].exported(), budget))
+        case = suite_programs.CASES[name]
+        print(first_call(case, budget) if given.first_calls else once(case.exported(), budget))
         return
     data = {"rows": {}, "programs": {}, **record.earlier(PATH), **record.header(), "sizes": SIZES, "share": SHARE}
+    if given.first_calls:
+        for name in given.programs:
+            data.setdefault("first_calls", {})[name] = row = measure_first_calls(name, given.rounds)
+            record.write(data, PATH)
+            print(f"{name}: {row}", flush=True)
+        return
     for name in given.programs:
         data["programs"][name] = rows = measure_program(name, given.rounds)
         record.write(data, PATH)
@@ -75,8 +87,27 @@ def once(exported: jax.export.Exported, budget: str) -> float:
     return time.perf_counter() - started
 
 
-def once_in_a_fresh_process(name: str, budget: str) -> float:
-    command = [sys.executable, __file__, "--once", name, budget]
+def first_call(case: suite_programs.Case, budget: str) -> float:
+    """Seconds until the results of the first call are there; without a budget of `jax.jit`."""
+    arguments = jax.block_until_ready(case.arguments())
+    started = time.perf_counter()
+    jitted = jax.jit(case.function) if budget == COMPILE else shm.jit(case.function, budget=int(budget))
+    jax.block_until_ready(jitted(*arguments))
+    return time.perf_counter() - started
+
+
+def measure_first_calls(name: str, rounds: int) -> dict[str, list[float]]:
+    """First calls in fresh processes, in turn."""
+    budget = str(record.budget(shm.profile(suite_programs.CASES[name].exported(), target="cpu"), FIRST_CALL_SHARE))
+    seconds: dict[str, list[float]] = {"jax": [], "ours": []}
+    for _ in range(rounds):
+        seconds["jax"].append(once_in_a_fresh_process(name, COMPILE, "--first-calls"))
+        seconds["ours"].append(once_in_a_fresh_process(name, budget, "--first-calls"))
+    return seconds
+
+
+def once_in_a_fresh_process(name: str, budget: str, *flags: str) -> float:
+    command = [sys.executable, __file__, "--once", name, budget, *flags]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
 
 
@@ -134,7 +165,24 @@ def measure(layers: int, rounds: int) -> dict[str, Any]:
 
 def table(data: dict[str, Any]) -> str:
     """One line a size, then one a program of the suite."""
-    return grown(data) + "\n" + programs(data)
+    return grown(data) + "\n" + programs(data) + "\n" + first_calls(data)
+
+
+def first_calls(data: dict[str, Any]) -> str:
+    """The first calls of a program, and the ratio of their medians."""
+    rows = data.get("first_calls", {})
+    lines = [
+        [
+            name,
+            tables.seconds(row["jax"]),
+            tables.seconds(row["ours"]),
+            f"{statistics.median(row['ours']) / statistics.median(row['jax']):.2f}",
+        ]
+        for name, row in rows.items()
+    ]
+    rounds = min((len(row["jax"]) for row in rows.values()), default=0)
+    note = f"First calls at a tenth of the temporaries, execution included; medians of {rounds}, in turn, each in a fresh"
+    return tables.table(["program", "jax.jit", "shm.jit", "ratio"], lines) + f"\n{note} process.\n"
 
 
 def programs(data: dict[str, Any]) -> str:

@@ -46,7 +46,7 @@ def attempt(nbytes, fixed=0) -> Any:
 
 
 def smallest(program) -> int:
-    return min(a.peak_bytes for a in minimise_peak(program, attempt(1000), "quick"))
+    return min(a.peak_bytes for a in minimise_peak(program, attempt(1000), "quick", None))
 
 
 def test_until_nothing_helps():
@@ -64,12 +64,20 @@ def test_another_way_between_two_goals():
 def test_not_further_than_a_tenth_of_the_peak():
     """Arguments of 1,000 bytes and temporaries of 62: without them the peak would be hardly lower."""
     program = Program(lambda goal: goal, fixed=1000)
-    assert [a.peak_bytes for a in minimise_peak(program, attempt(1000, 1000), "quick")] == [1250, 1062]
+    assert [a.peak_bytes for a in minimise_peak(program, attempt(1000, 1000), "quick", None)] == [1250, 1062]
 
 
 def test_not_slower_than_it_may_be():
     program = Program(lambda goal: goal, slow_below=100)
     assert 100 <= smallest(program) <= 125
+
+
+@pytest.mark.parametrize(("lower", "compiles"), [(30, True), (97, False)])
+def test_another_form_only_if_it_gets_lower(lower, compiles):
+    """Another form ended at 100: this one is searched once, and compiled only if that search ends clearly below."""
+    program = Program(lambda goal: max(goal, lower))
+    found = list(minimise_peak(program, attempt(1000), "small", program.state(100)))
+    assert bool(found) == bool(program.asked) == compiles
 
 
 @pytest.mark.parametrize("compiles", [1, 2, 3])

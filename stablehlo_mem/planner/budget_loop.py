@@ -16,7 +16,6 @@ from jax.export import Exported
 from stablehlo_mem.analysis.cost_model import graph_seconds
 from stablehlo_mem.frontend.program import Program, emit, ingest
 from stablehlo_mem.ir.bindings import ir, module_bytes
-from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.pass_api.candidate import Goal, Identity, Options, Refusal, Step
 from stablehlo_mem.planner import autotune, plan_cache
 from stablehlo_mem.planner.cheaper import cheaper
@@ -42,12 +41,10 @@ Budget = int | Literal["min"] | None
 _MAX_UNSEEN = 1 / 16
 """Share of the room that the first goal leaves for `Chip.unseen_bytes`, which no compiler reports, at most."""
 _MAX_STALLED = 3
-"""Compilations in a row that may bring nothing before a form of the program is given up: a compilation takes long."""
+"""Searches or compilations in a row that may bring nothing before the budget is given up: they take long."""
 _HOPELESS = 2
 """If a program misses its goal by more than this factor, by the profile and by the compiler, no other first steps are
 tried from its form: on the suite they ended within it of the first. Nor are other forms of a large program."""
-_LARGE_OPS = 1_000
-"""From so many ops on a program is large: a search that misses its goal takes seconds."""
 _SLOWDOWN_FACTOR_MIN = 2
 """Who asks for the smallest peak accepts more: with budget="min" `Options.max_slowdown` counts so many times."""
 _MIN_SAVING = 0.05
@@ -109,6 +106,7 @@ class _Planning:
         self.program, self.targets, self.options = program, targets, options
         self.budget: Budget = budget
         self.lowest_missed = math.inf
+        self.stalled = 0
         self.is_hopeless = False
         limit = math.inf if options.max_slowdown is None else options.max_slowdown
         self.evaluator = Evaluator(
@@ -198,13 +196,19 @@ class _Planning:
         """The programs to compile, from each form until one fits."""
         for form in self.forms(original):
             least = self.budget == "min"
-            found = minimise_peak(self.evaluator, original, form) if least else self.towards_budget(original, form)
+            found = self.towards_minimum(original, form) if least else self.towards_budget(original, form)
             for evaluation in found:
                 yield form, evaluation
-            if self.is_hopeless and self.is_large(original):
+            if self.is_hopeless and self.evaluator.is_large:
                 return
             if least and any(map(has_little_left, self.affordable())):
                 return
+
+    def towards_minimum(self, original: Evaluation, form: Form) -> Iterator[Evaluation]:
+        """Compiles what searches for ever smaller goals find from a form."""
+        found = [e for e in self.affordable() if e is not original]
+        lowest = min(found, key=lambda e: e.peak_bytes, default=None)
+        return minimise_peak(self.evaluator, original, form, lowest.state if lowest else None)
 
     def forms(self, original: Evaluation) -> Iterator[Form]:
         """The distinct forms, first the one from which the goal is reached by the static profile."""
@@ -219,7 +223,7 @@ class _Planning:
                     yield form
                     break
                 missed.append(form)
-                if _is_far(static, goal.temp_bytes) and self.is_large(original):
+                if _is_far(static, goal.temp_bytes) and self.evaluator.is_large:
                     break
         yield from missed
         yield from forms
@@ -228,7 +232,8 @@ class _Planning:
         """Compiles what searches for a sequence of static goals find, see `Goals`.
 
         If a search misses its goal, or a lower goal changes nothing, the next search begins with another step: the
-        profile may overestimate, and the compiler judges the other program.
+        profile may overestimate, and the compiler judges the other program. Once too many in a row brought nothing,
+        each further form has one search.
         """
         assert isinstance(self.budget, int)
         room, fixed = max(1, self.room(original)), self.evaluator.fixed_bytes(original)
@@ -236,9 +241,10 @@ class _Planning:
         goals = Goals(self.first_goal(original, room), room, (original.state.peak.temp_bytes, temp))
         latest = original
         tried: set[Identity] = set()
-        best, stalled, changed = original.peak_bytes, 0, False
+        best, changed, is_first = original.peak_bytes, False, True
         seen: list[tuple[Step, ...]] = []
-        while self.evaluator.may_compile and stalled < _MAX_STALLED:
+        while self.evaluator.may_compile and (is_first or self.stalled < _MAX_STALLED):
+            is_first = False
             goal = Goal(latest.target.chip, self.options, int(goals.goal))
             state, refusals = self.evaluator.search(form, goal, frozenset(tried))
             reached = state.peak.temp_bytes <= goals.goal
@@ -253,14 +259,14 @@ class _Planning:
                     break
                 tried.add(state.first)
                 goals.restart()
-                stalled += 1
+                self.stalled += 1
                 continue
             evaluation = latest = self.evaluator.measure(state, refusals)
             yield evaluation
             seen.append(state.steps)
             better = evaluation.peak_bytes < best
             # A goal between two others is one more than there would be, and does not count.
-            stalled = 0 if better and reached else stalled + (not (goals.between and reached))
+            self.stalled = 0 if better and reached else self.stalled + (not (goals.between and reached))
             best = min(best, evaluation.peak_bytes)
             if reached:
                 goals.follow(state.peak.temp_bytes, evaluation.peak_bytes - (self.budget - room), better=better)
@@ -275,10 +281,6 @@ class _Planning:
                 tried.add(state.first)
         if not changed:
             yield from self.compile_first_candidates(latest, form, goals.goal)
-
-    def is_large(self, original: Evaluation) -> bool:
-        """Whether searches take long."""
-        return len_ops(original.state.graph) >= _LARGE_OPS
 
     def may_be_new_low(self, state: SearchState, goal: float) -> bool:
         """Whether a program that misses its goal is worth compiling after others that did.

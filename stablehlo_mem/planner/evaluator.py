@@ -12,10 +12,11 @@ from typing import Literal, get_args
 from stablehlo_mem.frontend.canonicalize import canonicalize, remove_rules
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, ir
+from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.pass_api.candidate import Goal, Identity, Options, Refusal
 from stablehlo_mem.planner.discrepancy_search import search
 from stablehlo_mem.planner.greedy_search import cheapen
-from stablehlo_mem.planner.pareto_front import ParetoFront
+from stablehlo_mem.planner.pareto_front import CLEARLY, ParetoFront
 from stablehlo_mem.planner.search_state import SearchState, start
 from stablehlo_mem.results.memory_profile import constant_bytes
 from stablehlo_mem.results.plan import Cost
@@ -30,6 +31,8 @@ Form = Literal["quick", "small", "written"]
 
 _UNNOTICED_SECONDS = 1e-3
 """A program that takes less is never too slow: calling it takes some 0.1 ms, and estimates of so little mean little."""
+_LARGE_OPS = 1_000
+"""From so many ops on a program is large: a search that misses its goal takes seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +62,11 @@ class Evaluation:
 def cost(state: SearchState) -> Cost:
     """The estimated cost; time is at least that of the arithmetic, as savings by the cache are estimated apart."""
     return Cost(max(state.seconds, state.flops / state.chip.fastest_flops_per_second), state.flops)
+
+
+def _is_close(one: float, other: float) -> bool:
+    """Whether two estimates differ by less than their error."""
+    return abs(one - other) <= CLEARLY * max(abs(one), abs(other))
 
 
 class _OutOfTime(Exception):
@@ -114,14 +122,27 @@ class Evaluator:
         return self.compiled(self.original_state(self.targets[0].chip), self.program.module, ())
 
     def distinct_forms(self, chip: Chip) -> Iterator[Form]:
-        """The forms without those equal to an earlier one; each is computed when it is asked for."""
-        seen: set[str] = set()
+        """The forms without those equal to an earlier one; each is computed when it is asked for.
+
+        In a large program, where a search takes seconds, forms with about the same peak and time count as equal.
+        """
+        seen: list[SearchState] = []
         for form in get_args(Form):
             state = self.form_state(chip, form)
-            fingerprint = state.fingerprint if state.steps else ""
-            if fingerprint not in seen:
-                seen.add(fingerprint)
+            if not any(self.are_alike(state, other) for other in seen):
+                seen.append(state)
                 yield form
+
+    def are_alike(self, one: SearchState, other: SearchState) -> bool:
+        """Whether searches from one state would find what those from the other do."""
+        if self.is_large and _is_close(one.peak.temp_bytes, other.peak.temp_bytes):
+            return _is_close(one.seconds, other.seconds)
+        return (one.fingerprint if one.steps else "") == (other.fingerprint if other.steps else "")
+
+    @property
+    def is_large(self) -> bool:
+        """Whether searches take long."""
+        return len_ops(self.original_state(self.targets[0].chip).graph) >= _LARGE_OPS
 
     def form_state(self, chip: Chip, form: Form) -> SearchState:
         """The program in a form: the root of searches."""
