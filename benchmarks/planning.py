@@ -181,8 +181,8 @@ def first_calls(data: dict[str, Any]) -> str:
         for name, row in rows.items()
     ]
     rounds = min((len(row["jax"]) for row in rows.values()), default=0)
-    note = f"First calls at a tenth of the temporaries, execution included; medians of {rounds}, in turn, each in a fresh"
-    return tables.table(["program", "jax.jit", "shm.jit", "ratio"], lines) + f"\n{note} process.\n"
+    note = f"First calls at a tenth of the temporaries, execution included; medians of {rounds}, in turn, each in a"
+    return tables.table(["program", "jax.jit", "shm.jit", "ratio"], lines) + f"\n{note} fresh process.\n"
 
 
 def programs(data: dict[str, Any]) -> str:
