@@ -162,7 +162,7 @@ def cost(text: str, target: str) -> Cost:
 
 def kernels_of(text: str, rates: Rates) -> list[Kernel]:
     """All kernels of a program, those of loops' bodies as often as they run."""
-    counter = _Counter(*parse(text), rates)
+    counter = Counter(*parse(text), rates)
     return list(counter.walk(counter.entry, 1, False))
 
 
@@ -203,7 +203,7 @@ def _elements(dims: str) -> int:
     return math.prod(int(n) for n in dims.split(",") if n)
 
 
-class _Counter:
+class Counter:
     """Walks a module."""
 
     def __init__(self, computations: dict[str, Computation], entry: str, rates: Rates):

@@ -18,17 +18,27 @@ import argparse
 import time
 from typing import Any
 
+import collectives
 import record
 import sharded_programs
 import tables
+from sharded_programs import ByHand
 
 import stablehlo_mem as shm
+from stablehlo_mem.frontend.program import ingest
+from stablehlo_mem.pass_api.candidate import Goal
+from stablehlo_mem.planner.search_state import start_of
 from stablehlo_mem.targets.measurement import Measured
+from stablehlo_mem.targets.target import named_targets
 from stablehlo_mem.utils.units import format_bytes
 
 PATH = record.RESULTS / "sharded.json"
 TARGETS = ("cuda:h200", "tpu:v5e")
 SHARES = (0.25, 0.1, 0.05, 0.03)
+BY_HAND = {
+    "by hand: every layer recomputed": ByHand(remat=True),
+    "by hand: in 4 micro-batches too": ByHand(remat=True, micro_batches=4),
+}
 
 
 def main() -> None:
@@ -46,16 +56,41 @@ def main() -> None:
             missing = {name: share for name, share in names.items() if given.anew or name not in rows}
             if not missing:
                 continue
-            exported = sharded_programs.export(layout, target.partition(":")[0])
-            profile = shm.profile(exported, target=target)
+            platform = target.partition(":")[0]
+            exported = sharded_programs.export(layout, platform)
+            profile, exchanged = shm.profile(exported, target=target), collectives.exchanged_bytes(exported, target)
             for name, share in missing.items():
-                rows[name] = row = planned(exported, profile, target, share)
+                rows[name] = row = planned(exported, profile, target, share, exchanged)
                 record.write(data, PATH)
                 print(name, {**row, "steps": len(row["steps"])}, flush=True)
+            for label, hand in BY_HAND.items():
+                written = sharded_programs.export(layout, platform, by_hand=hand)
+                rows[f"{target}, {layout}, {label}"] = row = by_hand(written, profile, target, exported, exchanged)
+                record.write(data, PATH)
+                print(label, row, flush=True)
 
 
-def planned(exported: Any, profile: Any, target: str, share: float) -> dict[str, Any]:
-    """What the plan for a share of the temporaries comes to, on each device."""
+def by_hand(written: Any, before: Any, target: str, exported: Any, exchanged: float) -> dict[str, Any]:
+    """What a version by hand comes to, on each device."""
+    profile = shm.profile(written, target=target)
+    goal = Goal(named_targets(target)[0].chip, shm.Options(), 0)
+    hand, ours = (start_of(ingest(one), goal) for one in (written, exported))
+    return {
+        "fits": True,
+        "temporaries": temporaries(profile.measured, profile),
+        "before": temporaries(before.measured, before),
+        "slowdown": hand.seconds / ours.seconds,
+        "flops": hand.flops / ours.flops,
+        "exchanged": collectives.exchanged_bytes(written, target) / exchanged,
+    }
+
+
+def planned(exported: Any, profile: Any, target: str, share: float, exchanged: float) -> dict[str, Any]:
+    """What the plan for a share of the temporaries comes to, on each device.
+
+    Args:
+        exchanged: bytes that a device receives as written.
+    """
     before = profile.measured
     started = time.perf_counter()
     budget = record.budget(profile, share)
@@ -70,6 +105,7 @@ def planned(exported: Any, profile: Any, target: str, share: float) -> dict[str,
         "static": plan.after.temp_bytes,
         "slowdown": plan.slowdown,
         "flops": plan.cost_after.flops / plan.cost_before.flops,
+        "exchanged": collectives.exchanged_bytes(plan.exported, target) / exchanged,
         "compiles": plan.compiles,
         "planning_seconds": round(plan.planning_seconds, 1),
         "waited_seconds": round(time.perf_counter() - started, 1),
@@ -93,11 +129,15 @@ def table(data: dict[str, Any]) -> str:
             format_bytes(row["temporaries"]) + ("" if row["fits"] else " (not kept)"),
             f"{row['slowdown']:.2f}",
             f"{row['flops']:.2f}",
+            f"{row['exchanged']:.2f}" if "exchanged" in row else "",
         ]
         for name, row in data["rows"].items()
     ]
-    names = ["step", "budget", "as written", "ours", "time", "FLOPs"]
-    note = "Temporaries of one of 8 devices as compiled; time and FLOPs over those as written, as estimated,"
+    names = ["step", "budget", "as written", "then", "time", "FLOPs", "exchanged"]
+    note = (
+        "Temporaries of one of 8 devices as compiled; time and FLOPs, as estimated, and bytes of collectives, counted "
+        "in the compiled program, over those as written;"
+    )
     return tables.table(names, lines) + f"\n{note} {tables.stamp(data)}.\n"
 
 

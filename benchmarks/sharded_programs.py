@@ -7,10 +7,12 @@ devices of any platform: nothing is executed.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.export
+import jax.numpy as jnp
 import numpy as np
 import optax
 import training_programs
@@ -44,11 +46,26 @@ LAYOUTS = {
 }
 
 
-def export(layout: str, platform: str, *, scanned: bool = True, **sizes: int) -> jax.export.Exported:
+@dataclasses.dataclass(frozen=True)
+class ByHand:
+    """What an expert writes to save memory.
+
+    Attributes:
+        remat: whether each layer is a `jax.checkpoint`.
+        micro_batches: of how many parts of each device's batch gradients are summed, one after the other.
+    """
+
+    remat: bool = False
+    micro_batches: int = 1
+
+
+def export(
+    layout: str, platform: str, *, scanned: bool = True, by_hand: ByHand = ByHand(), **sizes: int
+) -> jax.export.Exported:
     """The step of a layout for a platform."""
     one, sizes = LAYOUTS[layout], {**SIZES, **sizes}
     mesh = Mesh(np.array(jax.devices()[:DEVICES]).reshape(one.mesh), ("data", "model"))
-    program = _gpt2(one, mesh, scanned, **sizes)
+    program = _gpt2(one, mesh, scanned, by_hand, **sizes)
     specs = jax.tree.map_with_path(lambda path, spec: _placed(path, spec, one, mesh, scanned), program.specs)
     flat = dataclasses.replace(program, specs=specs).flat
     results = jax.eval_shape(flat.function, *flat.specs)
@@ -61,7 +78,7 @@ def export(layout: str, platform: str, *, scanned: bool = True, **sizes: int) ->
 
 
 def _gpt2(
-    layout: Layout, mesh: Mesh, scanned: bool, layers: int, heads: int, **sizes: int
+    layout: Layout, mesh: Mesh, scanned: bool, by_hand: ByHand, layers: int, heads: int, **sizes: int
 ) -> training_programs.Program:
     """`training_programs.gpt2` with what a distributed one has besides: activations stay where the batch lies."""
     unconstrained = training_programs.gpt2(layers=layers, heads=heads, scanned=scanned, **sizes)
@@ -70,6 +87,9 @@ def _gpt2(
     def layer(x, p):
         x = jax.lax.with_sharding_constraint(x, place)
         return jax.lax.with_sharding_constraint(training_programs.block(p, x, heads, True), place), None
+
+    if by_hand.remat:
+        layer = jax.checkpoint(layer)
 
     def loss(p, inputs, labels):
         x = p["tokens"][inputs] + p["positions"][: inputs.shape[1]]
@@ -83,7 +103,35 @@ def _gpt2(
         return optax.softmax_cross_entropy_with_integer_labels(x @ p["tokens"].T, labels).mean()
 
     parameters, _, *batch = unconstrained.specs
-    return training_programs.train_step(loss, parameters, *batch)
+    if by_hand.micro_batches == 1:
+        return training_programs.train_step(loss, parameters, *batch)
+    placed = jax.tree.map_with_path(lambda path, spec: _placed(path, spec, layout, mesh, scanned), parameters)
+    gradient = _summed_gradient(jax.value_and_grad(loss), placed, layout, mesh, by_hand.micro_batches)
+    return training_programs.train_step(loss, parameters, *batch, value_and_gradient=gradient)
+
+
+def _summed_gradient(
+    value_and_gradient: Callable[..., Any], parameters: Any, layout: Layout, mesh: Mesh, count: int
+) -> Callable[..., Any]:
+    """Micro-batches by hand: each takes a share of what every device has; sums lie where the parameters do."""
+    places = jax.tree.map(lambda spec: spec.sharding, parameters)
+    rows = NamedSharding(mesh, PartitionSpec(None, "data", "model" if layout.sequence else None))
+
+    def parted(batch):
+        shared = batch.reshape(layout.mesh[0], count, -1, batch.shape[1]).swapaxes(0, 1)
+        return jax.lax.with_sharding_constraint(shared.reshape(count, -1, batch.shape[1]), rows)
+
+    def summed(p, *batch):
+        def add(sums, part):
+            value, gradient = value_and_gradient(p, *part)
+            sums = jax.tree.map(jnp.add, sums, (value, gradient))
+            return (sums[0], jax.lax.with_sharding_constraint(sums[1], places)), None
+
+        zeros = jax.lax.with_sharding_constraint(jax.tree.map(jnp.zeros_like, p), places)
+        (value, gradient), _ = jax.lax.scan(add, (jnp.zeros(()), zeros), tuple(map(parted, batch)))
+        return value / count, jax.tree.map(lambda g: g / count, gradient)
+
+    return summed
 
 
 def _placed(path: Any, spec: Any, layout: Layout, mesh: Mesh, scanned: bool) -> Any:

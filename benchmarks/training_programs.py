@@ -193,11 +193,13 @@ def through_layers(layers, x, scanned: bool, heads: int, causal: bool):
     return x
 
 
-def train_step(loss: Callable[..., Any], parameters: Any, *batch: Spec) -> Program:
-    """One step of AdamW, parameters and the optimiser's state donated."""
+def train_step(
+    loss: Callable[..., Any], parameters: Any, *batch: Spec, value_and_gradient: Callable[..., Any] | None = None
+) -> Program:
+    """One step of AdamW, parameters and the optimiser's state donated; the loss's gradient may be given."""
 
     def step(parameters, state, *batch):
-        value, gradients = jax.value_and_grad(loss)(parameters, *batch)
+        value, gradients = (value_and_gradient or jax.value_and_grad(loss))(parameters, *batch)
         updates, state = OPTIMISER.update(gradients, state, parameters)
         return optax.apply_updates(parameters, updates), state, value
 

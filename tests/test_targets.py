@@ -271,6 +271,25 @@ def test_a_chip_of_an_unknown_kind_is_refused_by_name():
         devices.topology_devices(CHIPS["cpu"], 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "chip", "count"),
+    [("tpu:v5e:2x4", "tpu:v5e", 8), ("tpu:v5p:2x2x1", "tpu:v5p", 4), ("cuda:h200x8", "cuda:h200", 8)],
+)
+def test_topologies_by_name(name, chip, count):
+    if not devices.is_installed(CHIPS[chip].kind):
+        pytest.skip("needs its compiler")
+    (target,) = named_targets(name)
+    assert target.chip is CHIPS[chip]
+    assert len(target.devices()) == count
+
+
+@needs["tpu"]
+def test_a_topology_that_the_compiler_does_not_know():
+    (target,) = named_targets("tpu:v5e:3x5")
+    with pytest.raises(TargetError, match="no tpu:v5e in a grid of 3x5: it knows 2x2, 2x4"):
+        target.devices()
+
+
 def test_resolving():
     one = ingest(export(jax.jit(jnp.sin), platforms=("cpu",))(f32(4)))
     two = ingest(export(jax.jit(jnp.sin), platforms=("cpu", "tpu"))(f32(4)))
@@ -289,6 +308,8 @@ def test_resolving():
     [
         ("quantum", ("cpu",), "unknown target 'quantum'.*tpu:v5e"),
         ("tpu:v1", ("tpu",), "unknown target"),
+        ("tpu:v5ex4", ("tpu",), "unknown target"),
+        ("cuda:h200:2x4", ("cuda",), "unknown target"),
         (3, ("cpu",), "name or a"),
         ((), ("cpu",), "no target"),
         (None, ("tpu",), "default backend.*exported for tpu"),

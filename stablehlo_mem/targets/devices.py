@@ -47,12 +47,13 @@ class Compiler:
     Attributes:
         modules: Python modules, one of which brings the compiler. The extra of this package that installs one is named
             after the kind.
-        describe: a topology of at least so many devices of a chip; None if it compiles only for attached devices.
+        describe: a topology of at least so many devices of a chip, or of a grid if one is named; None if it compiles
+            only for attached devices.
         is_isolated: whether it runs in a process of its own for a topology, because it may end the process it is in.
     """
 
     modules: tuple[str, ...]
-    describe: Callable[[Chip, int], tuple[Any, ...]] | None = None
+    describe: Callable[[Chip, int, str], tuple[Any, ...]] | None = None
     is_isolated: bool = False
 
 
@@ -65,17 +66,17 @@ def local_devices(platform: str) -> list[Any]:
 
 
 @functools.cache
-def topology_devices(chip: Chip, count: int) -> tuple[Any, ...]:
-    """At least `count` devices of a chip to compile for; nothing of the kind need be attached.
+def topology_devices(chip: Chip, count: int, grid: str = "") -> tuple[Any, ...]:
+    """At least `count` devices of a chip to compile for, those of a grid if it is named; none need be attached.
 
     Raises:
-        TargetError: the compiler plugin is not installed or cannot describe so many devices.
+        TargetError: the compiler plugin is not installed or cannot describe so many devices or such a grid.
     """
     require_compiler(chip)
     describe = COMPILERS[chip.kind].describe
     if describe is None:
         raise TargetError(f"{chip.name} must be attached: the {chip.kind} compiler does not describe devices")
-    return describe(chip, count)
+    return describe(chip, count, grid)
 
 
 def require_compiler(chip: Chip) -> None:
@@ -100,18 +101,22 @@ def _is_importable(module: str) -> bool:
     return importlib.util.find_spec(parent) is not None and importlib.util.find_spec(module) is not None
 
 
-def _tpu_topology(chip: Chip, count: int) -> tuple[Any, ...]:
-    grid = next((g for g in _GRIDS[chip.name] if _size(g) >= count), None)
-    if grid is None:
+def _tpu_topology(chip: Chip, count: int, grid: str) -> tuple[Any, ...]:
+    named = grid or next((g for g in _GRIDS[chip.name] if _size(g) >= count), None)
+    if named is None:
         raise TargetError(f"{chip.name} is known in grids of up to {_size(_GRIDS[chip.name][-1])} chips, not {count}")
     local_devices("tpu")  # attached ones start first, in the user's own environment
     with _environment(_TPU_ENVIRONMENT):
-        name = f"{chip.name.removeprefix('tpu:')}:{grid}"
-        return tuple(topologies.get_topology_desc(platform="tpu", topology_name=name).devices)
+        name = f"{chip.name.removeprefix('tpu:')}:{named}"
+        try:
+            return tuple(topologies.get_topology_desc(platform="tpu", topology_name=name).devices)
+        except jax.errors.JaxRuntimeError as error:
+            known = ", ".join(_GRIDS[chip.name])
+            raise TargetError(f"the compiler knows no {chip.name} in a grid of {named}: it knows {known}") from error
 
 
-def _cuda_topology(chip: Chip, count: int) -> tuple[Any, ...]:
-    shape = f"1x1x{count}"
+def _cuda_topology(chip: Chip, count: int, grid: str) -> tuple[Any, ...]:
+    shape = f"1x1x{grid or count}"
     describe = functools.partial(
         topologies.get_topology_desc,
         platform="cuda",

@@ -6,6 +6,7 @@ The api resolves the names that users give; the planner measures programs with `
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import jax
@@ -32,6 +33,11 @@ _CHIP_NAMES = {
 """The chip of a device by the beginning of its `device_kind`; longer beginnings come before their own beginnings."""
 _PLATFORMS = {"gpu": "cuda"}
 """The platform's name in an Exported where JAX's backend has another."""
+_TOPOLOGIES = (
+    re.compile(r"(?P<chip>tpu:\w+):(?P<grid>[1-9]\d*(x[1-9]\d*)+)"),
+    re.compile(r"(?P<chip>cuda:\w+)x(?P<grid>[1-9]\d*)"),
+)
+"""A chip and how many: the grid of TPUs, as libtpu names it, or the number of GPUs of a host."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,23 +46,26 @@ class Target:
 
     Attributes:
         name: "cpu", "cuda" or "tpu" for the devices of this machine, "tpu:v5e" and the like for a chip that need
-            not be there.
+            not be there, "tpu:v5e:2x4" and "cuda:h200x8" for a number of them.
         platform: the name by which an Exported lists it: "cpu", "cuda" or "tpu".
         chip: what the static analyses know about it.
+        grid: the devices of a named topology, such as "2x4"; "" for as many as a program takes.
     """
 
     name: str
     platform: str
     chip: Chip
+    grid: str = ""
 
     def devices(self, count: int = 1) -> tuple[Any, ...]:
-        """The devices to compile for: `count` or more of a named chip, all there are of this machine's.
+        """The devices to compile for: those of the topology, or `count` or more of a chip, or all of this machine's.
 
         Raises:
-            TargetError: the compiler plugin is missing, or this machine has no such device.
+            TargetError: the compiler plugin is missing, it does not know the topology, or this machine has no such
+                device.
         """
         if ":" in self.name:
-            return topology_devices(self.chip, count)
+            return topology_devices(self.chip, count, self.grid)
         devices = local_devices(self.platform)
         if not devices:
             raise TargetError(f"this machine has no {self.platform} device")
@@ -89,7 +98,8 @@ def resolve_targets(target: TargetLike, program: Program) -> tuple[Target, ...]:
     """The targets a user means, for a program.
 
     Args:
-        target: None for the default backend; "cpu", "cuda", "tpu"; a chip such as "tpu:v5e"; a `Target`; or a tuple.
+        target: None for the default backend; "cpu", "cuda", "tpu"; a chip such as "tpu:v5e"; chips of a topology such as
+            "tpu:v5e:2x4" or "cuda:h200x8"; a `Target`; or a tuple.
         program: several platforms in one Exported need a target each.
 
     Raises:
@@ -156,6 +166,10 @@ def _named_target(name: Any) -> Target:
     if name in CHIPS:
         chip = CHIPS[name] if ":" in name else calibrated(CHIPS[name], name)
         return Target(name, chip.kind, chip)
+    topology = next(filter(None, (pattern.fullmatch(name) for pattern in _TOPOLOGIES)), None)
+    if topology is not None and topology["chip"] in CHIPS:
+        chip = CHIPS[topology["chip"]]
+        return Target(name, chip.kind, chip, topology["grid"])
     first = next((c for c in CHIPS.values() if c.kind == name), None)
     if first is None:
         raise TargetError(f"unknown target {name!r}: {_known()}")

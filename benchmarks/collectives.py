@@ -1,0 +1,52 @@
+"""The bytes that each device exchanges with others, counted from the text of a compiled program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import hlo_cost
+from hlo_cost import Computation, Instruction
+
+from stablehlo_mem.frontend.program import ingest, kept_donated
+from stablehlo_mem.targets import compile as compiling
+from stablehlo_mem.targets.target import named_targets
+
+_PASSES = {"all-gather": 1, "all-reduce": 2, "reduce-scatter": 1, "all-to-all": 1, "collective-permute": 1}
+"""How often the larger of an operand and its result passes a device: a ring reduces, and gathers the sums again."""
+
+
+def exchanged_bytes(exported: Any, target: str) -> float:
+    """Bytes that a device receives in one execution of a program over several, compiled for a target."""
+    (named,) = named_targets(target)
+    flat = compiling.flattened(exported)
+    devices = named.devices(exported.nr_devices)[: exported.nr_devices]
+    compiled, _ = compiling.executable(flat, kept_donated(ingest(exported)), named.platform, devices)
+    return counted(compiled.as_text())
+
+
+def counted(text: str) -> float:
+    """The same of the text of its HLO; collectives in loops count as often as these run."""
+    computations, entry = hlo_cost.parse(text)
+    counter = hlo_cost.Counter(computations, entry, hlo_cost.RATES["cuda:h200"])
+    return sum(times * _received(block, one) for block, one, times in _walk(counter, entry, 1))
+
+
+def _walk(counter: hlo_cost.Counter, name: str | None, times: int) -> Iterator[tuple[Computation, Instruction, int]]:
+    block = counter.computations.get(name or "", {})
+    for one in block.values():
+        yield block, one, times
+        if one.opcode == "while":
+            yield from _walk(counter, one.called("body"), times * counter.trips(one))
+        elif one.opcode in ("call", "async-start"):
+            yield from _walk(counter, one.called("to_apply", "calls"), times)
+
+
+def _received(block: Computation, one: Instruction) -> float:
+    passes = _PASSES.get(one.opcode.removesuffix("-start"))
+    if passes is None:
+        return 0.0
+    operands = sum(block[v].nbytes for v in one.operands if v in block)
+    # The shape of an asynchronous all-gather or permutation names its operands before its results.
+    results = one.nbytes - operands if one.opcode.endswith("-start") and one.nbytes > operands else one.nbytes
+    return passes * max(operands, results)
