@@ -98,7 +98,7 @@ def resolve_targets(target: TargetLike, program: Program) -> tuple[Target, ...]:
     """The targets a user means, for a program.
 
     Args:
-        target: None for the default backend; "cpu", "cuda", "tpu"; a chip such as "tpu:v5e"; chips of a topology such as
+        target: None for the default backend; "cpu", "cuda", "tpu"; a chip such as "tpu:v5e"; a topology such as
             "tpu:v5e:2x4" or "cuda:h200x8"; a `Target`; or a tuple.
         program: several platforms in one Exported need a target each.
 
