@@ -47,6 +47,9 @@ def mark_shards(module: ir.Module) -> None:
         for op in walk_operations(copy.operation):
             if _NUMBER in op.attributes:
                 _mark(ops[ir.IntegerAttr(op.attributes[_NUMBER]).value], _of_results(op, meshes))
+        for op in ops:
+            if op.name == "sdy.sharding_constraint":  # propagation makes another op of it
+                _mark(op, (sharding_parts(op.attributes["sharding"], meshes),))
         for function in functions(module):
             _mark(function.operation, tuple(sharding_parts(a, meshes) for a in argument_shardings(function)))
 
@@ -118,8 +121,6 @@ def part_bytes(shape: tuple[int, ...], nbytes: int, parts: Parts) -> int:
 
 
 def _of_results(op: Any, meshes: dict[str, dict[str, int]]) -> tuple[Parts, ...]:
-    if op.name == "sdy.sharding_constraint":
-        return (sharding_parts(op.attributes["sharding"], meshes),)
     if op.name == "sdy.manual_computation":
         shardings = sdy.TensorShardingPerValueAttr(op.attributes["out_shardings"]).shardings
     elif "sdy.sharding" in op.attributes and op.name != "func.func":

@@ -3,7 +3,7 @@
 What is best at one peak need not be best in the end. Three ideas from the literature:
 
 - Limited discrepancy search (Harvey & Ginsberg, 1995): the greedy descent is repeated and departs from its heuristic
-  once. It does so at the root, where the heuristic knows least (Walsh, 1997).
+  once. It does so at the root, where the heuristic knows least (Walsh, 1997), and at the step that adds most time.
 - Branch and bound (Land & Doig, 1960): a descent is pruned once it is worse than the best program so far, the
   incumbent, as steps that save memory take time.
 - Descents that meet in a state of the same peak and time go on alike, so one of them goes on.
@@ -14,6 +14,7 @@ What is best at one peak need not be best in the end. Three ideas from the liter
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator
 
@@ -95,16 +96,43 @@ class DiscrepancySearch:
 
     def run(self) -> tuple[SearchState, tuple[Refusal, ...]]:
         """The end of the greedy descent, and the refusals at its peak if it misses the goal; others follow it."""
-        first, refusals = greedy_descent(self.root, self.goal, self.not_first, visit=self.visit)
+        path = [self.root]
+
+        def visit(state: SearchState) -> None:
+            path.append(state)
+            self.visit(state)
+
+        first, refusals = greedy_descent(self.root, self.goal, self.not_first, visit=visit)
         taken = len(first.steps) - len(self.root.steps)
         self.steps_left = _MAX_OPS_TIMES_STEPS // max(1, len_ops(self.root.graph)) - taken
+        reaches = first.peak.temp_bytes <= self.goal.temp_bytes
         if taken and self.steps_left > 0:
-            if first.peak.temp_bytes <= self.goal.temp_bytes:
+            if reaches:
                 self.save_time(first)
                 self.descend_otherwise(first)
             else:
                 self.take_smallest()
+        if taken and reaches:
+            self.depart_at_dearest(path)
         return first, refusals
+
+    def depart_at_dearest(self, path: list[SearchState]) -> None:
+        """Descends from before the step of the greedy descent that adds most time, after each that adds clearly less.
+
+        Several steps that each miss the goal may cost less than one that reaches it. A program too large for other
+        descents has these.
+        """
+        before, after = max(itertools.pairwise(path), key=lambda pair: pair[1].seconds - pair[0].seconds)
+        most = after.seconds - CLEARLY * max(0.0, self.root.seconds)
+        if before.seconds >= most:
+            return
+        self.incumbent = min(self.incumbent, self.objective(path[-1]))
+        self.steps_left = max(self.steps_left, len(path))
+        for candidate in candidates_to_try(before, self.goal, self.not_first if before is self.root else frozenset()):
+            if self.steps_left > 0 and before.seconds + candidate.added_seconds < most:
+                new = in_best_size(before, candidate, self.goal)
+                if new is not None and new.seconds < most:
+                    self.descend(with_decision(before, new), self.goal)
 
     def take_smallest(self) -> None:
         """Takes the first candidate that alone reaches a goal in its smallest size, where more steps miss it."""
@@ -167,7 +195,7 @@ class DiscrepancySearch:
         return self.steps_left < 0 or (state is not self.root and self.is_worse(self.objective(state)))
 
     def descend(self, state: SearchState, aim: Goal) -> None:
-        """Goes from the root, or from a state after one step, to a goal, and on while steps save time."""
+        """Goes from the root, or from a state after some steps, to a goal, and on while steps save time."""
         not_first = self.not_first if state is self.root else frozenset()
         if state is not self.root:
             outcome = state.peak.temp_bytes, f"{state.seconds:.9e}"
