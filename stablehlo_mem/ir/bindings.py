@@ -22,6 +22,7 @@ from jax._src import api_util as _api_util
 from jax._src import checkify as _checkify
 from jax._src import core as _core
 from jax._src import debugging as _debugging
+from jax._src import distributed as _distributed
 from jax._src import linear_util as _linear_util
 from jax._src import pjit as _pjit
 from jax._src.export import _export
@@ -142,6 +143,11 @@ def axis_types(exported: Any) -> tuple[Any, ...] | None:
     """The types of the axes of an Exported's mesh, None where no sharding in it says: its module does not."""
     shardings = (*exported._in_named_shardings, *exported._out_named_shardings)
     return next((s.mesh.axis_types for s in shardings if s is not None and not s.mesh.empty), None)
+
+
+def process_store() -> Any:
+    """The store of keys and values that the processes of `jax.distributed` share; None in a process of its own."""
+    return _distributed.global_state.client
 
 
 @functools.cache

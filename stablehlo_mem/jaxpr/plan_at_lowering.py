@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from stablehlo_mem.errors import InputError, TargetError
-from stablehlo_mem.frontend.program import ingest
+from stablehlo_mem.frontend.program import Program, ingest
 from stablehlo_mem.ir.bindings import core, debugging, lowering, pe
 from stablehlo_mem.jaxpr.inline_exported import LoweredProgram, inline_lowered, lower_program
 from stablehlo_mem.jaxpr.operand_shardings import Shardings, shardings_when_lowered
 from stablehlo_mem.jaxpr.planning_thread import run_in_planning_thread
+from stablehlo_mem.jaxpr.processes import plan_everywhere
 from stablehlo_mem.jaxpr.recompute import primitives_in, without_inspections
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner import budget_loop
@@ -57,31 +61,45 @@ _plans: weakref.WeakKeyDictionary[Any, dict[Any, PlannedProgram]] = weakref.Weak
 
 
 def plan_jaxpr(
-    jaxpr: Any, settings: Settings, donated: tuple[bool, ...], platforms: tuple[str, ...] | None, shardings: Shardings
+    jaxpr: Any,
+    settings: Settings,
+    donated: tuple[bool, ...],
+    platforms: tuple[str, ...] | None,
+    shardings: Shardings,
+    *,
+    everywhere: bool = False,
 ) -> PlannedProgram:
     """The plan of a jaxpr, cached, for the platforms that are lowered for or, if None, the default backend.
 
     Args:
         shardings: of its arguments; if there are any the budget is that of each device.
+        everywhere: whether all processes that run the program plan it now, and must make the same plan.
 
     Raises:
         InputError, TargetError: as in `optimize`, or the jaxpr has an effect that prevents planning.
     """
     targets = _targets(settings, platforms)
-    key = settings, donated, targets, shardings
+    everywhere = everywhere and jax.process_count() > 1
+    key = settings, donated, targets, shardings, everywhere
     cached = _plans.setdefault(jaxpr, {})
     if key not in cached:
         _require_no_named_axis(jaxpr, settings.name)
-        cached[key] = run_in_planning_thread(lambda: _plan(jaxpr, settings, donated, targets, shardings))
+        make = plan_everywhere if everywhere else budget_loop.keep_budget
+        cached[key] = run_in_planning_thread(lambda: _plan(jaxpr, settings, donated, targets, shardings, make))
     return cached[key]
 
 
 def _plan(
-    jaxpr: Any, settings: Settings, donated: tuple[bool, ...], targets: tuple[Target, ...], shardings: Shardings
+    jaxpr: Any,
+    settings: Settings,
+    donated: tuple[bool, ...],
+    targets: tuple[Target, ...],
+    shardings: Shardings,
+    make: Callable[[Program, budget_loop.Budget, tuple[Target, ...], Options], Plan],
 ) -> PlannedProgram:
     lowered = _lower(jaxpr, settings.name, donated, platforms_of(targets), shardings)
     program = ingest(lowered.exported, effects=True)
-    plan = budget_loop.keep_budget(program, parse_budget(settings.budget), targets, settings.options)
+    plan = make(program, parse_budget(settings.budget), targets, settings.options)
     return PlannedProgram(plan, lowered)
 
 
@@ -92,7 +110,8 @@ def lower_planned(ctx: Any, *operands: Any, jaxpr: Any, settings: Settings, dona
         BudgetError: the budget cannot be kept.
     """
     shardings = shardings_when_lowered(ctx, operands)
-    planned = plan_jaxpr(jaxpr, settings, donated, tuple(ctx.module_context.platforms), shardings)
+    platforms = tuple(ctx.module_context.platforms)
+    planned = plan_jaxpr(jaxpr, settings, donated, platforms, shardings, everywhere=True)
     plan = budget_loop.require_fit(planned.plan)
     if not plan.steps:
         return _lower_unchanged(ctx, operands, jaxpr)

@@ -80,6 +80,13 @@ def keep_budget(program: Program, budget: Budget, targets: tuple[Target, ...], o
     return plan
 
 
+def follow(
+    program: Program, budget: Budget, targets: tuple[Target, ...], options: Options, cached: plan_cache.CachedPlan
+) -> Plan | None:
+    """A plan that was made of the same program elsewhere, applied to this one; None if it cannot be."""
+    return _Planning(program, budget, targets, options).replayed(cached)
+
+
 def require_fit(plan: Plan) -> Plan:
     """The plan, if it keeps its budget.
 

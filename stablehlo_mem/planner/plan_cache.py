@@ -113,27 +113,41 @@ def sources_digest(root: pathlib.Path) -> str:
 def read(path: pathlib.Path) -> CachedPlan | None:
     """The plan in a file, None if there is none or the file is damaged."""
     try:
-        digest, _, text = path.read_bytes().partition(b"\n")
-        if digest != _digest(text):
-            raise ValueError("the file is damaged")
-        data = json.loads(text)
-        steps = tuple(map(step_from_plain, data["plan"]["steps"]))
-        plan = {**data["plan"], "steps": steps, "result": None, "exported": None, "bytecode": b""}
-        return CachedPlan(restored(Plan, plan), data["fingerprint"])
+        return parsed(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+    except (OSError, *DAMAGED) as error:
         _log.warning("the plan in %s is left aside: %r", path, error)
         return None
 
 
 def write(path: pathlib.Path, plan: Plan) -> None:
     """Writes a plan, atomically for concurrent readers. A failure is logged."""
-    text = json.dumps({"fingerprint": fingerprint(plan.module), "plan": json.loads(plan.to_json())}).encode()
     try:
-        write_whole(path, _digest(text) + b"\n" + text)
+        write_whole(path, serialised(plan))
     except OSError as error:
         _log.warning("the plan is not kept in %s: %r", path, error)
+
+
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, StopIteration)
+"""The errors of `parsed`."""
+
+
+def parsed(data: bytes) -> CachedPlan:
+    """A plan from its bytes."""
+    digest, _, text = data.partition(b"\n")
+    if digest != _digest(text):
+        raise ValueError("the bytes are damaged")
+    entry: dict[str, Any] = json.loads(text)
+    steps = tuple(map(step_from_plain, entry["plan"]["steps"]))
+    plan = {**entry["plan"], "steps": steps, "result": None, "exported": None, "bytecode": b""}
+    return CachedPlan(restored(Plan, plan), entry["fingerprint"])
+
+
+def serialised(plan: Plan) -> bytes:
+    """A plan as bytes, without its programs."""
+    text = json.dumps({"fingerprint": fingerprint(plan.module), "plan": json.loads(plan.to_json())}).encode()
+    return _digest(text) + b"\n" + text
 
 
 def _digest(text: bytes) -> bytes:

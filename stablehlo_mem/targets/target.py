@@ -69,7 +69,8 @@ class Target:
         devices = local_devices(self.platform)
         if not devices:
             raise TargetError(f"this machine has no {self.platform} device")
-        return tuple(devices)
+        # A program that is shared out over several processes is compiled for the devices of all of them.
+        return tuple(devices if count <= len(devices) else jax.devices(devices[0].platform))
 
     def measure(self, program: Program, module: ir.Module) -> Measured | Refused:
         """Compiles a module with the program's signature for this target and reads the compiler's memory report.
