@@ -1,5 +1,7 @@
 """Bad input: each is a typed error whose message names the thing and what to do."""
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,7 @@ from jax.export import export
 import stablehlo_mem as shm
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import module_bytes, portable_artifact
-from stablehlo_mem.utils.units import parse_budget
+from stablehlo_mem.utils.units import Share, parse_budget
 
 SPEC = jax.ShapeDtypeStruct((8, 16), jnp.float32)
 IDENTITY = "func.func {visibility} @{name}(%a: {type}) -> {type} {{ return %a : {type} }}"
@@ -124,6 +126,10 @@ def test_host_transfers():
         ("1_000", 1000),
         ("100B", 100),
         ("1.0000000005GB", 1_000_000_000),
+        ("25%", Share(Fraction(1, 4), "temporaries")),
+        ("0%", Share(Fraction(0), "temporaries")),
+        ("device", Share(Fraction(1), "device")),
+        ("90% of device", Share(Fraction(9, 10), "device")),
         ("min", "min"),
         (None, None),
     ],
@@ -136,6 +142,7 @@ def test_budgets(budget, nbytes):
     "budget",
     [
         *(0, -1, "-1", "0", "0GiB", "", " ", "lots", "MiB", "5 apples", "1iB", "1GiBB", "1e9", "nan", "inf", "1,5GB"),
+        *("101%", "-5%", "%", "0% of device", "120% of device", "half", "50% of it", "device 90%"),
         *("Min", True, False, 1.5, float("nan"), float("inf"), [], {}, b"1GiB", ("1GiB",)),
     ],
 )

@@ -34,7 +34,9 @@ def optimize(module: Any, budget: int | str | None, *, target: TargetLike = None
     Args:
         module: a `jax.export.Exported`, an `ir.Module`, MLIR text, or bytes (bytecode, portable artifact, serialised
             Exported). It is not changed.
-        budget: device memory of one execution, in bytes, "512MiB", "1.5GB"; "min" for the smallest; None for no limit.
+        budget: device memory of one execution, in bytes, "512MiB", "1.5GB"; "25%" for arguments and outputs and so
+            much of the temporaries; "device" or "90% of device" for what is free on the target's device now, or has
+            one of a named chip; "min" for the smallest; None for no limit.
         target: where it must fit: None for the default backend, "cpu", "cuda", "tpu", a chip such as "tpu:v5e", or a
             tuple of them, all of which it must fit.
         options: which rewrites are allowed, and how much effort planning may take.

@@ -27,8 +27,8 @@ from stablehlo_mem.utils.units import parse_budget
 
 def jit(
     fun: Callable[..., Any] | None = None,
+    budget: int | str | None = "device",
     *,
-    budget: int | str | None,
     target: TargetLike = None,
     options: Options = Options(),
     **jit_kwargs: Any,
@@ -37,12 +37,12 @@ def jit(
 
     Derivatives and batches are planned under the same budget: `jvp` is one program of values and tangents; the backward
     program of `grad` takes the arguments and the cotangents, recomputes what it needs, and is planned like the forward
-    one; `vmap` plans the program of the batch. For a train step use `shm.jit(train_step, budget=...)`: one plan for
-    all of it.
+    one; `vmap` plans the program of the batch. For a train step use `shm.jit(train_step)`: one plan for all of it.
 
     Args:
         fun: the function; without it, a decorator.
-        budget: as in `optimize`, for one execution of each of these programs.
+        budget: as in `optimize`, for one execution of each of these programs. Of "device" the arguments are a part,
+            as they are there when the function is called.
         target: as in `optimize`. To run, it must be a target of the backend in use. None for the platform lowered for.
         options: as in `optimize`.
         **jit_kwargs: for `jax.jit`: static and donated arguments, shardings, ...

@@ -262,7 +262,7 @@ def _parser() -> argparse.ArgumentParser:
     program = (file, target, as_json, debug)
 
     optimize = command("optimize", _optimize, "rewrite a program to keep a budget", *program, numerics, html)
-    optimize.add_argument("--budget", required=True, help='bytes, "512MiB", "1.5GB", "min" or "none"')
+    optimize.add_argument("--budget", required=True, help='bytes, "512MiB", "25%%", "device", "min" or "none"')
     optimize.add_argument("-o", "--output", metavar="FILE", help='where to write the result, "-" for standard output')
     optimize.add_argument("--max-compiles", type=int, default=shm.Options().max_compiles, metavar="N")
     optimize.add_argument(

@@ -24,7 +24,7 @@ from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner import budget_loop
 from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.target import Target, TargetLike, named_targets, platforms_of
-from stablehlo_mem.utils.units import parse_budget
+from stablehlo_mem.utils.units import Budget, parse_budget
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,11 +95,12 @@ def _plan(
     donated: tuple[bool, ...],
     targets: tuple[Target, ...],
     shardings: Shardings,
-    make: Callable[[Program, budget_loop.Budget, tuple[Target, ...], Options], Plan],
+    make: Callable[[Program, Budget, tuple[Target, ...], Options, int], Plan],
 ) -> PlannedProgram:
     lowered = _lower(jaxpr, settings.name, donated, platforms_of(targets), shardings)
     program = ingest(lowered.exported, effects=True)
-    plan = make(program, parse_budget(settings.budget), targets, settings.options)
+    # The arguments of a call are on the device already.
+    plan = make(program, parse_budget(settings.budget), targets, settings.options, program.argument_bytes)
     return PlannedProgram(plan, lowered)
 
 

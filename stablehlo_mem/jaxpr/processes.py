@@ -19,6 +19,7 @@ from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner import budget_loop, plan_cache
 from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.target import Target
+from stablehlo_mem.utils.units import Budget
 
 _log = logging.getLogger(__name__)
 
@@ -29,23 +30,23 @@ _FAILED = b"failed: "
 
 
 def plan_everywhere(
-    program: Program, budget: budget_loop.Budget, targets: tuple[Target, ...], options: Options
+    program: Program, budget: Budget, targets: tuple[Target, ...], options: Options, held_bytes: int
 ) -> Plan:
-    """The plan of a program, the same in all processes that run it.
+    """The plan of a program, the same in all processes that run it; the arguments are those of `keep_budget`.
 
     Raises:
         BudgetError: the plan of this process, and that of process 0, do not keep the budget.
         TargetError: process 0 has no plan, or its plan does not apply to the program of this one.
     """
     if not _spans_processes(program, targets):
-        return budget_loop.keep_budget(program, budget, targets, options)
+        return budget_loop.keep_budget(program, budget, targets, options, held_bytes)
     key, store = f"stablehlo_mem/{fingerprint(program.module)}/{budget}", process_store()
     if jax.process_index() == 0:
-        return _announced(lambda: budget_loop.keep_budget(program, budget, targets, options), key, store)
+        return _announced(lambda: budget_loop.keep_budget(program, budget, targets, options, held_bytes), key, store)
     own: Plan | None = None
     failure: StableHLOMemError | None = None
     try:
-        own = budget_loop.keep_budget(program, budget, targets, options)
+        own = budget_loop.keep_budget(program, budget, targets, options, held_bytes)
     except StableHLOMemError as error:
         failure = error
     first = _plan_of_first(key, store, failure)

@@ -9,15 +9,15 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Literal
 
 from jax.export import Exported
 
 from stablehlo_mem.analysis.cost_model import graph_seconds
+from stablehlo_mem.errors import InputError
 from stablehlo_mem.frontend.program import Program, emit, ingest
 from stablehlo_mem.ir.bindings import ir, module_bytes
 from stablehlo_mem.pass_api.candidate import Goal, Identity, Options, Refusal, Step
-from stablehlo_mem.planner import autotune, plan_cache
+from stablehlo_mem.planner import autotune, plan_cache, shares
 from stablehlo_mem.planner.cheaper import cheaper
 from stablehlo_mem.planner.discrepancy_search import CACHE_MULTIPLE
 from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form, cost
@@ -35,8 +35,7 @@ from stablehlo_mem.results.plan import Figures, Plan, Timing
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.measurement import Measured
 from stablehlo_mem.targets.target import Target
-
-Budget = int | Literal["min"] | None
+from stablehlo_mem.utils.units import Budget, Share
 
 _MAX_UNSEEN = 1 / 16
 """Share of the room that the first goal leaves for `Chip.unseen_bytes`, which no compiler reports, at most."""
@@ -53,18 +52,22 @@ _MIN_SAVING_CACHE = 0.2
 """Share of the remaining time that loops in the cache must save: their estimates err more."""
 
 
-def keep_budget(program: Program, budget: Budget, targets: tuple[Target, ...], options: Options) -> Plan:
+def keep_budget(
+    program: Program, budget: Budget, targets: tuple[Target, ...], options: Options, held_bytes: int = 0
+) -> Plan:
     """Plans a program for targets, all of which must fit.
 
     Args:
-        budget: bytes of arguments + outputs + temporaries + constants − aliased; "min" for the smallest found
-            within `options.max_compiles` and twice `options.max_slowdown`; None for no limit.
+        budget: bytes of arguments + outputs + temporaries + constants − aliased, or a share; "min" for the smallest
+            found within `options.max_compiles` and twice `options.max_slowdown`; None for no limit.
+        held_bytes: see `shares.of_device`.
 
     Raises:
         BudgetError: the budget is below arguments + outputs − aliased, which no plan changes; nothing was compiled.
         InputError: an option is invalid, or `options.tune` is set for a program that cannot be timed.
     """
     check_options(options)
+    budget = shares.of_device(budget, targets, held_bytes)
     if isinstance(budget, int) and budget < program.floor_bytes:
         raise below_floor(program, budget)
     if options.tune:
@@ -126,10 +129,25 @@ class _Planning:
 
     def run(self) -> Plan:
         original = self.evaluator.original()
+        if isinstance(self.budget, Share):
+            self.budget = self.bytes_of_share(self.budget, original)
         best = self.fastest(original) if self.budget is None else original
         if self.budget is not None and not self.fits(original):
             best = self.search(original)
         return self.tuned(original, best) if self.options.tune else self.plan(original, best)
+
+    def bytes_of_share(self, share: Share, original: Evaluation) -> int:
+        """A share of the temporaries in bytes.
+
+        Raises:
+            InputError: the compiler says nothing of the original's.
+        """
+        if math.isinf(original.peak_bytes):
+            raise InputError(
+                f"a share of temporaries is a share of what the compiler of {original.target.name} reports, which "
+                "refuses the program without a figure: give a budget in bytes"
+            )
+        return shares.of_temporaries(share, self.evaluator.fixed_bytes(original), original.peak_bytes)
 
     def search(self, original: Evaluation) -> Evaluation:
         """The cheapest program found that fits, or that of the smallest peak within the limit of the price."""

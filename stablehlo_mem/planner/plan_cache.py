@@ -30,6 +30,7 @@ from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils.atomic_write import write_whole
 from stablehlo_mem.utils.plain_data import restored
+from stablehlo_mem.utils.units import Budget
 
 _log = logging.getLogger(__name__)
 
@@ -63,9 +64,7 @@ def cache_directory() -> pathlib.Path | None:
     return pathlib.Path(directory) / "stablehlo_mem" if directory and "://" not in directory else None
 
 
-def entry_path(
-    program: Program, budget: int | str | None, targets: tuple[Target, ...], options: Options
-) -> pathlib.Path | None:
+def entry_path(program: Program, budget: Budget, targets: tuple[Target, ...], options: Options) -> pathlib.Path | None:
     """The file of a plan, None without a cache."""
     directory = cache_directory() if options.cache else None
     if directory is None:
@@ -75,7 +74,7 @@ def entry_path(
         "program": fingerprint(program.module),
         "platforms": program.platforms,
         "donated": program.donated,
-        "budget": budget,
+        "budget": repr(budget),
         "targets": [_facts(target, program) for target in targets],
         "options": repr(options),
         "versions": [package_digest(), jax.__version__, metadata.version("jaxlib"), *_plugins()],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -13,22 +14,44 @@ _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _FLOPS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
-_FORMS = 'an int of bytes, a string like "512MiB", "1.5GB" or "800kB", "min" for the smallest, or None for no limit'
+_FORMS = (
+    'an int of bytes, a string like "512MiB", "1.5GB" or "800kB", "25%" of the temporaries, "device" or '
+    '"90% of device", "min" for the smallest, or None for no limit'
+)
+_SHARE = re.compile(r"\s*(?:(\d+(?:\.\d+)?)\s*%\s*(of device)?|(device))\s*")
 _SIZE = re.compile(r"\s*(\d+(?:_\d+)*(?:\.\d+)?)\s*([kKMGTP]?)(i?)([bB]?)\s*")
 _PREFIXES = "kMGTP"
 
 
-def parse_budget(budget: Any) -> int | Literal["min"] | None:
-    """Bytes of a budget, "min" or None.
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """A budget that is a share: of a program's temporaries, beside its arguments and outputs, or of a device's memory.
+
+    `planner.shares` turns it into bytes.
+    """
+
+    fraction: Fraction
+    of: Literal["temporaries", "device"]
+
+
+Budget = int | Share | Literal["min"] | None
+"""Bytes, a share, the smallest peak, or no limit."""
+
+
+def parse_budget(budget: Any) -> Budget:
+    """A budget as users write it.
 
     kB, MB, GB are powers of 1000; KiB, MiB, GiB of 1024. Fractions of a byte are dropped: a budget is never exceeded.
 
     Raises:
-        InputError: not one of the accepted forms, zero or negative.
+        InputError: not one of the accepted forms, zero or negative, or a share of more than the whole.
     """
-    if budget is None or budget == "min":
+    if budget is None or budget == "min" or isinstance(budget, Share):
         return budget
     if isinstance(budget, str):
+        share = _SHARE.fullmatch(budget)
+        if share is not None:
+            return _parse_share(budget, *share.groups())
         nbytes = _parse_size(budget)
     elif isinstance(budget, bool) or not hasattr(budget, "__index__"):
         raise InputError(f"a budget cannot be {budget!r} ({type(budget).__name__}): give {_FORMS}")
@@ -37,6 +60,13 @@ def parse_budget(budget: Any) -> int | Literal["min"] | None:
     if nbytes <= 0:
         raise InputError(f"a budget of {budget!r} is no memory at all: give {_FORMS}")
     return nbytes
+
+
+def _parse_share(text: str, percent: str | None, of_device: str | None, device: str | None) -> Share:
+    fraction = Fraction(percent or 100) / 100
+    if fraction > 1 or (fraction == 0 and of_device):
+        raise InputError(f"a budget of {text!r} is not between nothing and the whole: give {_FORMS}")
+    return Share(fraction, "device" if of_device or device else "temporaries")
 
 
 def _parse_size(text: str) -> int:
