@@ -1,12 +1,11 @@
-"""The budget loop: searches by the static profile, compiles the result, and lowers the static goal until it fits.
+"""The budget loop: compiles what searches find until it fits, then goes back to what is cheaper, and makes the plan.
 
-The api and `jaxpr.plan_at_lowering` call `keep_budget` and `require_fit`.
+The api and `jaxpr.plan_at_lowering` call `keep_budget` and `require_fit`; `budget_search` and `smallest_peak` search.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Iterator
 
@@ -16,14 +15,13 @@ from stablehlo_mem.analysis.cost_model import graph_seconds
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.frontend.program import Program, emit, ingest
 from stablehlo_mem.ir.bindings import ir, module_bytes
-from stablehlo_mem.pass_api.candidate import Goal, Identity, Options, Refusal, Step
+from stablehlo_mem.pass_api.candidate import Goal, Options, Refusal
 from stablehlo_mem.planner import autotune, plan_cache, shares
+from stablehlo_mem.planner.budget_search import BudgetSearch
 from stablehlo_mem.planner.cheaper import cheaper
 from stablehlo_mem.planner.discrepancy_search import CACHE_MULTIPLE
-from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form, cost
-from stablehlo_mem.planner.goals import SHRINK, Goals
-from stablehlo_mem.planner.greedy_search import apply_first_candidates, nothing_to_split, propose
-from stablehlo_mem.planner.pareto_front import CLEARLY
+from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form, compiles, cost
+from stablehlo_mem.planner.greedy_search import nothing_to_split, propose
 from stablehlo_mem.planner.search_state import SearchState
 from stablehlo_mem.planner.smallest_peak import has_little_left, minimise_peak
 from stablehlo_mem.planner.users_terms import in_users_terms
@@ -33,17 +31,9 @@ from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.results.memory_profile import MemoryProfile, Origin, profile_graph
 from stablehlo_mem.results.plan import Figures, Plan, Timing
 from stablehlo_mem.targets.chips import Chip
-from stablehlo_mem.targets.measurement import Measured
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils.units import Budget, Share
 
-_MAX_UNSEEN = 1 / 16
-"""Share of the room that the first goal leaves for `Chip.unseen_bytes`, which no compiler reports, at most."""
-_MAX_STALLED = 3
-"""Searches or compilations in a row that may bring nothing before the budget is given up: they take long."""
-_HOPELESS = 2
-"""If a program misses its goal by more than this factor, by the profile and by the compiler, no other first steps are
-tried from its form: on the suite they ended within it of the first. Nor are other forms of a large program."""
 _SLOWDOWN_FACTOR_MIN = 2
 """Who asks for the smallest peak accepts more: with budget="min" `Options.max_slowdown` counts so many times."""
 _MIN_SAVING = 0.05
@@ -115,9 +105,6 @@ class _Planning:
         options = for_platforms(options, program, targets)
         self.program, self.targets, self.options = program, targets, options
         self.budget: Budget = budget
-        self.lowest_missed = math.inf
-        self.stalled = 0
-        self.is_hopeless = False
         limit = math.inf if options.max_slowdown is None else options.max_slowdown
         self.evaluator = Evaluator(
             program,
@@ -154,12 +141,13 @@ class _Planning:
         fixed_bytes = self.evaluator.fixed_bytes(original)
         for form, evaluation in self.evaluations(original):
             if self.fits(evaluation):
-                return cheaper(self.evaluator, form, evaluation, self.fits, fixed_bytes, self.room(original))
+                room = self.towards(original).room if isinstance(self.budget, int) else 0.0
+                return cheaper(self.evaluator, form, evaluation, self.fits, fixed_bytes, room)
         return min(self.evaluator.evaluations, key=self.unwanted)
 
     def unwanted(self, evaluation: Evaluation) -> tuple[bool, bool, float]:
         """A sort key where no budget is kept: what compiles, is not too slow, and has the smallest peak comes first."""
-        return not _compiles(evaluation), self.evaluator.is_slow(evaluation.state), evaluation.peak_bytes
+        return not compiles(evaluation), self.evaluator.is_slow(evaluation.state), evaluation.peak_bytes
 
     def affordable_peak_bytes(self) -> int:
         """The smallest peak of a compiled program that is not too slow; the original is none of the slow ones."""
@@ -176,9 +164,9 @@ class _Planning:
         if self.budget is None:
             tried = [best] if best is original else [best, original]
             states = (self.evaluator.form_state(chip, "quick"), self.in_cache(chip))
-            best, timings = autotune.fastest(self.evaluator, tried, states, _compiles)
+            best, timings = autotune.fastest(self.evaluator, tried, states, compiles)
         elif self.fits(best) and best is not original:
-            goal = Goal(chip, self.options, int(self.first_goal(original, self.room(original))))
+            goal = Goal(chip, self.options, int(self.towards(original).first_goal))
             best, timings = autotune.fastest(
                 self.evaluator, [best], autotune.distinct_kinds(self.evaluator, goal), self.fits
             )
@@ -206,7 +194,7 @@ class _Planning:
         if written - state.seconds <= _MIN_SAVING * written:
             return original
         evaluation = self.evaluator.measure(state, ())
-        return evaluation if _compiles(evaluation) else original
+        return evaluation if compiles(evaluation) else original
 
     def in_cache(self, chip: Chip) -> SearchState:
         """The quick form, split into loops that stay in the chip's cache if it has one."""
@@ -215,128 +203,25 @@ class _Planning:
         return self.evaluator.search("quick", Goal(chip, self.options, CACHE_MULTIPLE * chip.cache_bytes))[0]
 
     def fits(self, evaluation: Evaluation) -> bool:
-        return isinstance(self.budget, int) and evaluation.peak_bytes <= self.budget and _compiles(evaluation)
+        return isinstance(self.budget, int) and evaluation.peak_bytes <= self.budget and compiles(evaluation)
 
     def evaluations(self, original: Evaluation) -> Iterator[tuple[Form, Evaluation]]:
-        """The programs to compile, from each form until one fits."""
-        for form in self.forms(original):
-            least = self.budget == "min"
-            found = self.towards_minimum(original, form) if least else self.towards_budget(original, form)
-            for evaluation in found:
-                yield form, evaluation
-            if self.is_hopeless and self.evaluator.is_large:
-                return
-            if least and any(map(has_little_left, self.affordable())):
-                return
-
-    def towards_minimum(self, original: Evaluation, form: Form) -> Iterator[Evaluation]:
-        """Compiles what searches for ever smaller goals find from a form."""
-        found = [e for e in self.affordable() if e is not original]
-        lowest = min(found, key=lambda e: e.peak_bytes, default=None)
-        return minimise_peak(self.evaluator, original, form, lowest.state if lowest else None)
-
-    def forms(self, original: Evaluation) -> Iterator[Form]:
-        """The distinct forms, first the one from which the goal is reached by the static profile."""
-        chip = original.target.chip
-        forms = self.evaluator.distinct_forms(chip)
-        missed: list[Form] = []
+        """The programs to compile, and the form that each begins from, until one fits."""
         if isinstance(self.budget, int):
-            goal = Goal(chip, self.options, int(self.first_goal(original, self.room(original))))
-            for form in forms:
-                static = self.evaluator.search(form, goal)[0].peak.temp_bytes
-                if static <= goal.temp_bytes:
-                    yield form
-                    break
-                missed.append(form)
-                if _is_far(static, goal.temp_bytes) and self.evaluator.is_large:
-                    break
-        yield from missed
-        yield from forms
+            yield from self.towards(original).evaluations()
+            return
+        for form in self.evaluator.distinct_forms(original.target.chip):
+            found = [e for e in self.affordable() if e is not original]
+            lowest = min(found, key=lambda e: e.peak_bytes, default=None)
+            for evaluation in minimise_peak(self.evaluator, original, form, lowest.state if lowest else None):
+                yield form, evaluation
+            if any(map(has_little_left, self.affordable())):
+                return
 
-    def towards_budget(self, original: Evaluation, form: Form) -> Iterator[Evaluation]:
-        """Compiles what searches for a sequence of static goals find, see `Goals`.
-
-        If a search misses its goal, or a lower goal changes nothing, the next search begins with another step: the
-        profile may overestimate, and the compiler judges the other program. Once too many in a row brought nothing,
-        each further form has one search.
-        """
+    def towards(self, original: Evaluation) -> BudgetSearch:
+        """The search for the budget, which is a number of bytes."""
         assert isinstance(self.budget, int)
-        room, fixed = max(1, self.room(original)), self.evaluator.fixed_bytes(original)
-        temp = original.peak_bytes - fixed
-        goals = Goals(self.first_goal(original, room), room, (original.state.peak.temp_bytes, temp))
-        latest = original
-        tried: set[Identity] = set()
-        best, changed, is_first = original.peak_bytes, False, True
-        seen: list[tuple[Step, ...]] = []
-        while self.evaluator.may_compile and (is_first or self.stalled < _MAX_STALLED):
-            is_first = False
-            goal = Goal(latest.target.chip, self.options, int(goals.goal))
-            state, refusals = self.evaluator.search(form, goal, frozenset(tried))
-            reached = state.peak.temp_bytes <= goals.goal
-            if not state.steps:
-                break
-            changed |= state.steps != self.evaluator.form_state(goal.chip, form).steps
-            if state.steps in seen or not (reached or self.may_be_new_low(state, goals.goal)):
-                if goals.drop_midpoint():
-                    continue
-                # A smaller goal changes nothing: the compiler needs more than the profile says for this first step.
-                if state.first is None or state.first in tried:
-                    break
-                tried.add(state.first)
-                goals.restart()
-                self.stalled += 1
-                continue
-            evaluation = latest = self.evaluator.measure(state, refusals)
-            yield evaluation
-            seen.append(state.steps)
-            better = evaluation.peak_bytes < best
-            # A goal between two others is one more than there would be, and does not count.
-            self.stalled = 0 if better and reached else self.stalled + (not (goals.between and reached))
-            best = min(best, evaluation.peak_bytes)
-            if reached:
-                goals.follow(state.peak.temp_bytes, evaluation.peak_bytes - (self.budget - room), better=better)
-                continue
-            self.lowest_missed = min(self.lowest_missed, state.peak.temp_bytes)
-            self.is_hopeless = _is_far(state.peak.temp_bytes, goals.goal) and _is_far(
-                evaluation.peak_bytes - fixed, room
-            )
-            if self.is_hopeless:
-                break
-            if state.first is not None:
-                tried.add(state.first)
-        if not changed:
-            yield from self.compile_first_candidates(latest, form, goals.goal)
-
-    def may_be_new_low(self, state: SearchState, goal: float) -> bool:
-        """Whether a program that misses its goal is worth compiling after others that did.
-
-        By the profile it is clearly below them or, where the goal is not missed by far, not clearly above.
-        """
-        static = state.peak.temp_bytes
-        return static < (1 - CLEARLY if _is_far(static, goal) else 1 + CLEARLY) * self.lowest_missed
-
-    def compile_first_candidates(self, original: Evaluation, form: Form, goal: float) -> Iterator[Evaluation]:
-        """Compiles the first candidates although none lowers the static peak: the compiler may see what they save."""
-        aim = Goal(original.target.chip, self.options, int(goal))
-        for state in itertools.islice(
-            apply_first_candidates(self.evaluator.form_state(aim.chip, form), aim), _MAX_STALLED
-        ):
-            if self.evaluator.may_compile:
-                yield self.evaluator.measure(state, ())
-
-    def room(self, original: Evaluation) -> float:
-        """Bytes the budget leaves for temporaries."""
-        assert isinstance(self.budget, int)
-        return float(max(0, self.budget - self.evaluator.fixed_bytes(original)))
-
-    def first_goal(self, original: Evaluation, room: float) -> float:
-        """The room for temporaries, lowered by the ratio of the compiler's temporaries to the profile's."""
-        static = original.state.peak.temp_bytes
-        temp = original.peak_bytes - self.evaluator.fixed_bytes(original)
-        room -= min(room * _MAX_UNSEEN, original.target.chip.unseen_bytes)
-        if static > room or math.isinf(temp):
-            return room
-        return SHRINK * static * room / max(1, temp)
+        return BudgetSearch(self.evaluator, original, self.budget)
 
     def plan(self, original: Evaluation, best: Evaluation) -> Plan:
         too_slow = self.fits(best) and self.evaluator.is_slow(best.state)
@@ -386,15 +271,6 @@ class _Planning:
     def optimise_vjp(self, exported: Exported) -> Exported:
         """The vjp of the original, optimised under the same budget, or a BudgetError."""
         return require_fit(keep_budget(ingest(exported), self.budget, self.targets, self.options)).result
-
-
-def _is_far(temp_bytes: float, goal: float) -> bool:
-    """Whether a goal is missed by far."""
-    return temp_bytes > _HOPELESS * goal
-
-
-def _compiles(evaluation: Evaluation) -> bool:
-    return isinstance(evaluation.measured, Measured)
 
 
 def _profile(evaluation: Evaluation) -> MemoryProfile:

@@ -59,6 +59,11 @@ class Evaluation:
         return self.measured.needed_bytes or float("inf")
 
 
+def compiles(evaluation: Evaluation) -> bool:
+    """Whether all compilers take a program."""
+    return isinstance(evaluation.measured, Measured)
+
+
 def cost(state: SearchState) -> Cost:
     """The estimated cost; time is at least that of the arithmetic, as savings by the cache are estimated apart."""
     return Cost(max(state.seconds, state.flops / state.chip.fastest_flops_per_second), state.flops)
