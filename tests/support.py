@@ -232,8 +232,19 @@ def run(program: Program, module: ir.Module | None, *args: Any) -> list[np.ndarr
     """Runs a module with a program's signature on the CPU, the original if None."""
     call = program.exported if module is None else emit(program, module)
     assert call is not None
-    compiled = jax.jit(call.call).lower(*args).compile(compiler_options=HONEST)
+    shapes = tuple((np.shape(a), str(np.asarray(a).dtype)) for a in args)
+    key = call.mlir_module_serialized, call.in_tree, call.out_tree, shapes, jax.config.read("jax_enable_x64")
+    compiled = _COMPILED.pop(key, None) or jax.jit(call.call).lower(*args).compile(compiler_options=HONEST)
+    _COMPILED[key] = compiled
+    if len(_COMPILED) > MOST_COMPILED:
+        del _COMPILED[next(iter(_COMPILED))]
     return [np.asarray(leaf) for leaf in jax.tree.leaves(compiled(*args))]
+
+
+MOST_COMPILED = 256
+"""Executables kept, the last ones used: more than any test compiles, so that the next one has other arguments only."""
+
+_COMPILED: dict[Any, Any] = {}
 
 
 def in_f64(fun: Callable[..., Any], *args: Any) -> list[np.ndarray]:
