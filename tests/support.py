@@ -36,6 +36,10 @@ from stablehlo_mem.targets.chips import CHIPS
 HONEST: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
 """XLA:CPU's fusions of dots with what is around them off: they round differently at different sizes."""
 
+UNOPTIMISED: dict[str, Any] = {**HONEST, "xla_backend_optimization_level": 0}
+"""The same without LLVM's optimisations, in half the time: for programs whose memory alone is asked for. Buffers are
+assigned before LLVM generates code."""
+
 
 def spec(*shape: int, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
