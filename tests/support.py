@@ -36,6 +36,10 @@ from stablehlo_mem.targets.chips import CHIPS
 HONEST: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
 """XLA:CPU's fusions of dots with what is around them off: they round differently at different sizes."""
 
+UNOPTIMISED: dict[str, Any] = {**HONEST, "xla_backend_optimization_level": 0}
+"""The same without LLVM's optimisations, in half the time: for programs whose memory alone is asked for. Buffers are
+assigned before LLVM generates code."""
+
 
 def spec(*shape: int, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
@@ -232,8 +236,19 @@ def run(program: Program, module: ir.Module | None, *args: Any) -> list[np.ndarr
     """Runs a module with a program's signature on the CPU, the original if None."""
     call = program.exported if module is None else emit(program, module)
     assert call is not None
-    compiled = jax.jit(call.call).lower(*args).compile(compiler_options=HONEST)
+    shapes = tuple((np.shape(a), str(np.asarray(a).dtype)) for a in args)
+    key = call.mlir_module_serialized, call.in_tree, call.out_tree, shapes, jax.config.read("jax_enable_x64")
+    compiled = _COMPILED.pop(key, None) or jax.jit(call.call).lower(*args).compile(compiler_options=HONEST)
+    _COMPILED[key] = compiled
+    if len(_COMPILED) > MOST_COMPILED:
+        del _COMPILED[next(iter(_COMPILED))]
     return [np.asarray(leaf) for leaf in jax.tree.leaves(compiled(*args))]
+
+
+MOST_COMPILED = 256
+"""Executables kept, the last ones used: more than any test compiles, so that the next one has other arguments only."""
+
+_COMPILED: dict[Any, Any] = {}
 
 
 def in_f64(fun: Callable[..., Any], *args: Any) -> list[np.ndarray]:

@@ -20,7 +20,7 @@ import stablehlo_mem as shm
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.devices import topology_devices
 from tests.programs.forward import attention, head, kmeans, knn, mlp, rbf
-from tests.support import HONEST, memory_of, spec
+from tests.support import UNOPTIMISED, memory_of, spec
 
 MIB = 2**20
 PLATFORMS = {"cpu": "cpu", "tpu:v5e": "tpu", "cuda:h200": "cuda"}
@@ -57,7 +57,7 @@ def place(specs, target):
 
 def compiled_bytes(fun, specs, target):
     """(arguments + outputs, temporaries) by the target's compiler."""
-    options = HONEST if target == "cpu" else None
+    options = UNOPTIMISED if target == "cpu" else None
     return memory_of(jax.jit(fun).lower(*place(specs, target)).compile(compiler_options=options))
 
 

@@ -1,6 +1,7 @@
 """tune=True: plans are timed on the device, the fastest is taken; never one that does not fit."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,14 @@ def budget_of(program, share):
     return fixed + int(share * (before.peak_bytes - fixed))
 
 
+@functools.cache
+def gradient():
+    """The program, a budget for a fifth of its temporaries, and the plan for it that is not timed."""
+    program = exported(GRADIENT, *SPECS)
+    budget = budget_of(program, 0.2)
+    return program, budget, shm.plan(program, budget, target="cpu", options=shm.Options(cache=False))
+
+
 @pytest.fixture
 def by_estimate(monkeypatch):
     """What was timed: the plan that is thought to be the slowest is the fastest here."""
@@ -43,9 +52,7 @@ def by_estimate(monkeypatch):
 
 
 def test_takes_the_fastest_that_fits(by_estimate):
-    program = exported(GRADIENT, *SPECS)
-    budget = budget_of(program, 0.2)
-    plain = shm.plan(program, budget, target="cpu", options=shm.Options(cache=False))
+    program, budget, plain = gradient()
     plan = shm.plan(program, budget, target="cpu", options=TUNED)
     assert plan.before.peak_bytes > budget >= plan.after.peak_bytes
     assert plan.fits
@@ -60,9 +67,7 @@ def test_takes_the_fastest_that_fits(by_estimate):
 
 def test_keeps_the_one_it_would_take_where_nothing_is_clearly_faster(monkeypatch):
     monkeypatch.setattr(autotune, "times", lambda p, modules, *_: [1.0, *[0.98] * (len(modules) - 1)])
-    program = exported(GRADIENT, *SPECS)
-    budget = budget_of(program, 0.2)
-    plain = shm.plan(program, budget, target="cpu", options=shm.Options(cache=False))
+    program, budget, plain = gradient()
     plan = shm.plan(program, budget, target="cpu", options=TUNED)
     assert plan.steps == plain.steps
     assert [t.is_taken for t in plan.timings].count(True) == 1
@@ -70,8 +75,8 @@ def test_keeps_the_one_it_would_take_where_nothing_is_clearly_faster(monkeypatch
 
 def test_runs_on_the_device():
     """The median of real executions; the result is that of the original."""
-    program = exported(GRADIENT, *SPECS)
-    plan = shm.plan(program, budget_of(program, 0.2), target="cpu", options=TUNED)
+    program, budget, _ = gradient()
+    plan = shm.plan(program, budget, target="cpu", options=TUNED)
     assert plan.fits
     assert all(t.measured > 0 for t in plan.timings)
     args = normals(256, 32), normals(32, 2048, seed=1), np.arange(256, dtype=np.int32)
@@ -102,15 +107,15 @@ def test_without_a_budget_the_program_as_it_is_is_timed_too(monkeypatch):
 
 def test_a_plan_that_does_not_run_is_not_taken(monkeypatch):
     monkeypatch.setattr(autotune, "times", lambda p, modules, *_: [None, 2.0, *[None] * (len(modules) - 2)])
-    program = exported(GRADIENT, *SPECS)
-    plan = shm.plan(program, budget_of(program, 0.2), target="cpu", options=TUNED)
+    program, budget, _ = gradient()
+    plan = shm.plan(program, budget, target="cpu", options=TUNED)
     assert [(t.measured, t.is_taken) for t in plan.timings] == [(2.0, True)]
 
 
 def test_never_more_compiles_than_allowed():
-    program = exported(GRADIENT, *SPECS)
+    program, budget, _ = gradient()
     options = dataclasses.replace(TUNED, max_compiles=3)
-    plan = shm.plan(program, budget_of(program, 0.2), target="cpu", options=options)
+    plan = shm.plan(program, budget, target="cpu", options=options)
     assert plan.compiles == 3
     assert len(plan.timings) == 2
 
@@ -123,10 +128,8 @@ def test_the_smallest_and_what_fits_anyway_are_not_timed():
 
 def test_a_tuned_plan_is_kept_with_its_timings(tmp_path, monkeypatch):
     monkeypatch.setenv("STABLEHLO_MEM_CACHE", str(tmp_path))
-    program = exported(GRADIENT, *SPECS)
-    first, second = (
-        shm.plan(program, budget_of(program, 0.2), target="cpu", options=shm.Options(tune=True)) for _ in range(2)
-    )
+    program, budget, _ = gradient()
+    first, second = (shm.plan(program, budget, target="cpu", options=shm.Options(tune=True)) for _ in range(2))
     assert second.compiles == 0
     assert second.timings == first.timings
     assert second.decisions == first.decisions

@@ -37,7 +37,7 @@ def test_gives_the_same_bits_of_doubles():
     assert after.same_bits
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
     shape=st.sampled_from([(), (1,), (5,), (2, 3), (0,)]),

@@ -24,7 +24,7 @@ def data(seed, shape, dtype):
     return np.asarray(jnp.asarray(np.where(rng.random(shape) < 0.02, rng.choice(special, shape), values)).astype(dtype))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
     dtype=st.sampled_from(sorted(WIDE)),

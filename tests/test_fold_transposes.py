@@ -51,7 +51,7 @@ def test_gives_the_same_bits(name):
     assert after.same_bits
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(order=st.permutations(range(4)), dtype=st.sampled_from([np.float32, np.int32]))
 @example(order=[0, 1, 3, 2], dtype=np.float32)
 @example(order=[0, 2, 1, 3], dtype=np.int32)

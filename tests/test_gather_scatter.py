@@ -146,7 +146,7 @@ SINGLE = {
 
 
 @pytest.mark.parametrize("fun", SINGLE)
-@pytest.mark.parametrize("budget", ["min", 5, 10, 25, 50, 75, 99])
+@pytest.mark.parametrize("budget", ["min", 5, 25, 75])
 def test_a_single_update_at_every_budget(fun, budget):
     args = SINGLE[fun]
     original = exported(fun, *args)

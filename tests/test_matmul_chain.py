@@ -42,7 +42,7 @@ def chains(draw):
     return dims, transposed, order
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=16, suppress_health_check=[HealthCheck.too_slow])
 @given(chains(), st.booleans())
 def test_random_chains_are_optimal(case, prefer_memory):
     dims, transposed, order = case

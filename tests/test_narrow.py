@@ -51,7 +51,7 @@ def test_gives_the_same_bits(name):
     assert after.same_bits
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(data=st.data(), dtype=st.sampled_from([np.float32, np.int32, jnp.bfloat16]))
 def test_at_any_size(data, dtype):
     shape = [data.draw(st.integers(1, 9)) for _ in range(3)]

@@ -191,7 +191,7 @@ def test_leaves_alone_what_is_no_select(f):
     assert "scatter" in after.text
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=3),
     st.integers(1, 9),

@@ -133,7 +133,7 @@ def test_in_segments_in_a_loop(size):
         assert same_bits(new, old)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=13, deadline=None)
 @given(data=st.data(), steps=st.integers(2, 6), name=st.sampled_from(["layers", "with outputs", "scan in a scan"]))
 def test_any_of_the_stacks(data, steps, name):
     f, h, _ = CASES[name]

@@ -43,9 +43,9 @@ def kmeans(x: jax.Array, c: jax.Array) -> jax.Array:
 
 
 CASES = {
-    "attention": (attention, [f32(8, 8192, 64)] * 3),
+    "attention": (attention, [f32(8, 8192, 16)] * 3),
     "knn": (knn, [f32(25_000, 32), f32(25_000, 32)]),
-    "kmeans": (kmeans, [f32(600_000, 64), f32(1024, 64)]),
+    "kmeans": (kmeans, [f32(600_000, 16), f32(1024, 16)]),
 }
 
 

@@ -16,7 +16,7 @@ from stablehlo_mem.splitting.split_step import Split
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.utils.plain_data import plain_data, restored
 from tests.support import (
-    HONEST,
+    UNOPTIMISED,
     apply_split,
     exported,
     in_f64,
@@ -76,7 +76,7 @@ def test_a_single_loop_keeps_nothing():
 @pytest.mark.parametrize("fun", [normalised, twice])
 def test_plans_keep_where_there_is_room(fun):
     program = exported(fun, *ARGS)
-    fixed, temporaries = memory_of(jax.jit(fun).lower(*ARGS).compile(compiler_options=HONEST))
+    fixed, temporaries = memory_of(jax.jit(fun).lower(*ARGS).compile(compiler_options=UNOPTIMISED))
     budget = fixed + temporaries // 3
     plan = shm.plan(program, budget, target="cpu")
     steps = [step for step in plan.steps if step.pass_name == "split-into-loops"]
@@ -148,7 +148,7 @@ def test_gradients_of_maxima_of_cumulative_sums(rows):
     args = [rng.standard_normal(shape).astype(np.float32) for shape in ((rows, 128), (128, 1024), (1024, 128))]
     args[1:] = args[1] / 128**0.5, args[2] / 32
     program = exported(fun, *args)
-    fixed, temporaries = memory_of(jax.jit(fun).lower(*args).compile(compiler_options=HONEST))
+    fixed, temporaries = memory_of(jax.jit(fun).lower(*args).compile(compiler_options=UNOPTIMISED))
     plan = shm.plan(program, fixed + temporaries * 3 // 10, target="cpu")
     assert any(step.params.kept for step in plan.steps if step.pass_name == "split-into-loops")
     new, old = (np.asarray(one.call(*args)) for one in (plan.result, program))

@@ -65,7 +65,7 @@ def test_positions_are_those_of_the_top_k_where_their_type_holds_them(dtype, gat
     assert after.same_bits
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
     rows=st.integers(1, 4),

@@ -71,7 +71,7 @@ def test_sums_as_well_as_before(name, prefer_memory):
     assert not after.wrong
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(
     sizes=st.tuples(st.integers(9, 20), st.integers(9, 20), st.integers(2, 40)),
     order=st.permutations(range(3)),
