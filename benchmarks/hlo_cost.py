@@ -2,7 +2,9 @@
 
 The kernels are walked with trip counts. Each takes the longer of its traffic and its arithmetic, and a launch. Slices
 count as slices, updates in place as what they write. A value of a loop's body that is made and read there, and fits, is
-on the chip: the L2 of a GPU by its size, the VMEM of a TPU where the compiler says so (`S(1)`).
+on the chip: the L2 of a GPU by its size, the VMEM of a TPU where the compiler says so (`S(1)`). Arrays that a TPU lays
+out in tiles are as large as these. Asynchronous copies between the memories run beside the kernels, while these leave
+the memory idle.
 A model, not a clock: good for factors, not for 5%.
 """
 
@@ -27,6 +29,7 @@ _NO_KERNELS = (
 _FREE = frozenset(_NO_KERNELS.split())
 _SLICES = frozenset({"dynamic-slice", "slice", "gather"})
 _UPDATE = "dynamic-update-slice"
+_COPIES = frozenset({"copy-start", "slice-start"})
 _ONLINE_SOFTMAX = "online-softmax"
 """XLA:TPU's own kernel of a softmax and the matmul after it."""
 _ARITHMETIC = (
@@ -124,19 +127,30 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """A kernel that runs so many times: its traffic through memory and on the chip, its arithmetic."""
+    """A kernel that runs so many times: its traffic through memory and on the chip, its arithmetic.
+
+    Attributes:
+        is_copy: it is an asynchronous copy between the memories, which other kernels need not wait for.
+    """
 
     name: str
     times: int
     memory_bytes: float
     on_chip_bytes: float
     work: Work
+    is_copy: bool = False
 
     def seconds(self, rates: Rates) -> float:
         """Of one execution."""
+        if self.is_copy:
+            return self.memory_bytes / rates.memory
         traffic = self.memory_bytes / rates.memory + self.on_chip_bytes / rates.on_chip
         matmul = self.work.half / rates.half + self.work.single / rates.single
         return max(traffic, matmul, self.work.vector / rates.vector) + rates.launch
+
+    def idle_seconds(self, rates: Rates) -> float:
+        """How long one execution leaves the memory idle."""
+        return self.seconds(rates) - self.memory_bytes / rates.memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,11 +166,13 @@ class Cost:
 def cost(text: str, target: str) -> Cost:
     """What a program costs, from its HLO."""
     rates, kernels = RATES[target], kernels_of(text, RATES[target])
+    copies = sum(k.times * k.seconds(rates) for k in kernels if k.is_copy)
+    idle = sum(k.times * k.idle_seconds(rates) for k in kernels)
     return Cost(
-        launches=sum(k.times for k in kernels),
+        launches=sum(k.times for k in kernels if not k.is_copy),
         nbytes=sum(k.times * (k.memory_bytes + k.on_chip_bytes) for k in kernels),
         flops=sum(k.times * (k.work.half + k.work.single + k.work.vector) for k in kernels),
-        seconds=sum(k.times * k.seconds(rates) for k in kernels),
+        seconds=sum(k.times * k.seconds(rates) for k in kernels) - min(copies, idle),
     )
 
 
@@ -185,8 +201,19 @@ def parse(text: str) -> tuple[dict[str, Computation], str]:
 
 
 def shape_bytes(shape: str, *, on_chip_only: bool = False) -> float:
+    """Bytes of the arrays of a shape as they lie in memory: whole tiles, where the compiler lays them out in tiles."""
     arrays = _SHAPE.findall(shape)
-    return sum(_bits(t) / 8 * _elements(dims) for t, dims, layout in arrays if not on_chip_only or "S(1)" in layout)
+    return sum(
+        _bits(t) / 8 * _padded_elements(dims, layout) for t, dims, layout in arrays if not on_chip_only or "S(1)" in layout
+    )
+
+
+def _copied_bytes(start: Instruction) -> float:
+    """Bytes that an asynchronous copy moves through main memory. It has a tuple of source and result; the smaller one
+    is what is copied, from one memory to the other or within main memory."""
+    arrays = [found[0] for found in _SHAPE.finditer(start.shape) if found[2]]
+    sizes = sorted(shape_bytes(array) for array in arrays)
+    return sizes[0] * (1 if start.on_chip_bytes else 2)
 
 
 def dimensions(shape: str) -> list[int]:
@@ -199,8 +226,16 @@ def _bits(dtype: str) -> int:
     return _BITS.get(dtype) or int(re.findall(r"\d+", dtype)[0])
 
 
-def _elements(dims: str) -> int:
-    return math.prod(int(n) for n in dims.split(",") if n)
+def _padded_elements(dims: str, layout: str) -> int:
+    """Of an array with a layout such as {0,2,1:T(8,128)}: the order of its dimensions, the innermost first, and the tile
+    of the innermost ones."""
+    sizes = [int(n) for n in dims.split(",") if n]
+    if tile := re.search(r"T\(([\d,]*)\)", layout):
+        order = [int(n) for n in layout[1:].partition(":")[0].split(",") if n]
+        tile_sizes = [int(n) for n in tile[1].split(",")]
+        for dimension, size in zip(order, reversed(tile_sizes), strict=False):
+            sizes[dimension] = -(-sizes[dimension] // size) * size
+    return math.prod(sizes)
 
 
 class _Counter:
@@ -231,6 +266,8 @@ class _Counter:
         return max((n for n in constants), default=1)
 
     def kernel(self, block: Computation, one: Instruction, times: int, in_loop: bool) -> Kernel:
+        if one.opcode in _COPIES:
+            return Kernel(one.name, times, _copied_bytes(one), 0.0, Work(), is_copy=True)
         inner = self.computations.get(one.called("calls") or "", {}) if one.opcode == "fusion" else {}
         operands = [block[v] for v in one.operands if v in block]
         reads, written = self.traffic(one, operands, inner)
@@ -265,8 +302,6 @@ class _Counter:
             reads, written = [0, reads[1], *(0 for _ in reads[2:])], reads[1]
         elif one.opcode in _SLICES:
             reads = [one.nbytes, *(0 for _ in reads[1:])]
-        elif one.opcode == "copy-start":
-            written = reads[0]
         elif one.opcode == "custom-call":
             written = shape_bytes(re.sub(r"s8\[\d+\]", "", one.shape))  # without the workspace
         return reads, max(0.0, written)
