@@ -16,7 +16,9 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from stablehlo_mem.analysis.cost_model import ELEMENT_FLOPS
+from stablehlo_mem.analysis.op_cost import (
+    ELEMENT_FLOPS,
+)
 
 _BITS = {"pred": 8, "bf16": 16, "c64": 64, "c128": 128}
 _SHAPE = re.compile(r"\b(pred|bf16|[suf]\d+\w*|c64|c128)\[([\d,]*)\](\{[^}]*\})?")
@@ -204,7 +206,9 @@ def shape_bytes(shape: str, *, on_chip_only: bool = False) -> float:
     """Bytes of the arrays of a shape as they lie in memory: whole tiles, where the compiler lays them out in tiles."""
     arrays = _SHAPE.findall(shape)
     return sum(
-        _bits(t) / 8 * _padded_elements(dims, layout) for t, dims, layout in arrays if not on_chip_only or "S(1)" in layout
+        _bits(t) / 8 * _padded_elements(dims, layout)
+        for t, dims, layout in arrays
+        if not on_chip_only or "S(1)" in layout
     )
 
 
@@ -227,8 +231,7 @@ def _bits(dtype: str) -> int:
 
 
 def _padded_elements(dims: str, layout: str) -> int:
-    """Of an array with a layout such as {0,2,1:T(8,128)}: the order of its dimensions, the innermost first, and the tile
-    of the innermost ones."""
+    """Of an array with a layout such as {0,2,1:T(8,128)}: its dimensions, the innermost first, and their tile."""
     sizes = [int(n) for n in dims.split(",") if n]
     if tile := re.search(r"T\(([\d,]*)\)", layout):
         order = [int(n) for n in layout[1:].partition(":")[0].split(",") if n]

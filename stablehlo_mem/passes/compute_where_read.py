@@ -29,9 +29,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.cost_model import arithmetic_seconds, traffic_seconds, vector_seconds
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, FUSIBLE, Class, classify, enlarges
+from stablehlo_mem.analysis.kernel_traffic import (
+    traffic_seconds,
+)
+from stablehlo_mem.analysis.op_cost import (
+    arithmetic_seconds,
+    vector_seconds,
+)
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo

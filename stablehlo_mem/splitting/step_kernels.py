@@ -8,8 +8,10 @@ from __future__ import annotations
 import dataclasses
 
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.cost_model import arithmetic_seconds
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
+from stablehlo_mem.analysis.op_cost import (
+    arithmetic_seconds,
+)
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.targets.chips import Chip
