@@ -36,6 +36,8 @@ class CompilerModel(abc.ABC):
     """Whether a cheap value that some kernel needs in memory is still recomputed in the others."""
     fuses_only_unary_into_dots: bool = False
     """Whether a dot fuses a chain of producers of its operand only if each op of the chain has one tensor operand."""
+    fuses_convolutions: bool = False
+    """Whether convolutions fuse with what is before and after them as dots do; otherwise they are library calls."""
     fuses_sibling_reductions: bool = False
     """Whether a kernel and a reduction of the same operand become one, so that nothing is written over the operand."""
     fuses_into_sums: bool = False
@@ -104,6 +106,10 @@ class CompilerModel(abc.ABC):
         """
         return False
 
+    def fuses_into_dot(self, graph: Graph, dot: Op) -> bool:
+        """Whether the kernel of another dot, which alone uses what is made of this one's result, computes it too."""
+        return False
+
     def compiles_dot_as_sum(self, graph: Graph, dot: Op) -> bool:
         """Whether a dot becomes a multiplication and a reduction, which fuse as such."""
         return False
@@ -146,6 +152,10 @@ class CompilerModel(abc.ABC):
     def buffer_bytes(self, value: Value) -> int:
         """Bytes of a value's buffer, padding included."""
         return value.nbytes
+
+    def stored_bytes(self, graph: Graph, value: int) -> int:
+        """Bytes of a value's buffer in its block, where it may be stored in a narrower type than it has."""
+        return self.buffer_bytes(graph.values[value])
 
     def relayout_bytes(self, graph: Graph, op: Op) -> int:
         """Bytes that a kernel with an elementwise op or a move needs to lay out its operand or result anew."""

@@ -74,6 +74,11 @@ def classify(graph: Graph, op: Op) -> Class:
     return CLASSES.get(op.name, Class.OPAQUE)
 
 
+def multiplies(graph: Graph, op: Op) -> bool:
+    """Whether an op is a matmul: a dot or a convolution."""
+    return classify(graph, op) is Class.DOT or op.name == "stablehlo.convolution"
+
+
 def enlarges(graph: Graph, op: Op) -> bool:
     """Whether the first result of an op has more elements than its first operand."""
     return math.prod(graph.values[op.results[0]].shape) > math.prod(graph.values[op.operands[0]].shape)

@@ -139,8 +139,8 @@ def op_bytes(graph: Graph, op: Op, chip: Chip) -> int:
 
 def buffer_bytes(graph: Graph, values: Iterable[int], chip: Chip) -> int:
     """Bytes of the buffers of some values, padding included."""
-    of_value = compiler_model(chip).buffer_bytes
-    return sum(of_value(graph.values[v]) for v in values)
+    model = compiler_model(chip)
+    return sum(model.stored_bytes(graph, v) for v in values)
 
 
 def exchange_seconds(graph: Graph, op: Op, chip: Chip) -> float:

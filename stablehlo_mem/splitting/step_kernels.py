@@ -61,10 +61,10 @@ def step_kernels(graph: Graph, schedule: LoopSchedule, chip: Chip) -> tuple[Step
 def _step_kernel(
     graph: Graph, buffers: Buffers, op: Op, count: int, chunked: set[int], n: int, chip: Chip
 ) -> StepKernel:
-    buffer_bytes = compiler_model(chip).buffer_bytes
+    model = compiler_model(chip)
     inside = (graph.ops[one] for one in buffers.computed_in[op.index])
     values = [*buffers.reads[op.index], *(v for v in op.results if buffers.materialised[v])]
-    sizes = {v: buffer_bytes(graph.values[v]) for v in values}
+    sizes = {v: model.stored_bytes(graph, v) for v in values}
     others = sum(nbytes for v, nbytes in sizes.items() if v not in chunked)
     chunks = [nbytes for v, nbytes in sizes.items() if v in chunked]
     return StepKernel(
