@@ -16,9 +16,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from stablehlo_mem.analysis.op_cost import (
-    ELEMENT_FLOPS,
-)
+from stablehlo_mem.analysis.op_cost import ELEMENT_FLOPS
 
 _BITS = {"pred": 8, "bf16": 16, "c64": 64, "c128": 128}
 _SHAPE = re.compile(r"\b(pred|bf16|[suf]\d+\w*|c64|c128)\[([\d,]*)\](\{[^}]*\})?")
@@ -334,6 +332,9 @@ class _Counter:
         elements = math.prod(dimensions(one.shape))
         if one.opcode == "fusion":
             return self.work(self.computations[one.called("calls") or ""])
+        if stated := re.search(r'"cost_estimate":\{"flops":"(\d+)","transcendentals":"(\d+)"', one.rest):
+            # A Pallas kernel's own account: matmuls, which take float32 as bfloat16 too, and exponentials.
+            return Work(half=float(stated[1]), vector=int(stated[2]) * ELEMENT_FLOPS["exponential"])
         if one.opcode in ("dot", "convolution", "custom-call"):
             flops, vector = _matmul_flops(one, shapes), _library_flops(one, shapes)
             is_half = self.multiplies_halves(one, shapes)
@@ -371,20 +372,29 @@ def _matmul_flops(one: Instruction, shapes: Computation) -> float:
         return _fused_attention_flops(one, left)
     if one.name.startswith(_ONLINE_SOFTMAX):
         return 2.0 * math.prod(left) * right[-1]
-    if labels := re.search(r"dim_labels=\w+_(\w+)->", one.rest):
-        depth = right[labels[1].index("i")] if "i" in labels[1] else 1
+    if labels := re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", one.rest):
+        depth = right[labels[2].index("i")] if "i" in labels[2] else 1
         window = re.search(r"window=\{([^}]*)\}", one.rest)
-        return 2.0 * result * depth * (_window_elements(window[1]) if window else 1)
+        spatial = [d for d in labels[1] if d.isdigit()]
+        sizes = [(left[labels[1].index(d)], dimensions(one.shape)[labels[3].index(d)]) for d in sorted(spatial)]
+        return 2.0 * result * depth * (_window_elements(window[1], sizes) if window else 1)
     contracted = re.search(r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)', one.rest)
     return 2.0 * result * math.prod(left[int(d)] for d in re.findall(r"\d+", contracted[1])) if contracted else 0.0
 
 
-def _window_elements(window: str) -> float:
-    """Elements of a window that meet elements of the operand: dilation puts gaps between these."""
-    fields = dict(part.split("=") for part in window.split())
-    sizes = [int(n) for n in fields.get("size", "1").split("x")]
-    dilation = [int(n) for n in fields.get("lhs_dilate", "x".join("1" for _ in sizes)).split("x")]
-    return math.prod(math.ceil(size / gap) for size, gap in zip(sizes, dilation, strict=True))
+def _window_elements(window: str, sizes: Sequence[tuple[int, int]]) -> float:
+    """Elements of a window that meet elements of the operand, on average: not those in the padding or in the gaps that
+    dilation makes. `sizes` are those of operand and result along each dimension of the window."""
+    fields = dict(part.split("=") for part in window.split() if "=" in part)
+    default = {"size": "1", "stride": "1", "pad": "0_0", "lhs_dilate": "1", "rhs_dilate": "1"}
+    rows = ([*fields.get(name, "x".join([value] * len(sizes))).split("x")] for name, value in default.items())
+    elements = 1.0
+    for (operand, result), size, stride, pad, gap, step in zip(sizes, *rows, strict=True):
+        starts = (o * int(stride) - int(pad.partition("_")[0]) for o in range(result))
+        places = (start + k * int(step) for start in starts for k in range(int(size)))
+        met = sum(0 <= place <= (operand - 1) * int(gap) and place % int(gap) == 0 for place in places)
+        elements *= met / max(1, result)
+    return elements
 
 
 def _fused_attention_flops(one: Instruction, query: Sequence[int]) -> float:

@@ -8,10 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stablehlo_mem.analysis.cost_model import (
-    graph_seconds,
-    op_seconds,
-)
+from stablehlo_mem.analysis.cost_model import graph_seconds, op_seconds
 from stablehlo_mem.analysis.fusion import plan_buffers
 from stablehlo_mem.analysis.op_cost import (
     Matmul,

@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.cost_model import (
-    graph_seconds,
-)
+from stablehlo_mem.analysis.cost_model import graph_seconds
 from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.graph import entry_graph

@@ -9,12 +9,19 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from stablehlo_mem.analysis.compiler_model import Kernels
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.fusion import plan_buffers
-from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
-from stablehlo_mem.analysis.kernel_traffic import fits_chip, kernel_bytes, traffic_seconds
+from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
+from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, multiplies
+from stablehlo_mem.analysis.kernel_traffic import (
+    copies_seconds,
+    fits_chip,
+    kernel_bytes,
+    reduced_while_written,
+    traffic_seconds,
+)
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.analysis.op_cost import (
     Matmul,
@@ -87,25 +94,45 @@ def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
 def _kernels_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
     """The same where kernels are started one by one: each takes the longer of its arithmetic and its traffic.
 
-    An op has its arithmetic in every kernel that computes it. The op that a kernel is named by has the rest.
+    An op has its arithmetic in every kernel that computes it, unless the chip's other unit works longer there: matrix
+    units and lanes work side by side. The op that a kernel is named by has the rest.
     """
-    buffers, model = plan_buffers(graph, chip), compiler_model(chip)
+    buffers = plan_buffers(graph, chip)
     seconds = [0.0] * len(graph.ops)
-    arithmetic: collections.Counter[int] = collections.Counter()
+    of_ops = {op.index: _seconds_in_kernel(graph, op, buffers.kernels[op.index], chip) for op in graph.ops}
+    joined = {op.index: kernel for op in graph.ops for kernel in _joined_kernels(graph, op, buffers, chip)}
+    kernels = {op.index: [joined.get(k, k) for k in buffers.kernels[op.index]] for op in graph.ops}
+    busy = {unit: collections.defaultdict[int, float](float) for unit in (False, True)}
+    for op in graph.ops:
+        for kernel in kernels[op.index]:
+            busy[multiplies(graph, op)][kernel] += of_ops[op.index]
     for op in graph.ops:
         if op.blocks and CLASSES.get(op.name) is Class.CONTROL:
             seconds[op.index] = _control_seconds(graph, op, chip)
-        elif buffers.kernels[op.index]:
-            each = arithmetic_seconds(graph, op, chip)
-            if fits_chip(graph, op, chip) and model.computes_once(graph, op, buffers.kernels[op.index]):
-                each /= len(buffers.kernels[op.index])
-            seconds[op.index] = len(buffers.kernels[op.index]) * each
-            arithmetic.update(dict.fromkeys(buffers.kernels[op.index], each))
-    for op in graph.ops:
-        if op.index in buffers.kernels[op.index] and CLASSES.get(op.name) not in (Class.CONTROL, Class.RETURN):
-            more = max(0.0, traffic_seconds(graph, op, buffers, chip) - arithmetic[op.index])
-            seconds[op.index] += more + chip.launch_seconds + exchange_seconds(graph, op, chip)
+            continue
+        unit = multiplies(graph, op)
+        slower = sum(busy[unit][k] > busy[not unit][k] for k in kernels[op.index])
+        seconds[op.index] = slower * of_ops[op.index]
+        if op.index in buffers.kernels[op.index] and CLASSES.get(op.name) is not Class.RETURN:
+            arithmetic = max(busy[False][op.index], busy[True][op.index])
+            more = max(0.0, traffic_seconds(graph, op, buffers, chip) - arithmetic)
+            launch = 0.0 if op.index in joined else chip.launch_seconds
+            seconds[op.index] += more + launch + copies_seconds(graph, op, chip) + exchange_seconds(graph, op, chip)
     return tuple(seconds)
+
+
+def _joined_kernels(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> Iterator[int]:
+    """The kernel that computes a reduction of what it writes, if there is one."""
+    for value in sorted(reduced_while_written(graph, op, buffers, chip))[:1]:
+        yield graph.values[value].producer
+
+
+def _seconds_in_kernel(graph: Graph, op: Op, kernels: Kernels, chip: Chip) -> float:
+    """Seconds of an op's arithmetic in each of the kernels that compute it."""
+    if not kernels or (op.blocks and CLASSES.get(op.name) is Class.CONTROL):
+        return 0.0
+    is_shared = fits_chip(graph, op, chip) and compiler_model(chip).computes_once(graph, op, kernels)
+    return arithmetic_seconds(graph, op, chip) / (len(kernels) if is_shared else 1)
 
 
 def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:

@@ -91,8 +91,9 @@ class _Sweep:
         fusing: per value, the kernels that would compute it on the fly.
         moved: per value, the kernels that read it elsewhere than where they write.
         reused: per value, whether some kernel would compute its elements more than once (a broadcast follows).
-        unary_only: per value, whether a dot takes it in only through a chain of ops with one tensor operand.
-        chain: per value, whether only ops with one tensor operand lie between it and the end of its one kernel.
+        unary_only: per value, whether a dot takes it in only through a chain of ops with one tensor operand, beside
+            those that the compiler model allows.
+        chain: per value, whether only such ops lie between it and the end of its one kernel.
         in_library: per value, whether a library's reduction uses it: it reads what other kernels compute.
         with_dot: kernels that compute a dot; there is room for one ...
         with_nested_dot: ... and in some compilers' kernels for another, of which the first one's operand is made.
@@ -170,7 +171,8 @@ class _Sweep:
         in_library = self.in_library[value] and self.model.joins_library_fusion(self.graph, op)
         if self.in_library[value] and not in_library:
             self._stop_fusing(value)
-        materialised = self._is_materialised(value, kind, len(tensors)) or op.name in self.model.always_materialised
+        before_dot = len(tensors) - self._count_beside_dot(tensors, before=True)
+        materialised = self._is_materialised(value, kind, before_dot) or op.name in self.model.always_materialised
         self.materialised[value] = materialised
         kernels = {op.index} if materialised else self.fusing[value]
         self._charge(kernels, self.model.relayout_bytes(self.graph, op))
@@ -191,6 +193,7 @@ class _Sweep:
         enlarges = op.name == "stablehlo.broadcast_in_dim" and (
             self.graph.values[value].nbytes > self.graph.values[op.operands[0]].nbytes
         )
+        after_dot = len(tensors) - self._count_beside_dot(tensors, before=False)
         for operand in op.operands:
             _add(self.readers if from_memory else self.fusing, operand, kernels)
             _add(self.moved, operand, kernels if kind is Class.MOVE else self.moved[value] - {op.index})
@@ -199,10 +202,14 @@ class _Sweep:
             self.in_library[operand] |= not materialised and self.in_library[value]
             self.chain[operand] = (
                 len(self.graph.users[operand]) == 1
-                and len(tensors) == 1
+                and after_dot == 1
                 and kind in ELEMENTWISE
                 and (materialised or self.chain[value])
             )
+
+    def _count_beside_dot(self, values: Sequence[int], *, before: bool) -> int:
+        """How many of some values a dot's kernel may read beside what the dot is computed from, or computes."""
+        return sum(self.model.reads_beside_dot(self.graph, v, before=before) for v in values)
 
     def _charge(self, kernels: Kernels, nbytes: int) -> None:
         """More scratch for each of some kernels."""

@@ -33,13 +33,26 @@ def traffic_seconds(graph: Graph, op: Op, buffers: Buffers, chip: Chip, but: int
         moved.pop(but, None)
     if op.name in SLICES and op.operands[0] in moved:
         moved[op.operands[0]] = min(moved[op.operands[0]], buffer_bytes(graph, op.results, chip))
-    if CLASSES.get(op.name) is Class.REDUCE:
-        fused = (v for v in moved if compiler_model(chip).reduces_while_written(graph, op, v))
-        moved.update(dict.fromkeys([*fused], 0))
+    moved.update(dict.fromkeys(moved.keys() & reduced_while_written(graph, op, buffers, chip), 0))
     stays = _on_chip_values(graph, chip)
     on_chip = sum(n for v, n in (*moved.items(), *written_bytes.items()) if v in stays)
     total = sum(moved.values()) + sum(written_bytes.values())
     return (total - on_chip + on_chip / chip.on_chip_speedup) / chip.bytes_per_second
+
+
+def copies_seconds(graph: Graph, op: Op, chip: Chip) -> float:
+    """Seconds of the kernels that copy operands of an op into the layout that it takes."""
+    copies = compiler_model(chip).copied_operands(graph, op)
+    read = buffer_bytes(graph, copies, chip)
+    written = sum(n / (chip.on_chip_speedup if n <= chip.on_chip_value_bytes else 1) for n in copies.values())
+    return (read + written) / chip.bytes_per_second + len(copies) * chip.launch_seconds
+
+
+def reduced_while_written(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> set[int]:
+    """The values that a reduction takes from the kernels that write them, which compute it too."""
+    if CLASSES.get(op.name) is not Class.REDUCE:
+        return set()
+    return {v for v in buffers.reads[op.index] if compiler_model(chip).reduces_while_written(graph, op, v)}
 
 
 def fits_chip(graph: Graph, op: Op, chip: Chip) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.distribution import exchanged_bytes, sharing_devices
-from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
+from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class, multiplies
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
@@ -20,6 +20,7 @@ from stablehlo_mem.ir.op_attributes import (
     dot_sizes,
     factorisation_flops,
     stated_flops,
+    stated_transcendentals,
 )
 from stablehlo_mem.targets.chips import Chip
 
@@ -159,18 +160,28 @@ def arithmetic_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     return seconds * imbalance_factor(_parallel_rows(graph.values[op.results[0]].shape, chip), chip) if seconds else 0.0
 
 
+def kernel_arithmetic_seconds(graph: Graph, ops: Iterable[Op], chip: Chip) -> float:
+    """Seconds of the arithmetic of one kernel, where matrix units and lanes work side by side."""
+    busy = {False: 0.0, True: 0.0}
+    for op in ops:
+        busy[multiplies(graph, op)] += arithmetic_seconds(graph, op, chip)
+    return max(busy.values())
+
+
 def flop_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     """Seconds of an op's FLOPs at the chip's rate, without packing and without imbalance between cores.
 
-    Custom calls that state their FLOPs are kernels made for the matrix units.
+    Custom calls that state their FLOPs are kernels made for the matrix units; their exponentials run beside these.
     """
     flops = op_flops(graph, op)
     if not flops:
         return 0.0
     if op.name == "chlo.top_k" and not compiler_model(chip).sorts_top_k:
         flops = math.prod(graph.values[op.operands[0]].shape)
-    is_dense = op.name in ("stablehlo.dot_general", "stablehlo.convolution") or stated_flops(graph, op) > 0
-    return flops / (_matmul_rate(graph, op, chip) if is_dense else vector_rate(chip))
+    is_dense = multiplies(graph, op) or stated_flops(graph, op) > 0
+    seconds = flops / (_matmul_rate(graph, op, chip) if is_dense else vector_rate(chip))
+    exponentials = ELEMENT_FLOPS["exponential"] * stated_transcendentals(graph, op)
+    return max(seconds, exponentials / vector_rate(chip))
 
 
 def _matmul_rate(graph: Graph, op: Op, chip: Chip) -> float:

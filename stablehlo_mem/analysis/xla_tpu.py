@@ -24,6 +24,7 @@ from stablehlo_mem.analysis.fusion_classes import (
 )
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes, reachable
 from stablehlo_mem.ir.op_attributes import asks_full_precision, dot_sizes
 
@@ -62,13 +63,18 @@ class XlaTpu(CompilerModel):
         return op.name == "stablehlo.exponential" and kinds == {Class.REDUCE, Class.DOT}
 
     def reduces_while_written(self, graph: Graph, reduce: Op, value: int) -> bool:
-        """One of a matmul's result; also the second of a softmax, where a row fits the registers."""
+        """One of a matmul's result; also the second of a softmax that a matmul reads: the kernel `online-softmax`.
+
+        That kernel takes short rows, and nothing else may read the scores.
+        """
         producer = graph.producer(data_source(graph, value))
         if producer is None or not multiplies(graph, producer):
             return False
-        if all(v == value or not graph.values[v].shape for v in _read_by(graph, reduce)):
+        others = [v for v in _read_by(graph, reduce) if v != value and graph.values[v].shape]
+        if all(_is_generated(graph, v) for v in others):
             return True
-        return classify(graph, producer) is Class.DOT and reduced_length(graph, reduce) <= _LONGEST_ROW
+        is_short = classify(graph, producer) is Class.DOT and reduced_length(graph, reduce) <= _LONGEST_ROW
+        return is_short and len(others) == 1 and _is_softmax(graph, value)
 
     def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
         """Never."""
@@ -116,11 +122,24 @@ class XlaTpu(CompilerModel):
         return math.ceil(stored.nbytes * _padding_in_rows(stored.shape[-2:], stored.dtype))
 
     def lies_in_rows(self, graph: Graph, value: int) -> bool:
-        """Whether a gather, or another move that is not fused, writes a value, or a scatter writes it elsewhere."""
-        producer = graph.producer(value)
-        scatters = (op for op in (graph.ops[user] for user in graph.users[value]) if op.name == "stablehlo.scatter")
-        is_moved = producer is not None and producer.name in self.always_materialised
-        return is_moved or any(value in op.operands[-len(op.results) :] for op in scatters)
+        """Whether a gather, another move that is not fused, or a Pallas kernel writes a value, or such a kernel or a
+        scatter reads it.
+        """
+        producer, users = graph.producer(value), [graph.ops[user] for user in graph.users[value]]
+        if producer is not None and (producer.name in self.always_materialised or _is_pallas(graph, producer)):
+            return True
+        scatters = (op for op in users if op.name == "stablehlo.scatter")
+        return any(value in op.operands[-len(op.results) :] for op in scatters) or any(
+            _is_pallas(graph, op) for op in users
+        )
+
+    def copied_operands(self, graph: Graph, op: Op) -> Mapping[int, int]:
+        """The arguments that a Pallas kernel reads and that do not lie in rows: it reads copies that do."""
+        if not _is_pallas(graph, op):
+            return {}
+        arguments = [graph.values[v] for v in op.operands if not graph.values[data_source(graph, v)].is_computed]
+        in_rows = {v.index: math.ceil(v.nbytes * _padding_in_rows(v.shape[-2:], v.dtype)) for v in arguments}
+        return {v.index: in_rows[v.index] for v in arguments if in_rows[v.index] > self.buffer_bytes(v)}
 
     def relayout_bytes(self, graph: Graph, op: Op) -> int:
         """A narrow argument is copied with full tiles to be broadcast."""
@@ -131,11 +150,13 @@ class XlaTpu(CompilerModel):
         return 0
 
     def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:
-        """Twice the values of a Fourier transform, one side of a sort."""
+        """Twice the values of a Fourier transform, one side of a sort, copies of a Pallas kernel's arguments."""
         if op.name == "stablehlo.fft":
             return 2 * sum(self.buffer_bytes(graph.values[v]) for v in op.operands + op.results)
         if op.name == "stablehlo.sort":
             return self.buffer_bytes(graph.values[op.operands[0]])
+        if op.name == "stablehlo.custom_call":
+            return sum(self.copied_operands(graph, op).values())
         return super().kernel_scratch_bytes(graph, op)
 
 
@@ -205,6 +226,33 @@ def _read_by(graph: Graph, reduce: Op) -> tuple[int, ...]:
         return op.operands if op is not None and classify(graph, op) in FUSIBLE | {Class.VIEW} else ()
 
     return tuple(v for v in reachable([reduce.operands[0]], fused) if not fused(v))
+
+
+@cached_analysis
+def _is_pallas(graph: Graph, op: Op) -> bool:
+    """Whether an op is a kernel written in Pallas, whose operands and results lie in rows."""
+    if op.name != "stablehlo.custom_call":
+        return False
+    return ir.StringAttr(graph.handles[op.index].attributes["call_target_name"]).value == "tpu_custom_call"
+
+
+def _is_generated(graph: Graph, value: int) -> bool:
+    producer = graph.producer(value)
+    return producer is not None and classify(graph, producer) is Class.GENERATE
+
+
+@cached_analysis
+def _is_softmax(graph: Graph, scores: int) -> bool:
+    """Whether two reductions and a matmul alone read a value, by way of elementwise ops."""
+
+    def made(value: int) -> tuple[int, ...]:
+        users = (graph.ops[user] for user in graph.users[value])
+        return tuple(v for op in users if classify(graph, op) in FUSIBLE | {Class.VIEW} for v in op.results)
+
+    readers = {user for value in reachable([scores], made) for user in graph.users[value]}
+    kinds = [classify(graph, graph.ops[user]) for user in readers]
+    counted = [kind for kind in kinds if kind not in FUSIBLE | {Class.VIEW}]
+    return sorted(kind.name for kind in counted) == ["DOT", "REDUCE", "REDUCE"]
 
 
 @functools.lru_cache(maxsize=4096)

@@ -10,9 +10,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import (
-    Kernel,
-)
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.analysis.fusion_classes import FUSIBLE, classify
 from stablehlo_mem.einsum.contraction_order import Network, Piece, Tree, best_order, cost, factors_of
 from stablehlo_mem.einsum.emit_contraction import Contraction, Tensor, highest_precision, load, pair_kernels, sum_over

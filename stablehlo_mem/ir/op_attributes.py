@@ -171,7 +171,20 @@ def stated_flops(graph: Graph, op: Op) -> float:
     text = config["backend_config"].value
     if attention_direction(graph, op):
         return _attention_flops(graph, op, text)
-    found = re.search(r'"cost_estimate"\s*:\s*{[^{}]*"flops"\s*:\s*(\d+)', text)
+    return _estimated(text, "flops")
+
+
+def stated_transcendentals(graph: Graph, op: Op) -> float:
+    """Exponentials and the like of a custom call by its own account, 0 without: see `stated_flops`."""
+    config = graph.handles[op.index].attributes
+    if "backend_config" not in config or not isinstance(config["backend_config"], ir.StringAttr):
+        return 0.0
+    return _estimated(config["backend_config"].value, "transcendentals")
+
+
+def _estimated(config: str, quantity: str) -> float:
+    """A quantity of a Pallas kernel's `cost_estimate`."""
+    found = re.search(rf'"cost_estimate"\s*:\s*{{[^{{}}]*"{quantity}"\s*:\s*(\d+)', config)
     return float(found[1]) if found else 0.0
 
 

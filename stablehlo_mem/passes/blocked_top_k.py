@@ -26,9 +26,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import (
-    Kernel,
-)
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, classify
 from stablehlo_mem.ir.bindings import chlo, ir, stablehlo
 from stablehlo_mem.ir.builders import gathered, reduced, reshaped, retype, sliced, splat, tensor

@@ -20,9 +20,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import (
-    Kernel,
-)
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.ir.bindings import RULE, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import transposed, zeros

@@ -21,9 +21,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import (
-    Kernel,
-)
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.einsum.emit_contraction import sum_over
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.builders import broadcast, convert, index_along, laid_along, retype, splat, tensor, zeros

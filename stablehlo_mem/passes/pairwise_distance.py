@@ -27,9 +27,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import (
-    Kernel,
-)
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.einsum.contraction_order import bits, pairs
 from stablehlo_mem.einsum.difference_matcher import sum_at
 from stablehlo_mem.einsum.emit_contraction import pair_kernels

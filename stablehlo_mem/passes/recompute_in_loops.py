@@ -23,9 +23,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import (
-    fused_seconds,
-)
+from stablehlo_mem.analysis.cost_model import fused_seconds
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders

@@ -24,9 +24,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from stablehlo_mem.analysis.cost_model import (
-    fused_seconds,
-)
+from stablehlo_mem.analysis.cost_model import fused_seconds
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo

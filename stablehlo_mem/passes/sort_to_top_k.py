@@ -25,9 +25,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import (
-    Kernel,
-)
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import chlo, ir, same_attributes, stablehlo
 from stablehlo_mem.ir.blocked import Blocked

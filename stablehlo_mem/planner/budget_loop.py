@@ -13,9 +13,7 @@ from typing import Literal
 
 from jax.export import Exported
 
-from stablehlo_mem.analysis.cost_model import (
-    graph_seconds,
-)
+from stablehlo_mem.analysis.cost_model import graph_seconds
 from stablehlo_mem.frontend.program import Program, emit, ingest
 from stablehlo_mem.ir.bindings import ir, module_bytes
 from stablehlo_mem.ir.graph import len_ops

@@ -10,10 +10,7 @@ import functools
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import (
-    graph_flops,
-    graph_seconds,
-)
+from stablehlo_mem.analysis.cost_model import graph_flops, graph_seconds
 from stablehlo_mem.analysis.peak_memory import Peak, find_peak
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.frontend.canonicalize import attach_rules, canonicalize

@@ -8,9 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import (
-    Kernel,
-)
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.builders import broadcast, convert, reshaped, splat, tensor, transposed, zeros
 from stablehlo_mem.ir.dead_ops import needed_only_by

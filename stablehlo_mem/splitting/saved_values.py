@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stablehlo_mem.analysis.cost_model import (
-    op_seconds,
-)
+from stablehlo_mem.analysis.cost_model import op_seconds
 from stablehlo_mem.ir.graph import FLOATS, Graph
 from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.sharding_rules import is_free

@@ -9,9 +9,7 @@ import dataclasses
 
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
-from stablehlo_mem.analysis.op_cost import (
-    arithmetic_seconds,
-)
+from stablehlo_mem.analysis.op_cost import kernel_arithmetic_seconds
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.targets.chips import Chip
@@ -69,7 +67,7 @@ def _step_kernel(
     chunks = [nbytes for v, nbytes in sizes.items() if v in chunked]
     return StepKernel(
         count=count,
-        arithmetic_seconds=sum(arithmetic_seconds(graph, one, chip) for one in inside),
+        arithmetic_seconds=kernel_arithmetic_seconds(graph, inside, chip),
         other_seconds=others / chip.bytes_per_second,
         chunks=tuple((nbytes / chip.bytes_per_second, nbytes / n) for nbytes in chunks),
     )
