@@ -167,6 +167,10 @@ class CompilerModel(abc.ABC):
         """The operands that a kernel reads in a copy of another layout made for it, and the bytes of each copy."""
         return {}
 
+    def rearranging_kernels(self, graph: Graph, op: Op) -> int:
+        """Kernels that bring operands of an op into another order, or its result back, one after the other."""
+        return 0
+
     def relayout_bytes(self, graph: Graph, op: Op) -> int:
         """Bytes that a kernel with an elementwise op or a move needs to lay out its operand or result anew."""
         return 0

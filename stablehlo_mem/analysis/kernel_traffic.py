@@ -41,11 +41,14 @@ def traffic_seconds(graph: Graph, op: Op, buffers: Buffers, chip: Chip, but: int
 
 
 def copies_seconds(graph: Graph, op: Op, chip: Chip) -> float:
-    """Seconds of the kernels that copy operands of an op into the layout that it takes."""
-    copies = compiler_model(chip).copied_operands(graph, op)
+    """Seconds of the kernels that copy operands of an op, or its result, into another layout or order."""
+    model = compiler_model(chip)
+    copies = model.copied_operands(graph, op)
     read = buffer_bytes(graph, copies, chip)
-    written = sum(n / (chip.on_chip_speedup if n <= chip.on_chip_value_bytes else 1) for n in copies.values())
-    return (read + written) / chip.bytes_per_second + len(copies) * chip.launch_seconds
+    rearranging = model.rearranging_kernels(graph, op)
+    written = [*copies.values(), *[2 * buffer_bytes(graph, op.results, chip)] * rearranging]
+    on_chip = sum(n / (chip.on_chip_speedup if n <= chip.on_chip_value_bytes else 1) for n in written)
+    return (read + on_chip) / chip.bytes_per_second + len(written) * chip.launch_seconds
 
 
 def reduced_while_written(graph: Graph, op: Op, buffers: Buffers, chip: Chip) -> set[int]:

@@ -12,10 +12,11 @@ from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.distribution import exchanged_bytes, sharing_devices
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class, multiplies
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes
 from stablehlo_mem.ir.op_attributes import (
     asks_full_precision,
+    convolution_numbers,
     dot_operands_transposed,
     dot_sizes,
     factorisation_flops,
@@ -118,7 +119,7 @@ def _flops_everywhere(graph: Graph, op: Op) -> float:
 def _convolution_flops(graph: Graph, op: Op) -> float:
     """2 x output elements x kernel elements per output feature; grouped features are counted once."""
     kernel = graph.values[op.operands[1]].shape
-    numbers = stablehlo.ConvDimensionNumbers(graph.handles[op.index].attributes["dimension_numbers"])
+    numbers = convolution_numbers(graph, op)
     features = max(1, kernel[numbers.kernel_output_feature_dimension])
     return 2.0 * math.prod(graph.values[op.results[0]].shape) * math.prod(kernel) / features
 

@@ -26,7 +26,7 @@ from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes, reachable
-from stablehlo_mem.ir.op_attributes import asks_full_precision, dot_sizes
+from stablehlo_mem.ir.op_attributes import asks_full_precision, convolution_numbers, dot_sizes
 
 _LONGEST_ROW = 4096
 """Elements of a row of a matmul's result of which the matmul's kernel computes a maximum and then a sum (seen in
@@ -36,6 +36,9 @@ _NESTED_DEPTH = 384
 384 are, 512 are not)."""
 _CHANGES_ELEMENTS = frozenset({"stablehlo.bitcast_convert", "stablehlo.reduce_window"})
 """Ops that are classed as views and moves, but whose results are not elements of their operands."""
+_SPACE_TO_BATCH = 9
+"""Kernels that rearrange the values of a convolution with a small batch, and the halos between the parts of a picture
+(seen in compiled programs of batches of 1 to 6: 4 to 10 for each convolution; of 8 none)."""
 _SUBLANES, _LANES = 8, 128
 """The tile of the last two dimensions, in 4-byte elements: a register has 8 sublanes of 128 lanes."""
 
@@ -140,6 +143,13 @@ class XlaTpu(CompilerModel):
         arguments = [graph.values[v] for v in op.operands if not graph.values[data_source(graph, v)].is_computed]
         in_rows = {v.index: math.ceil(v.nbytes * _padding_in_rows(v.shape[-2:], v.dtype)) for v in arguments}
         return {v.index: in_rows[v.index] for v in arguments if in_rows[v.index] > self.buffer_bytes(v)}
+
+    def rearranging_kernels(self, graph: Graph, op: Op) -> int:
+        """Those of a convolution over pictures whose batch fills no tile: parts of the pictures become a batch."""
+        if op.name != "stablehlo.convolution" or len(graph.values[op.operands[0]].shape) <= 2:
+            return 0
+        batch = graph.values[op.operands[0]].shape[convolution_numbers(graph, op).input_batch_dimension]
+        return _SPACE_TO_BATCH if batch < _SUBLANES else 0
 
     def relayout_bytes(self, graph: Graph, op: Op) -> int:
         """A narrow argument is copied with full tiles to be broadcast."""

@@ -115,7 +115,7 @@ def is_grouped(graph: Graph, convolution: Op) -> bool:
 def window_elements(graph: Graph, convolution: Op) -> int:
     """The elements of a convolution's window: those of its kernel for one feature in and one out."""
     kernel = graph.values[convolution.operands[1]].shape
-    numbers = stablehlo.ConvDimensionNumbers(graph.handles[convolution.index].attributes["dimension_numbers"])
+    numbers = convolution_numbers(graph, convolution)
     return math.prod(kernel[d] for d in numbers.kernel_spatial_dimensions)
 
 
@@ -154,6 +154,11 @@ _CUDNN_ATTENTION = "__cudnn$fmha"
 
 
 @cached_analysis
+def convolution_numbers(graph: Graph, op: Op) -> Any:
+    """The dimension numbers of a convolution."""
+    return stablehlo.ConvDimensionNumbers(graph.handles[op.index].attributes["dimension_numbers"])
+
+
 def asks_full_precision(graph: Graph, op: Op) -> bool:
     """Whether a dot or convolution asks for the highest precision of an operand."""
     attributes = graph.handles[op.index].attributes
