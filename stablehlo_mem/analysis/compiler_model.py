@@ -37,6 +37,8 @@ class CompilerModel(abc.ABC):
     fuses_only_unary_into_dots: bool = False
     """Whether a dot fuses a chain of producers of its operand only if each op of the chain has one tensor operand, but
     for those of `reads_beside_dot`."""
+    reduces_dots: bool = False
+    """Whether a reduction that alone uses a dot's result is computed in the dot's kernel: no buffer exists."""
     fuses_convolutions: bool = False
     """Whether convolutions fuse with what is before and after them as dots do; otherwise they are library calls."""
     fuses_sibling_reductions: bool = False

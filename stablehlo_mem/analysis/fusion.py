@@ -309,6 +309,8 @@ class _Sweep:
             is_nested = root.index not in self.with_nested_dot and self.model.fuses_into_dot(self.graph, op)
             self.with_nested_dot |= {root.index} if is_nested else set()
             return is_nested
+        if classify(self.graph, root) is Class.REDUCE:
+            return self.model.reduces_dots
         return classify(self.graph, root) in ELEMENTWISE and self.model.fuses_epilogue(self.chain[dot])
 
     def _visit_kernel(self, op: Op, kind: Class) -> None:

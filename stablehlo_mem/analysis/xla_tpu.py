@@ -55,9 +55,15 @@ class XlaTpu(CompilerModel):
     reuses_output_buffers = False
     hoists_operand_converts = True
     fuses_convolutions = True
+    reduces_dots = True
 
     def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
-        """What takes an expensive op and is used many times in a kernel; all else is computed in each kernel."""
+        """What takes an expensive op and is used many times in a kernel; what ends the kernel of a matmul.
+
+        All else is computed in each kernel.
+        """
+        if len(kernels) > 1 and _epilogue_of(graph, value) is not None:
+            return True
         return reused and (kind is Class.EXPENSIVE or (kind is not Class.MOVE and _takes_expensive_op(graph, value)))
 
     def computes_once(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
@@ -68,16 +74,16 @@ class XlaTpu(CompilerModel):
     def reduces_while_written(self, graph: Graph, reduce: Op, value: int) -> bool:
         """One of a matmul's result; also the second of a softmax that a matmul reads: the kernel `online-softmax`.
 
-        That kernel takes short rows, and nothing else may read the scores.
+        That kernel takes short rows without a mask, and nothing else may read the scores.
         """
-        producer = graph.producer(data_source(graph, value))
-        if producer is None or not multiplies(graph, producer):
+        producer = _epilogue_of(graph, data_source(graph, value))
+        if producer is None:
             return False
-        others = [v for v in _read_by(graph, reduce) if v != value and graph.values[v].shape]
+        others = _read_beside(graph, reduce, value)
         if all(_is_generated(graph, v) for v in others):
             return True
         is_short = classify(graph, producer) is Class.DOT and reduced_length(graph, reduce) <= _LONGEST_ROW
-        return is_short and len(others) == 1 and _is_softmax(graph, value)
+        return is_short and len(others) == 1 and _is_softmax(graph, value) and not _is_masked(graph, value)
 
     def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
         """Never."""
@@ -228,14 +234,38 @@ def _takes_expensive_op(graph: Graph, value: int) -> bool:
 
 
 @cached_analysis
-def _read_by(graph: Graph, reduce: Op) -> tuple[int, ...]:
-    """What elementwise ops before a reduction are computed from."""
+def _read_beside(graph: Graph, reduce: Op, value: int) -> tuple[int, ...]:
+    """What elementwise ops before a reduction are computed from, but for a value and scalars."""
 
-    def fused(value: int) -> tuple[int, ...]:
-        op = graph.producer(value)
-        return op.operands if op is not None and classify(graph, op) in FUSIBLE | {Class.VIEW} else ()
+    def fused(v: int) -> tuple[int, ...]:
+        op = graph.producer(v)
+        return op.operands if v != value and op is not None and classify(graph, op) in FUSIBLE | {Class.VIEW} else ()
 
-    return tuple(v for v in reachable([reduce.operands[0]], fused) if not fused(v))
+    read = reachable([reduce.operands[0]], fused)
+    return tuple(v for v in read if v != value and not fused(v) and graph.values[v].shape)
+
+
+@cached_analysis
+def _epilogue_of(graph: Graph, value: int) -> Op | None:
+    """The matmul whose kernel writes a value: its own result, or what elementwise ops alone make of that."""
+
+    def fused(v: int) -> tuple[int, ...]:
+        op = graph.producer(v)
+        return op.operands if op is not None and classify(graph, op) in ELEMENTWISE | {Class.VIEW} else ()
+
+    made = reachable([value], fused)
+    matmuls = [op for op in (graph.producer(v) for v in made) if op is not None and multiplies(graph, op)]
+    if len(matmuls) != 1:
+        return None
+    inside = {graph.values[v].producer for v in made}
+    after = reachable(matmuls[0].results, lambda v: _made_inside(graph, v, inside) if v != value else ())
+    is_alone = all(inside.issuperset(graph.users[v]) for v in after if v != value)
+    return matmuls[0] if is_alone else None
+
+
+def _made_inside(graph: Graph, value: int, ops: set[int]) -> tuple[int, ...]:
+    """What some ops make of a value."""
+    return tuple(result for user in graph.users[value] if user in ops for result in graph.ops[user].results)
 
 
 @cached_analysis
@@ -249,6 +279,17 @@ def _is_pallas(graph: Graph, op: Op) -> bool:
 def _is_generated(graph: Graph, value: int) -> bool:
     producer = graph.producer(value)
     return producer is not None and classify(graph, producer) is Class.GENERATE
+
+
+def _is_masked(graph: Graph, value: int) -> bool:
+    """Whether elementwise ops that compute a value select from others."""
+
+    def elementwise(v: int) -> tuple[int, ...]:
+        op = graph.producer(v)
+        return op.operands if op is not None and classify(graph, op) in ELEMENTWISE | {Class.VIEW} else ()
+
+    producers = (graph.producer(v) for v in reachable([value], elementwise))
+    return any(op is not None and op.name == "stablehlo.select" for op in producers)
 
 
 @cached_analysis
