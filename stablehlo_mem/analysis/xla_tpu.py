@@ -224,13 +224,17 @@ def _is_repeated(graph: Graph, value: int) -> bool:
 @cached_analysis
 def _takes_expensive_op(graph: Graph, value: int) -> bool:
     """Whether the elementwise ops that a value is computed by have an expensive one among them."""
+    return any(classify(graph, op) is Class.EXPENSIVE for op in _producers(graph, value))
+
+
+def _producers(graph: Graph, value: int) -> list[Op]:
+    """The elementwise ops that a value is computed by, and the producers of what they are computed from."""
 
     def elementwise(v: int) -> tuple[int, ...]:
         op = graph.producer(v)
         return op.operands if op is not None and classify(graph, op) in ELEMENTWISE | {Class.VIEW} else ()
 
-    producers = (graph.producer(v) for v in reachable([value], elementwise))
-    return any(op is not None and classify(graph, op) is Class.EXPENSIVE for op in producers)
+    return [op for op in map(graph.producer, reachable([value], elementwise)) if op is not None]
 
 
 @cached_analysis
@@ -248,16 +252,11 @@ def _read_beside(graph: Graph, reduce: Op, value: int) -> tuple[int, ...]:
 @cached_analysis
 def _epilogue_of(graph: Graph, value: int) -> Op | None:
     """The matmul whose kernel writes a value: its own result, or what elementwise ops alone make of that."""
-
-    def fused(v: int) -> tuple[int, ...]:
-        op = graph.producer(v)
-        return op.operands if op is not None and classify(graph, op) in ELEMENTWISE | {Class.VIEW} else ()
-
-    made = reachable([value], fused)
-    matmuls = [op for op in (graph.producer(v) for v in made) if op is not None and multiplies(graph, op)]
+    producers = _producers(graph, value)
+    matmuls = [op for op in producers if multiplies(graph, op)]
     if len(matmuls) != 1:
         return None
-    inside = {graph.values[v].producer for v in made}
+    inside = {op.index for op in producers}
     after = reachable(matmuls[0].results, lambda v: _made_inside(graph, v, inside) if v != value else ())
     is_alone = all(inside.issuperset(graph.users[v]) for v in after if v != value)
     return matmuls[0] if is_alone else None
@@ -283,13 +282,7 @@ def _is_generated(graph: Graph, value: int) -> bool:
 
 def _is_masked(graph: Graph, value: int) -> bool:
     """Whether elementwise ops that compute a value select from others."""
-
-    def elementwise(v: int) -> tuple[int, ...]:
-        op = graph.producer(v)
-        return op.operands if op is not None and classify(graph, op) in ELEMENTWISE | {Class.VIEW} else ()
-
-    producers = (graph.producer(v) for v in reachable([value], elementwise))
-    return any(op is not None and op.name == "stablehlo.select" for op in producers)
+    return any(op.name == "stablehlo.select" for op in _producers(graph, value))
 
 
 @cached_analysis
