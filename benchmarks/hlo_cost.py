@@ -2,7 +2,9 @@
 
 The kernels are walked with trip counts. Each takes the longer of its traffic and its arithmetic, and a launch. Slices
 count as slices, updates in place as what they write. A value of a loop's body that is made and read there, and fits, is
-on the chip: the L2 of a GPU by its size, the VMEM of a TPU where the compiler says so (`S(1)`).
+on the chip: the L2 of a GPU by its size, the VMEM of a TPU where the compiler says so (`S(1)`). Arrays that a TPU lays
+out in tiles are as large as these. Asynchronous copies between the memories run beside the kernels, while these leave
+the memory idle.
 A model, not a clock: good for factors, not for 5%.
 """
 
@@ -14,7 +16,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from stablehlo_mem.analysis.cost_model import ELEMENT_FLOPS
+from stablehlo_mem.analysis.op_cost import ELEMENT_FLOPS
 
 _BITS = {"pred": 8, "bf16": 16, "c64": 64, "c128": 128}
 _SHAPE = re.compile(r"\b(pred|bf16|[suf]\d+\w*|c64|c128)\[([\d,]*)\](\{[^}]*\})?")
@@ -27,6 +29,7 @@ _NO_KERNELS = (
 _FREE = frozenset(_NO_KERNELS.split())
 _SLICES = frozenset({"dynamic-slice", "slice", "gather"})
 _UPDATE = "dynamic-update-slice"
+_COPIES = frozenset({"copy-start", "slice-start"})
 _ONLINE_SOFTMAX = "online-softmax"
 """XLA:TPU's own kernel of a softmax and the matmul after it."""
 _ARITHMETIC = (
@@ -124,19 +127,30 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """A kernel that runs so many times: its traffic through memory and on the chip, its arithmetic."""
+    """A kernel that runs so many times: its traffic through memory and on the chip, its arithmetic.
+
+    Attributes:
+        is_copy: it is an asynchronous copy between the memories, which other kernels need not wait for.
+    """
 
     name: str
     times: int
     memory_bytes: float
     on_chip_bytes: float
     work: Work
+    is_copy: bool = False
 
     def seconds(self, rates: Rates) -> float:
         """Of one execution."""
+        if self.is_copy:
+            return self.memory_bytes / rates.memory
         traffic = self.memory_bytes / rates.memory + self.on_chip_bytes / rates.on_chip
         matmul = self.work.half / rates.half + self.work.single / rates.single
         return max(traffic, matmul, self.work.vector / rates.vector) + rates.launch
+
+    def idle_seconds(self, rates: Rates) -> float:
+        """How long one execution leaves the memory idle."""
+        return self.seconds(rates) - self.memory_bytes / rates.memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,11 +166,13 @@ class Cost:
 def cost(text: str, target: str) -> Cost:
     """What a program costs, from its HLO."""
     rates, kernels = RATES[target], kernels_of(text, RATES[target])
+    copies = sum(k.times * k.seconds(rates) for k in kernels if k.is_copy)
+    idle = sum(k.times * k.idle_seconds(rates) for k in kernels)
     return Cost(
-        launches=sum(k.times for k in kernels),
+        launches=sum(k.times for k in kernels if not k.is_copy),
         nbytes=sum(k.times * (k.memory_bytes + k.on_chip_bytes) for k in kernels),
         flops=sum(k.times * (k.work.half + k.work.single + k.work.vector) for k in kernels),
-        seconds=sum(k.times * k.seconds(rates) for k in kernels),
+        seconds=sum(k.times * k.seconds(rates) for k in kernels) - min(copies, idle),
     )
 
 
@@ -185,8 +201,21 @@ def parse(text: str) -> tuple[dict[str, Computation], str]:
 
 
 def shape_bytes(shape: str, *, on_chip_only: bool = False) -> float:
+    """Bytes of the arrays of a shape as they lie in memory: whole tiles, where the compiler lays them out in tiles."""
     arrays = _SHAPE.findall(shape)
-    return sum(_bits(t) / 8 * _elements(dims) for t, dims, layout in arrays if not on_chip_only or "S(1)" in layout)
+    return sum(
+        _bits(t) / 8 * _padded_elements(dims, layout)
+        for t, dims, layout in arrays
+        if not on_chip_only or "S(1)" in layout
+    )
+
+
+def _copied_bytes(start: Instruction) -> float:
+    """Bytes that an asynchronous copy moves through main memory. It has a tuple of source and result; the smaller one
+    is what is copied, from one memory to the other or within main memory."""
+    arrays = [found[0] for found in _SHAPE.finditer(start.shape) if found[2]]
+    sizes = sorted(shape_bytes(array) for array in arrays)
+    return sizes[0] * (1 if start.on_chip_bytes else 2)
 
 
 def dimensions(shape: str) -> list[int]:
@@ -199,8 +228,15 @@ def _bits(dtype: str) -> int:
     return _BITS.get(dtype) or int(re.findall(r"\d+", dtype)[0])
 
 
-def _elements(dims: str) -> int:
-    return math.prod(int(n) for n in dims.split(",") if n)
+def _padded_elements(dims: str, layout: str) -> int:
+    """Of an array with a layout such as {0,2,1:T(8,128)}: its dimensions, the innermost first, and their tile."""
+    sizes = [int(n) for n in dims.split(",") if n]
+    if tile := re.search(r"T\(([\d,]*)\)", layout):
+        order = [int(n) for n in layout[1:].partition(":")[0].split(",") if n]
+        tile_sizes = [int(n) for n in tile[1].split(",")]
+        for dimension, size in zip(order, reversed(tile_sizes), strict=False):
+            sizes[dimension] = -(-sizes[dimension] // size) * size
+    return math.prod(sizes)
 
 
 class Counter:
@@ -231,6 +267,8 @@ class Counter:
         return max((n for n in constants), default=1)
 
     def kernel(self, block: Computation, one: Instruction, times: int, in_loop: bool) -> Kernel:
+        if one.opcode in _COPIES:
+            return Kernel(one.name, times, _copied_bytes(one), 0.0, Work(), is_copy=True)
         inner = self.computations.get(one.called("calls") or "", {}) if one.opcode == "fusion" else {}
         operands = [block[v] for v in one.operands if v in block]
         reads, written = self.traffic(one, operands, inner)
@@ -265,8 +303,6 @@ class Counter:
             reads, written = [0, reads[1], *(0 for _ in reads[2:])], reads[1]
         elif one.opcode in _SLICES:
             reads = [one.nbytes, *(0 for _ in reads[1:])]
-        elif one.opcode == "copy-start":
-            written = reads[0]
         elif one.opcode == "custom-call":
             written = shape_bytes(re.sub(r"s8\[\d+\]", "", one.shape))  # without the workspace
         return reads, max(0.0, written)
@@ -296,6 +332,9 @@ class Counter:
         elements = math.prod(dimensions(one.shape))
         if one.opcode == "fusion":
             return self.work(self.computations[one.called("calls") or ""])
+        if stated := re.search(r'"cost_estimate":\{"flops":"(\d+)","transcendentals":"(\d+)"', one.rest):
+            # A Pallas kernel's own account: matmuls, which take float32 as bfloat16 too, and exponentials.
+            return Work(half=float(stated[1]), vector=int(stated[2]) * ELEMENT_FLOPS["exponential"])
         if one.opcode in ("dot", "convolution", "custom-call"):
             flops, vector = _matmul_flops(one, shapes), _library_flops(one, shapes)
             is_half = self.multiplies_halves(one, shapes)
@@ -333,20 +372,29 @@ def _matmul_flops(one: Instruction, shapes: Computation) -> float:
         return _fused_attention_flops(one, left)
     if one.name.startswith(_ONLINE_SOFTMAX):
         return 2.0 * math.prod(left) * right[-1]
-    if labels := re.search(r"dim_labels=\w+_(\w+)->", one.rest):
-        depth = right[labels[1].index("i")] if "i" in labels[1] else 1
+    if labels := re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", one.rest):
+        depth = right[labels[2].index("i")] if "i" in labels[2] else 1
         window = re.search(r"window=\{([^}]*)\}", one.rest)
-        return 2.0 * result * depth * (_window_elements(window[1]) if window else 1)
+        spatial = [d for d in labels[1] if d.isdigit()]
+        sizes = [(left[labels[1].index(d)], dimensions(one.shape)[labels[3].index(d)]) for d in sorted(spatial)]
+        return 2.0 * result * depth * (_window_elements(window[1], sizes) if window else 1)
     contracted = re.search(r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)', one.rest)
     return 2.0 * result * math.prod(left[int(d)] for d in re.findall(r"\d+", contracted[1])) if contracted else 0.0
 
 
-def _window_elements(window: str) -> float:
-    """Elements of a window that meet elements of the operand: dilation puts gaps between these."""
-    fields = dict(part.split("=") for part in window.split())
-    sizes = [int(n) for n in fields.get("size", "1").split("x")]
-    dilation = [int(n) for n in fields.get("lhs_dilate", "x".join("1" for _ in sizes)).split("x")]
-    return math.prod(math.ceil(size / gap) for size, gap in zip(sizes, dilation, strict=True))
+def _window_elements(window: str, sizes: Sequence[tuple[int, int]]) -> float:
+    """Elements of a window that meet elements of the operand, on average: not those in the padding or in the gaps that
+    dilation makes. `sizes` are those of operand and result along each dimension of the window."""
+    fields = dict(part.split("=") for part in window.split() if "=" in part)
+    default = {"size": "1", "stride": "1", "pad": "0_0", "lhs_dilate": "1", "rhs_dilate": "1"}
+    rows = ([*fields.get(name, "x".join([value] * len(sizes))).split("x")] for name, value in default.items())
+    elements = 1.0
+    for (operand, result), size, stride, pad, gap, step in zip(sizes, *rows, strict=True):
+        starts = (o * int(stride) - int(pad.partition("_")[0]) for o in range(result))
+        places = (start + k * int(step) for start in starts for k in range(int(size)))
+        met = sum(0 <= place <= (operand - 1) * int(gap) and place % int(gap) == 0 for place in places)
+        elements *= met / max(1, result)
+    return elements
 
 
 def _fused_attention_flops(one: Instruction, query: Sequence[int]) -> float:

@@ -8,18 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stablehlo_mem.analysis.cost_model import (
+from stablehlo_mem.analysis.cost_model import graph_seconds, op_seconds
+from stablehlo_mem.analysis.fusion import plan_buffers
+from stablehlo_mem.analysis.op_cost import (
     Matmul,
     arithmetic_seconds,
     flop_seconds,
-    graph_seconds,
     imbalance_factor,
     matmul_of,
     op_bytes,
     op_flops,
-    op_seconds,
 )
-from stablehlo_mem.analysis.fusion import plan_buffers
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.ir.trip_count import Counter, find_counter, trip_count

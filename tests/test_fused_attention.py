@@ -13,7 +13,7 @@ from jax.experimental import pallas
 
 import stablehlo_mem as shm
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.cost_model import op_flops
+from stablehlo_mem.analysis.op_cost import op_flops
 from stablehlo_mem.attention import pallas_flash
 from stablehlo_mem.attention.pattern import AttentionOp, attention_ops
 from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules

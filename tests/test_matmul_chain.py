@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.cost_model import op_flops
+from stablehlo_mem.analysis.op_cost import op_flops
 from stablehlo_mem.einsum.matcher import collect
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.passes.matmul_chain import MatmulChain

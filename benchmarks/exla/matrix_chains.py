@@ -32,7 +32,7 @@ from exla import contenders, worker
 from exla.contenders import Contender
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.cost_model import op_flops
+from stablehlo_mem.analysis.op_cost import op_flops
 from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.ir.trip_count import trip_count
 from stablehlo_mem.utils.units import format_bytes

@@ -35,7 +35,12 @@ class CompilerModel(abc.ABC):
     recomputes_materialised: bool = True
     """Whether a cheap value that some kernel needs in memory is still recomputed in the others."""
     fuses_only_unary_into_dots: bool = False
-    """Whether a dot fuses a chain of producers of its operand only if each op of the chain has one tensor operand."""
+    """Whether a dot fuses a chain of producers of its operand only if each op of the chain has one tensor operand, but
+    for those of `reads_beside_dot`."""
+    reduces_dots: bool = False
+    """Whether a reduction that alone uses a dot's result is computed in the dot's kernel: no buffer exists."""
+    fuses_convolutions: bool = False
+    """Whether convolutions fuse with what is before and after them as dots do; otherwise they are library calls."""
     fuses_sibling_reductions: bool = False
     """Whether a kernel and a reduction of the same operand become one, so that nothing is written over the operand."""
     fuses_into_sums: bool = False
@@ -100,8 +105,17 @@ class CompilerModel(abc.ABC):
         """Whether an elementwise op that alone uses a dot's result is fused into the dot.
 
         Args:
-            unary_chain: whether only ops with one tensor operand lie between the dot and the end of the kernel.
+            unary_chain: whether only ops with one tensor operand, but for those of `reads_beside_dot`, lie between the
+                dot and the end of the kernel.
         """
+        return False
+
+    def reads_beside_dot(self, graph: Graph, value: int, *, before: bool) -> bool:
+        """Whether an op that is fused before a dot, or after it, may read a value beside that of the dot's chain."""
+        return False
+
+    def fuses_into_dot(self, graph: Graph, dot: Op) -> bool:
+        """Whether the kernel of another dot, which alone uses what is made of this one's result, computes it too."""
         return False
 
     def compiles_dot_as_sum(self, graph: Graph, dot: Op) -> bool:
@@ -146,6 +160,18 @@ class CompilerModel(abc.ABC):
     def buffer_bytes(self, value: Value) -> int:
         """Bytes of a value's buffer, padding included."""
         return value.nbytes
+
+    def stored_bytes(self, graph: Graph, value: int) -> int:
+        """Bytes of a value's buffer in its block, where it may be stored in a narrower type than it has."""
+        return self.buffer_bytes(graph.values[value])
+
+    def copied_operands(self, graph: Graph, op: Op) -> Mapping[int, int]:
+        """The operands that a kernel reads in a copy of another layout made for it, and the bytes of each copy."""
+        return {}
+
+    def rearranging_kernels(self, graph: Graph, op: Op) -> int:
+        """Kernels that bring operands of an op into another order, or its result back, one after the other."""
+        return 0
 
     def relayout_bytes(self, graph: Graph, op: Op) -> int:
         """Bytes that a kernel with an elementwise op or a move needs to lay out its operand or result anew."""

@@ -9,9 +9,9 @@ import enum
 import math
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.bindings import DONATED, signature_attributes, stablehlo
+from stablehlo_mem.ir.bindings import DONATED, signature_attributes
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.ir.op_attributes import dot_numbers, integers
+from stablehlo_mem.ir.op_attributes import convolution_numbers, dot_numbers, integers
 
 
 class Class(enum.Enum):
@@ -72,6 +72,11 @@ def classify(graph: Graph, op: Op) -> Class:
     if op.name == "stablehlo.broadcast_in_dim" and not enlarges(graph, op):
         return Class.VIEW
     return CLASSES.get(op.name, Class.OPAQUE)
+
+
+def multiplies(graph: Graph, op: Op) -> bool:
+    """Whether an op is a matmul: a dot or a convolution."""
+    return classify(graph, op) is Class.DOT or op.name == "stablehlo.convolution"
 
 
 def enlarges(graph: Graph, op: Op) -> bool:
@@ -145,5 +150,5 @@ def transposed_operands(graph: Graph, dot: Op) -> list[int]:
 
 def features_last(graph: Graph, convolution: Op) -> bool:
     """Whether the features are the minor dimension of a convolution's input."""
-    numbers = stablehlo.ConvDimensionNumbers(graph.handles[convolution.index].attributes["dimension_numbers"])
+    numbers = convolution_numbers(graph, convolution)
     return numbers.input_feature_dimension == len(graph.values[convolution.operands[0]].shape) - 1

@@ -149,7 +149,7 @@ class _Walk:
         donors = (d for d in self._donors(op, value) if d in self.slot and self.last.get(d) == op.index)
         donor = None if is_hoisted else next(donors, None)
         if donor is None:
-            nbytes = self.model.buffer_bytes(self.graph.values[value])
+            nbytes = self.model.stored_bytes(self.graph, value)
             since = self.first_tick if is_hoisted or self._starts_early(value) else self.timeline.now
             self.slot[value] = self.timeline.add(nbytes, self.path, value, since)
         else:

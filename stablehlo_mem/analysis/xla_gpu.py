@@ -56,6 +56,7 @@ _CHEAP_ON_GPU = frozenset(f"stablehlo.{name}" for name in ("divide", "exponentia
 """Ops of float32 and float16 that cost little there: `PriorityFusion::IsExpensive`."""
 _FEW = 3
 """Kernels that compute such an op again where that reads no more; for eight it is written (seen in programs)."""
+_BROADCAST = "stablehlo.broadcast_in_dim"
 _CUSTOM_TOP_K = 16
 """The k from which a top-k sorts, with an index for each element: `topk_specializer.cc`."""
 
@@ -131,6 +132,18 @@ class XlaGpu(CompilerModel):
     def fuses_epilogue(self, unary_chain: bool) -> bool:
         """A chain of ops with one tensor operand."""
         return unary_chain
+
+    def reads_beside_dot(self, graph: Graph, value: int, *, before: bool) -> bool:
+        """After it an argument of the function or loop, repeated or not; before it a repeated argument of a function.
+
+        `gemm_fusion.cc` takes what is computed in the same block for an operand that is not worth it (also seen in
+        compiled programs).
+        """
+        producer = graph.producer(value)
+        if before and (is_nested(graph) or producer is None or producer.name != _BROADCAST):
+            return False
+        source = graph.under(value, lambda op: op.name == _BROADCAST or classify(graph, op) is Class.VIEW)
+        return not graph.values[source].is_computed
 
     def compiles_dot_as_sum(self, graph: Graph, dot: Op) -> bool:
         """A small matrix times a vector."""

@@ -5,6 +5,7 @@ Its compiler (libtpu) is closed: what is here was read from the programs and the
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -18,15 +19,26 @@ from stablehlo_mem.analysis.fusion_classes import (
     Class,
     classify,
     data_source,
+    multiplies,
     reduced_length,
 )
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes, reachable
+from stablehlo_mem.ir.op_attributes import asks_full_precision, convolution_numbers, dot_sizes
 
 _LONGEST_ROW = 4096
 """Elements of a row of a matmul's result of which the matmul's kernel computes a maximum and then a sum (seen in
 compiled programs: 4096 are, 8192 are not)."""
+_NESTED_DEPTH = 384
+"""Elements of a dot's contraction up to which it is computed in the kernel of the next dot (seen in compiled programs:
+384 are, 512 are not)."""
+_CHANGES_ELEMENTS = frozenset({"stablehlo.bitcast_convert", "stablehlo.reduce_window"})
+"""Ops that are classed as views and moves, but whose results are not elements of their operands."""
+_SPACE_TO_BATCH = 9
+"""Kernels that rearrange the values of a convolution with a small batch, and the halos between the parts of a picture
+(seen in compiled programs of batches of 1 to 6: 4 to 10 for each convolution; of 8 none)."""
 _SUBLANES, _LANES = 8, 128
 """The tile of the last two dimensions, in 4-byte elements: a register has 8 sublanes of 128 lanes."""
 
@@ -34,17 +46,24 @@ _SUBLANES, _LANES = 8, 128
 class XlaTpu(CompilerModel):
     """XLA:TPU."""
 
-    always_materialised = frozenset({"stablehlo.concatenate", "stablehlo.gather", "stablehlo.reduce_window"})
-    reads_from_memory = always_materialised | {"stablehlo.scatter", "stablehlo.sort"}
+    always_materialised = frozenset({"stablehlo.gather", "stablehlo.reduce_window"})
+    reads_from_memory = always_materialised | {"stablehlo.concatenate", "stablehlo.scatter", "stablehlo.sort"}
     fuses_producers = frozenset({"chlo.top_k"})
     sorts_top_k = False
     places_on_chip = True
     writes_over_operands = False
     reuses_output_buffers = False
     hoists_operand_converts = True
+    fuses_convolutions = True
+    reduces_dots = True
 
     def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
-        """What takes an expensive op and is used many times in a kernel; all else is computed in each kernel."""
+        """What takes an expensive op and is used many times in a kernel; what ends the kernel of a matmul.
+
+        All else is computed in each kernel.
+        """
+        if len(kernels) > 1 and _epilogue_of(graph, value) is not None:
+            return True
         return reused and (kind is Class.EXPENSIVE or (kind is not Class.MOVE and _takes_expensive_op(graph, value)))
 
     def computes_once(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
@@ -53,12 +72,18 @@ class XlaTpu(CompilerModel):
         return op.name == "stablehlo.exponential" and kinds == {Class.REDUCE, Class.DOT}
 
     def reduces_while_written(self, graph: Graph, reduce: Op, value: int) -> bool:
-        """One of the rows of a matmul's result; also the second of a softmax, where a row fits the registers."""
-        producer = graph.producer(data_source(graph, value))
-        if producer is None or classify(graph, producer) is not Class.DOT:
+        """One of a matmul's result; also the second of a softmax that a matmul reads: the kernel `online-softmax`.
+
+        That kernel takes short rows without a mask, and nothing else may read the scores.
+        """
+        producer = _epilogue_of(graph, data_source(graph, value))
+        if producer is None:
             return False
-        first = all(v == value or not graph.values[v].shape for v in _read_by(graph, reduce))
-        return first or reduced_length(graph, reduce) <= _LONGEST_ROW
+        others = _read_beside(graph, reduce, value)
+        if all(_is_generated(graph, v) for v in others):
+            return True
+        is_short = classify(graph, producer) is Class.DOT and reduced_length(graph, reduce) <= _LONGEST_ROW
+        return is_short and len(others) == 1 and _is_softmax(graph, value) and not _is_masked(graph, value)
 
     def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
         """Never."""
@@ -71,6 +96,13 @@ class XlaTpu(CompilerModel):
     def fuses_epilogue(self, unary_chain: bool) -> bool:
         """Whatever other operands it has."""
         return True
+
+    def fuses_into_dot(self, graph: Graph, dot: Op) -> bool:
+        """One with a short contraction, through elementwise ops that take rows, columns and scalars beside it."""
+        if dot_sizes(graph, dot)[3] > _NESTED_DEPTH or asks_full_precision(graph, dot):
+            return False
+        outer = _dot_after(graph, dot)
+        return outer is not None and not asks_full_precision(graph, outer)
 
     def copied_before_loop(self, graph: Graph, loop: Op) -> Mapping[int, int]:
         """The bfloat16 copies of float32 operands."""
@@ -86,52 +118,185 @@ class XlaTpu(CompilerModel):
         inner = len(value.shape) if value.is_computed else 2
         return math.ceil(value.nbytes * _padding(value.shape, value.dtype, inner))
 
-    def relayout_bytes(self, graph: Graph, op: Op) -> int:
-        """A narrow argument is copied with full tiles to be broadcast; a materialised move has its last dimension
-        along the lanes, however short that is.
+    def stored_bytes(self, graph: Graph, value: int) -> int:
+        """Those of bfloat16 for a float32 value that only matmuls read: they would round it anyway.
+
+        What gathers write and scatters read lies in rows, with the last dimension along the lanes however short it is.
         """
-        if op.name == "stablehlo.broadcast_in_dim":
-            return _broadcast_copy_bytes(graph, op)
-        value = graph.values[op.results[0]]
-        if op.name not in self.always_materialised or not value.shape or not value.nbytes:
+        stored = graph.values[value]
+        if value in _rounded_values(graph):
+            stored = dataclasses.replace(stored, dtype="bf16", nbytes=stored.nbytes // 2)
+        if not stored.is_computed or not self.lies_in_rows(graph, value):
+            return self.buffer_bytes(stored)
+        return math.ceil(stored.nbytes * _padding_in_rows(stored.shape[-2:], stored.dtype))
+
+    def lies_in_rows(self, graph: Graph, value: int) -> bool:
+        """Whether a gather, another move that is not fused, or a Pallas kernel writes a value, or such a kernel or a
+        scatter reads it.
+        """
+        producer, users = graph.producer(value), [graph.ops[user] for user in graph.users[value]]
+        if producer is not None and (producer.name in self.always_materialised or _is_pallas(graph, producer)):
+            return True
+        scatters = (op for op in users if op.name == "stablehlo.scatter")
+        return any(value in op.operands[-len(op.results) :] for op in scatters) or any(
+            _is_pallas(graph, op) for op in users
+        )
+
+    def copied_operands(self, graph: Graph, op: Op) -> Mapping[int, int]:
+        """The arguments that a Pallas kernel reads and that do not lie in rows: it reads copies that do."""
+        if not _is_pallas(graph, op):
+            return {}
+        arguments = [graph.values[v] for v in op.operands if not graph.values[data_source(graph, v)].is_computed]
+        in_rows = {v.index: math.ceil(v.nbytes * _padding_in_rows(v.shape[-2:], v.dtype)) for v in arguments}
+        return {v.index: in_rows[v.index] for v in arguments if in_rows[v.index] > self.buffer_bytes(v)}
+
+    def rearranging_kernels(self, graph: Graph, op: Op) -> int:
+        """Those of a convolution over pictures whose batch fills no tile: parts of the pictures become a batch."""
+        if op.name != "stablehlo.convolution" or len(graph.values[op.operands[0]].shape) <= 2:
             return 0
-        width = value.shape[-1]
-        return max(0, value.nbytes * _pad(width, _LANES) // width - self.buffer_bytes(value))
+        batch = graph.values[op.operands[0]].shape[convolution_numbers(graph, op).input_batch_dimension]
+        return _SPACE_TO_BATCH if batch < _SUBLANES else 0
+
+    def relayout_bytes(self, graph: Graph, op: Op) -> int:
+        """A narrow argument is copied with full tiles to be broadcast."""
+        return _broadcast_copy_bytes(graph, op) if op.name == "stablehlo.broadcast_in_dim" else 0
 
     def window_scratch_bytes(self, graph: Graph, op: Op) -> int:
         """None."""
         return 0
 
     def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:
-        """Twice the values of a Fourier transform, one side of a sort."""
+        """Twice the values of a Fourier transform, one side of a sort, copies of a Pallas kernel's arguments."""
         if op.name == "stablehlo.fft":
             return 2 * sum(self.buffer_bytes(graph.values[v]) for v in op.operands + op.results)
         if op.name == "stablehlo.sort":
             return self.buffer_bytes(graph.values[op.operands[0]])
+        if op.name == "stablehlo.custom_call":
+            return sum(self.copied_operands(graph, op).values())
         return super().kernel_scratch_bytes(graph, op)
+
+
+@cached_analysis
+def _rounded_values(graph: Graph) -> frozenset[int]:
+    """The computed float32 values that only matmuls of the default precision use, moved or not."""
+    rounded: set[int] = set()
+    for value in reversed(graph.values):
+        users = [graph.ops[user] for user in graph.users[value.index]]
+        if value.dtype == "f32" and value.is_computed and users and all(_rounds(graph, op, rounded) for op in users):
+            rounded.add(value.index)
+    return frozenset(rounded)
+
+
+def _rounds(graph: Graph, op: Op, rounded: set[int]) -> bool:
+    """Whether an op takes its operands as bfloat16, or moves them to where that is done."""
+    if multiplies(graph, op):
+        return not asks_full_precision(graph, op)
+    moves = classify(graph, op) in (Class.VIEW, Class.MOVE) and op.name not in _CHANGES_ELEMENTS
+    return moves and rounded.issuperset(op.results)
+
+
+def _dot_after(graph: Graph, dot: Op) -> Op | None:
+    """The dot that alone uses what elementwise ops make of another's result and of rows, columns and scalars."""
+    made, between, after = dict.fromkeys(dot.results), dict[int, Op](), set[int]()
+    pending = [*made]
+    while pending:
+        for op in (graph.ops[user] for user in graph.users[pending.pop()]):
+            if classify(graph, op) is Class.DOT:
+                after.add(op.index)
+            elif classify(graph, op) not in ELEMENTWISE | {Class.VIEW} and op.name != "stablehlo.transpose":
+                return None
+            elif op.index not in between:
+                between[op.index] = op
+                made.update(dict.fromkeys(op.results))
+                pending += op.results
+    others = (v for op in between.values() for v in op.operands if v not in made)
+    is_alone = len(after) == 1 and all(_is_repeated(graph, v) for v in others)
+    return graph.ops[after.pop()] if is_alone else None
+
+
+def _is_repeated(graph: Graph, value: int) -> bool:
+    """Whether a value is a scalar, or repeats the elements of a smaller one."""
+    producer = graph.producer(value)
+    repeats = producer is not None and producer.name in ("stablehlo.broadcast_in_dim", "stablehlo.constant")
+    return repeats or not graph.values[value].shape
 
 
 @cached_analysis
 def _takes_expensive_op(graph: Graph, value: int) -> bool:
     """Whether the elementwise ops that a value is computed by have an expensive one among them."""
+    return any(classify(graph, op) is Class.EXPENSIVE for op in _producers(graph, value))
+
+
+def _producers(graph: Graph, value: int) -> list[Op]:
+    """The elementwise ops that a value is computed by, and the producers of what they are computed from."""
 
     def elementwise(v: int) -> tuple[int, ...]:
         op = graph.producer(v)
         return op.operands if op is not None and classify(graph, op) in ELEMENTWISE | {Class.VIEW} else ()
 
-    producers = (graph.producer(v) for v in reachable([value], elementwise))
-    return any(op is not None and classify(graph, op) is Class.EXPENSIVE for op in producers)
+    return [op for op in map(graph.producer, reachable([value], elementwise)) if op is not None]
 
 
 @cached_analysis
-def _read_by(graph: Graph, reduce: Op) -> tuple[int, ...]:
-    """What elementwise ops before a reduction are computed from."""
+def _read_beside(graph: Graph, reduce: Op, value: int) -> tuple[int, ...]:
+    """What elementwise ops before a reduction are computed from, but for a value and scalars."""
 
-    def fused(value: int) -> tuple[int, ...]:
-        op = graph.producer(value)
-        return op.operands if op is not None and classify(graph, op) in FUSIBLE | {Class.VIEW} else ()
+    def fused(v: int) -> tuple[int, ...]:
+        op = graph.producer(v)
+        return op.operands if v != value and op is not None and classify(graph, op) in FUSIBLE | {Class.VIEW} else ()
 
-    return tuple(v for v in reachable([reduce.operands[0]], fused) if not fused(v))
+    read = reachable([reduce.operands[0]], fused)
+    return tuple(v for v in read if v != value and not fused(v) and graph.values[v].shape)
+
+
+@cached_analysis
+def _epilogue_of(graph: Graph, value: int) -> Op | None:
+    """The matmul whose kernel writes a value: its own result, or what elementwise ops alone make of that."""
+    producers = _producers(graph, value)
+    matmuls = [op for op in producers if multiplies(graph, op)]
+    if len(matmuls) != 1:
+        return None
+    inside = {op.index for op in producers}
+    after = reachable(matmuls[0].results, lambda v: _made_inside(graph, v, inside) if v != value else ())
+    is_alone = all(inside.issuperset(graph.users[v]) for v in after if v != value)
+    return matmuls[0] if is_alone else None
+
+
+def _made_inside(graph: Graph, value: int, ops: set[int]) -> tuple[int, ...]:
+    """What some ops make of a value."""
+    return tuple(result for user in graph.users[value] if user in ops for result in graph.ops[user].results)
+
+
+@cached_analysis
+def _is_pallas(graph: Graph, op: Op) -> bool:
+    """Whether an op is a kernel written in Pallas, whose operands and results lie in rows."""
+    if op.name != "stablehlo.custom_call":
+        return False
+    return ir.StringAttr(graph.handles[op.index].attributes["call_target_name"]).value == "tpu_custom_call"
+
+
+def _is_generated(graph: Graph, value: int) -> bool:
+    producer = graph.producer(value)
+    return producer is not None and classify(graph, producer) is Class.GENERATE
+
+
+def _is_masked(graph: Graph, value: int) -> bool:
+    """Whether elementwise ops that compute a value select from others."""
+    return any(op.name == "stablehlo.select" for op in _producers(graph, value))
+
+
+@cached_analysis
+def _is_softmax(graph: Graph, scores: int) -> bool:
+    """Whether two reductions and a matmul alone read a value, by way of elementwise ops."""
+
+    def made(value: int) -> tuple[int, ...]:
+        users = (graph.ops[user] for user in graph.users[value])
+        return tuple(v for op in users if classify(graph, op) in FUSIBLE | {Class.VIEW} for v in op.results)
+
+    readers = {user for value in reachable([scores], made) for user in graph.users[value]}
+    kinds = [classify(graph, graph.ops[user]) for user in readers]
+    counted = [kind for kind in kinds if kind not in FUSIBLE | {Class.VIEW}]
+    return sorted(kind.name for kind in counted) == ["DOT", "REDUCE", "REDUCE"]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -139,10 +304,17 @@ def _padding(shape: tuple[int, ...], dtype: str, inner: int) -> Fraction:
     """Elements with padding over those without, where tiles lie along those two of the last `inner` dimensions that
     waste the least.
     """
-    height = _SUBLANES * max(1, int(4 // max(dtype_bytes(dtype), 0.5)))
     pairs = itertools.permutations(shape[-inner:], 2) if 0 not in shape else ()
-    ratios = (Fraction(_pad(rows, height) * _pad(columns, _LANES), rows * columns) for rows, columns in pairs)
-    return min(ratios, default=Fraction(1))
+    return min((_padding_in_rows(pair, dtype) for pair in pairs), default=Fraction(1))
+
+
+def _padding_in_rows(rows_and_columns: tuple[int, ...], dtype: str) -> Fraction:
+    """The same where the columns lie along the lanes; nothing is known to be wasted of less than two dimensions."""
+    if len(rows_and_columns) < 2 or 0 in rows_and_columns:
+        return Fraction(1)
+    rows, columns = rows_and_columns
+    height = _SUBLANES * max(1, int(4 // max(dtype_bytes(dtype), 0.5)))
+    return Fraction(_pad(rows, height) * _pad(columns, _LANES), rows * columns)
 
 
 def _broadcast_copy_bytes(graph: Graph, op: Op) -> int:

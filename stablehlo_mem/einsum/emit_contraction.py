@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from stablehlo_mem.analysis.cost_model import Kernel, Matmul
+from stablehlo_mem.analysis.cost_model import Kernel
+from stablehlo_mem.analysis.op_cost import Matmul
 from stablehlo_mem.einsum.contraction_order import Labels, Network, Tree, factors_of, pairs
 from stablehlo_mem.einsum.terms import Spread
 from stablehlo_mem.ir.bindings import ir, stablehlo

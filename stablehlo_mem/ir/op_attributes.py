@@ -115,7 +115,7 @@ def is_grouped(graph: Graph, convolution: Op) -> bool:
 def window_elements(graph: Graph, convolution: Op) -> int:
     """The elements of a convolution's window: those of its kernel for one feature in and one out."""
     kernel = graph.values[convolution.operands[1]].shape
-    numbers = stablehlo.ConvDimensionNumbers(graph.handles[convolution.index].attributes["dimension_numbers"])
+    numbers = convolution_numbers(graph, convolution)
     return math.prod(kernel[d] for d in numbers.kernel_spatial_dimensions)
 
 
@@ -154,6 +154,11 @@ _CUDNN_ATTENTION = "__cudnn$fmha"
 
 
 @cached_analysis
+def convolution_numbers(graph: Graph, op: Op) -> Any:
+    """The dimension numbers of a convolution."""
+    return stablehlo.ConvDimensionNumbers(graph.handles[op.index].attributes["dimension_numbers"])
+
+
 def asks_full_precision(graph: Graph, op: Op) -> bool:
     """Whether a dot or convolution asks for the highest precision of an operand."""
     attributes = graph.handles[op.index].attributes
@@ -171,7 +176,20 @@ def stated_flops(graph: Graph, op: Op) -> float:
     text = config["backend_config"].value
     if attention_direction(graph, op):
         return _attention_flops(graph, op, text)
-    found = re.search(r'"cost_estimate"\s*:\s*{[^{}]*"flops"\s*:\s*(\d+)', text)
+    return _estimated(text, "flops")
+
+
+def stated_transcendentals(graph: Graph, op: Op) -> float:
+    """Exponentials and the like of a custom call by its own account, 0 without: see `stated_flops`."""
+    config = graph.handles[op.index].attributes
+    if "backend_config" not in config or not isinstance(config["backend_config"], ir.StringAttr):
+        return 0.0
+    return _estimated(config["backend_config"].value, "transcendentals")
+
+
+def _estimated(config: str, quantity: str) -> float:
+    """A quantity of a Pallas kernel's `cost_estimate`."""
+    found = re.search(rf'"cost_estimate"\s*:\s*{{[^{{}}]*"{quantity}"\s*:\s*(\d+)', config)
     return float(found[1]) if found else 0.0
 
 

@@ -29,9 +29,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.cost_model import arithmetic_seconds, traffic_seconds, vector_seconds
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
-from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, FUSIBLE, Class, classify, enlarges
+from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, FUSIBLE, Class, classify, enlarges, multiplies
+from stablehlo_mem.analysis.kernel_traffic import traffic_seconds
+from stablehlo_mem.analysis.op_cost import arithmetic_seconds, kernel_arithmetic_seconds, vector_seconds
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
@@ -300,10 +301,13 @@ class _Block:
         for op in (graph.ops[kernel] for kernel in self.buffers.readers.get(value, ())):
             inside = self.inside(op.index)
             old += self.kernel_seconds(op.index)
-            arithmetic = again + sum(self.summed_seconds(one, params) for one in inside if one.index not in params.ops)
-            others = traffic_seconds(graph, op, self.buffers, chip, but=value)
+            others = [one for one in inside if one.index not in params.ops]
+            dots = [one for one in others if multiplies(graph, one) and one.index not in params.sums]
+            lanes = again + sum(self.summed_seconds(one, params) for one in others if one not in dots)
+            arithmetic = max(lanes, kernel_arithmetic_seconds(graph, dots, chip))
+            traffic = traffic_seconds(graph, op, self.buffers, chip, but=value)
             sums = sum(one.index in params.sums for one in inside)
-            new += max(arithmetic, others) + chip.launch_seconds * (1 + sums * (_PARTIAL_SUMS - 1))
+            new += max(arithmetic, traffic) + chip.launch_seconds * (1 + sums * (_PARTIAL_SUMS - 1))
         return new - old if new < _WORTHWHILE_SHARE * old else max(0.0, new - old)
 
     def summed_seconds(self, op: Op, params: WhereRead) -> float:
@@ -316,7 +320,7 @@ class _Block:
     def kernel_seconds(self, kernel: int) -> float:
         """Of a kernel by itself."""
         graph = self.graph
-        arithmetic = sum(arithmetic_seconds(graph, op, self.chip) for op in self.inside(kernel))
+        arithmetic = kernel_arithmetic_seconds(graph, self.inside(kernel), self.chip)
         traffic = traffic_seconds(graph, graph.ops[kernel], self.buffers, self.chip)
         return max(arithmetic, traffic) + self.chip.launch_seconds
 

@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import Kernel, matmul_of, op_flops
+from stablehlo_mem.analysis.cost_model import Kernel
+from stablehlo_mem.analysis.op_cost import matmul_of, op_flops
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import transposed

@@ -21,9 +21,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import Kernel, matmul_of, op_flops
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
+from stablehlo_mem.analysis.op_cost import matmul_of, op_flops
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.blocked import Blocked

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.cost_model import vector_seconds
 from stablehlo_mem.analysis.fusion_classes import data_source
+from stablehlo_mem.analysis.op_cost import vector_seconds
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir, is_constant, stablehlo
 from stablehlo_mem.ir.builders import building, tensor

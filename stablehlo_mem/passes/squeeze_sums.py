@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import Kernel, op_flops
+from stablehlo_mem.analysis.cost_model import Kernel
+from stablehlo_mem.analysis.op_cost import op_flops
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.ir.matchers import sums_products_in_units
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass

@@ -28,9 +28,10 @@ from typing import Any
 
 from stablehlo_mem.analysis import xla_cpu
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.cost_model import Kernel, op_flops
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.analysis.fusion import plan_buffers
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify
+from stablehlo_mem.analysis.op_cost import op_flops
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.dead_ops import needed_only_by

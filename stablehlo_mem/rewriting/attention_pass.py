@@ -12,8 +12,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import Kernel, Matmul
+from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.analysis.fusion_classes import is_nested
+from stablehlo_mem.analysis.op_cost import Matmul
 from stablehlo_mem.attention import empty_rows
 from stablehlo_mem.attention.layout import KernelShape, Layout, Placement, layout_of, own_dims
 from stablehlo_mem.attention.pattern import SAME, AttentionOp, attention_ops

@@ -12,9 +12,10 @@ import functools
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
-from stablehlo_mem.analysis.cost_model import Kernel, fused_seconds, op_bytes
+from stablehlo_mem.analysis.cost_model import Kernel, fused_seconds
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
+from stablehlo_mem.analysis.op_cost import op_bytes
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, run_passes

@@ -13,17 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TypeVarTuple
 
-from stablehlo_mem.analysis.cost_model import (
-    CACHE_SPEEDUP,
-    Matmul,
-    exchange_seconds,
-    flop_seconds,
-    imbalance_factor,
-    matmul_of,
-    op_seconds,
-    overhead_seconds,
-)
+from stablehlo_mem.analysis.cost_model import op_seconds, overhead_seconds
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
+from stablehlo_mem.analysis.kernel_traffic import CACHE_SPEEDUP
+from stablehlo_mem.analysis.op_cost import Matmul, exchange_seconds, flop_seconds, imbalance_factor, matmul_of
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stablehlo_mem.analysis.cost_model import op_flops
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
+from stablehlo_mem.analysis.op_cost import op_flops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.ir.trip_count import likely_trips

@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.cost_model import arithmetic_seconds
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
+from stablehlo_mem.analysis.op_cost import kernel_arithmetic_seconds
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.targets.chips import Chip
@@ -59,15 +59,15 @@ def step_kernels(graph: Graph, schedule: LoopSchedule, chip: Chip) -> tuple[Step
 def _step_kernel(
     graph: Graph, buffers: Buffers, op: Op, count: int, chunked: set[int], n: int, chip: Chip
 ) -> StepKernel:
-    buffer_bytes = compiler_model(chip).buffer_bytes
+    model = compiler_model(chip)
     inside = (graph.ops[one] for one in buffers.computed_in[op.index])
     values = [*buffers.reads[op.index], *(v for v in op.results if buffers.materialised[v])]
-    sizes = {v: buffer_bytes(graph.values[v]) for v in values}
+    sizes = {v: model.stored_bytes(graph, v) for v in values}
     others = sum(nbytes for v, nbytes in sizes.items() if v not in chunked)
     chunks = [nbytes for v, nbytes in sizes.items() if v in chunked]
     return StepKernel(
         count=count,
-        arithmetic_seconds=sum(arithmetic_seconds(graph, one, chip) for one in inside),
+        arithmetic_seconds=kernel_arithmetic_seconds(graph, inside, chip),
         other_seconds=others / chip.bytes_per_second,
         chunks=tuple((nbytes / chip.bytes_per_second, nbytes / n) for nbytes in chunks),
     )
