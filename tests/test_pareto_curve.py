@@ -50,9 +50,10 @@ def test_less_memory_takes_more_time_and_no_compiler(target: str) -> None:
 @pytest.mark.usefixtures("no_compiler")
 def test_a_kernel_of_the_chip_leaves_nothing_to_choose() -> None:
     """It takes the least memory and the least time; where another platform must run the program there is none."""
-    (point,) = shm.curve(attention, *SPECS, target="tpu:v5e")
+    specs = (spec(2, 1024, 128),) * 3  # heads of 128 fill the lanes: narrower ones are padded
+    (point,) = shm.curve(attention, *specs, target="tpu:v5e")
     assert [decision.pass_name for decision in point.decisions] == ["pallas-attention"]
-    both = jax.export.export(jax.jit(attention), platforms=["cpu", "tpu"])(*SPECS)
+    both = jax.export.export(jax.jit(attention), platforms=["cpu", "tpu"])(*specs)
     assert len(shm.curve(both, target=("tpu:v5e", "cpu"))) >= 3
 
 
