@@ -120,12 +120,12 @@ def _cuda(
     """A GPU with its published memory, bandwidth, matmul rates and L2 cache: NVIDIA's data sheets of the H200, H100 SXM
     and A100 80GB SXM.
 
-    float32 matmuls have the rate of full precision. JAX's default precision allows TF32, which is several times faster,
-    so that recomputing them is less dear than estimated. The rate of elementwise operations is that of all lanes at the
-    boost clock. A value stays in the L2 cache if it has
-    at most half of it, beside the value that is made of it; the cache has about twice the bandwidth of the memory. A
-    kernel of a CUDA graph takes some 2 us to start. A step has about one kernel that the program does not show: a
-    slice or an update that does not fuse (seen in compiled programs).
+    float32 matmuls have the rate of full precision. JAX's default precision allows TF32, which is several times
+    faster, so that recomputing them is less dear than estimated. The rate of elementwise operations is that of all
+    lanes at the boost clock. A value stays in the L2 cache if it has at most half of it, beside the value that is
+    made of it; the cache has about twice the bandwidth of the memory. A kernel of a CUDA graph takes some 2 us to
+    start. A step has about one kernel that the program does not show: a slice or an update that does not fuse (seen
+    in compiled programs).
     """
     return Chip(
         name=f"cuda:{name}",
