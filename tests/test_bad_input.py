@@ -129,6 +129,8 @@ def test_host_transfers():
         ("25%", Share(Fraction(1, 4), "temporaries")),
         ("0%", Share(Fraction(0), "temporaries")),
         ("device", Share(Fraction(1), "device")),
+        ("25 % of the temporaries", Share(Fraction(1, 4), "temporaries")),
+        ("90% of  device", Share(Fraction(9, 10), "device")),
         ("90% of device", Share(Fraction(9, 10), "device")),
         ("min", "min"),
         (None, None),

@@ -40,7 +40,7 @@ def run_together(scenario: str) -> list[dict[str, Any]]:
     return [json.loads(lines[0]) for lines in told]
 
 
-@pytest.mark.parametrize("scenario", ["alike", "other figures"])
+@pytest.mark.parametrize("scenario", ["alike", "other figures", "less is free", "planned before"])
 def test_both_run_the_same_program_within_the_budget(scenario):
     one, other = run_together(scenario)
     assert one["program"] == other["program"]

@@ -263,7 +263,7 @@ def test_a_price_beyond_the_limit_says_what_was_reached_and_what_takes_the_time(
         "the budget of 128 MiB is kept on cpu only at 3 times the estimated time; "
         "Options(max_slowdown=2.0) allows less",
         "  peak of that plan, which is `.best`: 93 MiB",
-        "  smallest peak within the limit: 512 MiB",
+        "  smallest peak found within the limit: 512 MiB",
         "what takes the time:",
         "  250 ms  split dot_general f32[8,8192,8192] along dimension 1  at attention.py:12 (dot_general)",
     ]

@@ -91,6 +91,30 @@ def test_a_function_is_kept_within_what_is_free(devices):
     np.testing.assert_allclose(shm.jit(kernel)(x), jax.jit(kernel)(x), rtol=1e-5)
 
 
+def test_a_share_is_one_of_the_derivatives_own_temporaries(tmp_path, monkeypatch):
+    """Planned, and replayed from the cache."""
+    monkeypatch.setenv("STABLEHLO_MEM_CACHE", str(tmp_path))
+    program = exported(lambda x: kernel(x).sum(), jax.ShapeDtypeStruct((2048,), jnp.float32))
+    for _ in range(2):
+        vjp = shm.optimize(program, "10%", target="cpu").vjp()
+        measured: Any = shm.profile(vjp, target="cpu").measured
+        original: Any = shm.profile(program.vjp(), target="cpu").measured
+        assert measured.temp_bytes <= original.temp_bytes // 10
+
+
+def test_what_is_smaller_but_too_slow_is_said():
+    program = exported(
+        lambda q, k, v: jax.nn.softmax(q @ k.T) @ v, *[jax.ShapeDtypeStruct((2048, 64), jnp.float32)] * 3
+    )
+    with pytest.raises(shm.BudgetError, match=r"times the estimated time: .*; Options\(max_slowdown=2.0\)") as raised:
+        shm.optimize(program, "0%", target="cpu")
+    best = raised.value.best
+    assert best is not None
+    assert best.smaller_but_slow is not None
+    assert best.smaller_but_slow.peak_bytes < best.after.peak_bytes
+    assert best.smaller_but_slow.slowdown > 2
+
+
 def test_a_budget_by_position():
     x = jnp.linspace(0, 1, 2048)
     assert shm.jit(kernel, "4MiB").plan(x).budget_bytes == 4 * MIB

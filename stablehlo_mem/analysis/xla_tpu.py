@@ -72,7 +72,7 @@ class XlaTpu(CompilerModel):
         return op.name == "stablehlo.exponential" and kinds == {Class.REDUCE, Class.DOT}
 
     def reduces_while_written(self, graph: Graph, reduce: Op, value: int) -> bool:
-        """One of a matmul's result; also the second of a softmax that a matmul reads: the kernel `online-softmax`.
+        """A reduction of a matmul's result, and the sum of a softmax that a matmul reads: the kernel `online-softmax`.
 
         That kernel takes short rows without a mask, and nothing else may read the scores.
         """
@@ -318,6 +318,7 @@ def _padding_in_rows(rows_and_columns: tuple[int, ...], dtype: str) -> Fraction:
 
 
 def _broadcast_copy_bytes(graph: Graph, op: Op) -> int:
+    """Bytes of the copy of an argument of fewer columns than lanes that an op broadcasts: its columns are padded."""
     source = graph.values[op.operands[0]]
     if len(source.shape) < 2 or graph.values[op.results[0]].nbytes <= source.nbytes:
         return 0

@@ -29,7 +29,7 @@ from stablehlo_mem.planner.validation import below_floor, check_options, check_t
 from stablehlo_mem.reports.phrases import budget_error_text
 from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.results.memory_profile import MemoryProfile, Origin, profile_graph
-from stablehlo_mem.results.plan import Figures, Plan, Timing
+from stablehlo_mem.results.plan import Figures, Plan, Timing, TooSlow
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils.units import Budget, Share
@@ -54,7 +54,8 @@ def keep_budget(
 
     Raises:
         BudgetError: the budget is below arguments + outputs − aliased, which no plan changes; nothing was compiled.
-        InputError: an option is invalid, or `options.tune` is set for a program that cannot be timed.
+        InputError: an option is invalid, `options.tune` is set for a program that cannot be timed, or the compiler says
+            nothing of the temporaries that the budget is a share of.
     """
     check_options(options)
     budget = shares.of_device(budget, targets, held_bytes)
@@ -104,6 +105,7 @@ class _Planning:
     def __init__(self, program: Program, budget: Budget, targets: tuple[Target, ...], options: Options):
         options = for_platforms(options, program, targets)
         self.program, self.targets, self.options = program, targets, options
+        self.asked: Budget = budget
         self.budget: Budget = budget
         limit = math.inf if options.max_slowdown is None else options.max_slowdown
         self.evaluator = Evaluator(
@@ -141,8 +143,7 @@ class _Planning:
         fixed_bytes = self.evaluator.fixed_bytes(original)
         for form, evaluation in self.evaluations(original):
             if self.fits(evaluation):
-                room = self.towards(original).room if isinstance(self.budget, int) else 0.0
-                return cheaper(self.evaluator, form, evaluation, self.fits, fixed_bytes, room)
+                return cheaper(self.evaluator, form, evaluation, self.fits, fixed_bytes, self.towards(original).room)
         return min(self.evaluator.evaluations, key=self.unwanted)
 
     def unwanted(self, evaluation: Evaluation) -> tuple[bool, bool, float]:
@@ -152,6 +153,15 @@ class _Planning:
     def affordable_peak_bytes(self) -> int:
         """The smallest peak of a compiled program that is not too slow; the original is none of the slow ones."""
         return int(min(e.peak_bytes for e in self.affordable()))
+
+    def smaller_but_slow(self, best: Evaluation) -> TooSlow | None:
+        """The smallest compiled program that is too slow, if it is smaller than the best of the others."""
+        slow = [e for e in self.evaluator.evaluations if compiles(e) and self.evaluator.is_slow(e.state)]
+        smallest = min(slow, key=lambda e: e.peak_bytes, default=best)
+        if smallest.peak_bytes >= best.peak_bytes:
+            return None
+        original = self.evaluator.original_state(smallest.state.chip)
+        return TooSlow(int(smallest.peak_bytes), cost(smallest.state).over(cost(original)))
 
     def affordable(self) -> Iterator[Evaluation]:
         """The compiled programs that are not too slow."""
@@ -242,6 +252,7 @@ class _Planning:
             fits=self.budget is None or self.budget == "min" or (self.fits(best) and not too_slow),
             too_slow=too_slow,
             affordable_peak_bytes=self.affordable_peak_bytes() if too_slow else None,
+            smaller_but_slow=None if self.fits(best) or self.budget is None else self.smaller_but_slow(best),
             planning_seconds=self.evaluator.seconds,
             compile_seconds=self.evaluator.compile_seconds,
             result=None,
@@ -260,7 +271,8 @@ class _Planning:
         return dataclasses.replace(plan, result=result, exported=exported, bytecode=module_bytes(module))
 
     def refusals_of(self, evaluation: Evaluation) -> tuple[Refusal, ...]:
-        """Why the best program's peak is not lower."""
+        """Why the best program's peak is not lower; of one that others are below, why theirs are not."""
+        evaluation = min(filter(compiles, self.evaluator.evaluations), key=lambda e: e.peak_bytes, default=evaluation)
         refusals = evaluation.refusals
         if not refusals:
             candidates, refusals = propose(evaluation.state, Goal(evaluation.target.chip, self.options, 0))
@@ -269,8 +281,15 @@ class _Planning:
         return refusals or (nothing_to_split(evaluation.state),)
 
     def optimise_vjp(self, exported: Exported) -> Exported:
-        """The vjp of the original, optimised under the same budget, or a BudgetError."""
-        return require_fit(keep_budget(ingest(exported), self.budget, self.targets, self.options)).result
+        """The vjp of the original, optimised under the budget that was asked for: a share is one of its own memory.
+
+        Raises:
+            BudgetError: it does not keep the budget.
+        """
+        try:
+            return require_fit(keep_budget(ingest(exported), self.asked, self.targets, self.options)).result
+        except BudgetError as error:
+            raise error.of("the vjp") from error
 
 
 def _profile(evaluation: Evaluation) -> MemoryProfile:

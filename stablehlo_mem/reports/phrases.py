@@ -115,6 +115,12 @@ def budget_error_text(plan: Plan) -> str:
         f"the budget of {budget} cannot be kept on {targets_text(plan)}: needed {needed}, reached {reached}",
         f"  at the smallest peak: {_parts_text(after)}",
     ]
+    if plan.smaller_but_slow is not None:
+        size, slowdown = format_bytes(plan.smaller_but_slow.peak_bytes), plan.smaller_but_slow.slowdown
+        lines.append(
+            f"  at {slowdown:.3g} times the estimated time: {size}; Options(max_slowdown={plan.options.max_slowdown}) "
+            "allows less"
+        )
     if after.live:
         lines.append("largest values live there:")
         lines += [f"  {size}  {format_value(v)}{_at(v.source)}" for size, v in unique_values(after.live)[:SHOWN]]
@@ -135,7 +141,7 @@ def _too_slow_text(plan: Plan) -> str:
         f"  peak of that plan, which is `.best`: {format_bytes(plan.after.peak_bytes)}",
     ]
     if plan.affordable_peak_bytes is not None:
-        lines.append(f"  smallest peak within the limit: {format_bytes(plan.affordable_peak_bytes)}")
+        lines.append(f"  smallest peak found within the limit: {format_bytes(plan.affordable_peak_bytes)}")
     slowest = sorted(plan.decisions, key=lambda d: -d.added_seconds)[:SHOWN]
     lines.append("what takes the time:")
     lines += [f"  {format_seconds(d.added_seconds)}  {d.what}{_at(d.location)}" for d in slowest if d.added_seconds > 0]

@@ -35,3 +35,14 @@ class BudgetError(StableHLOMemError):
         self.best = best
         self.obstacles = obstacles
         super().__init__(message)
+
+    def of(self, part: str) -> BudgetError:
+        """The same error, said of a part of what was asked for."""
+        return BudgetError(
+            f"{part}: {self}",
+            budget_bytes=self.budget_bytes,
+            needed_bytes=self.needed_bytes,
+            reached_bytes=self.reached_bytes,
+            best=self.best,
+            obstacles=self.obstacles,
+        )

@@ -60,6 +60,14 @@ class Timing:
     is_taken: bool
 
 
+@dataclasses.dataclass(frozen=True)
+class TooSlow:
+    """A program beyond `Options.max_slowdown`: its measured peak, and its estimated time over the original's."""
+
+    peak_bytes: int
+    slowdown: float
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan(HasPage):
     """The steps that `optimize` takes, what they change in memory and time, and the optimised program.
@@ -79,6 +87,7 @@ class Plan(HasPage):
         fits: whether the measured peak is within the budget on every target, and the plan is not too slow.
         too_slow: whether the peak is within the budget and the estimated time beyond `Options.max_slowdown`.
         affordable_peak_bytes: of a plan that is too slow, the smallest peak of a compiled program that is not.
+        smaller_but_slow: where the budget is not kept, the smallest compiled program that is too slow, if smaller.
         result: the optimised program, of the kind that was given; the very same object if there are no steps.
         exported: the result as an Exported, None if the input was not an Exported.
         bytecode: the optimised module.
@@ -108,6 +117,7 @@ class Plan(HasPage):
     too_slow: bool = False
     affordable_peak_bytes: int | None = None
     compile_seconds: float = 0.0
+    smaller_but_slow: TooSlow | None = None
 
     @property
     def slowdown(self) -> float:

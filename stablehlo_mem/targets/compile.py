@@ -201,8 +201,9 @@ def _replicated(exported: Exported, devices: Sequence[Any]) -> Any:
         return SingleDeviceSharding(devices[0])
     if count > len(devices):
         raise TargetError(
-            f"{exported.fun_name} is partitioned over {count} devices and this target has {len(devices)}: "
-            "name a chip, e.g. tpu:v5e, to compile for as many as it takes"
+            f"{exported.fun_name} is partitioned over {count} devices and this target has {len(devices)}: name a chip "
+            "without a number, e.g. cuda:h200 or tpu:v5e, to compile for as many as it takes; on CPU set XLA_FLAGS="
+            f"--xla_force_host_platform_device_count={count} before JAX starts"
         )
     mesh = _mesh(parse_artifact(exported.mlir_module_serialized), devices[:count], axis_types(exported))
     return NamedSharding(mesh, PartitionSpec())

@@ -14,8 +14,8 @@ _MEMINFO = pathlib.Path("/proc/meminfo")
 def device_memory(target: Target) -> tuple[int, int]:
     """Bytes that a device has in all, and those that are free.
 
-    Of this machine's devices the one with least free counts. A named chip is taken to be empty. The memory of a CPU is
-    the host's; free is what the operating system can give without swapping.
+    Of this machine's devices the one with least free counts. A named chip is taken to be empty. The devices of a CPU
+    share the memory of the host; free is what the operating system can give without swapping.
     """
     stats = [] if ":" in target.name else [device.memory_stats() or {} for device in local_devices(target.platform)]
     if stats and all("bytes_limit" in one for one in stats):
@@ -25,7 +25,8 @@ def device_memory(target: Target) -> tuple[int, int]:
         )
     if target.chip.memory_bytes:
         return target.chip.memory_bytes, target.chip.memory_bytes
-    return _host_memory()
+    total, free = _host_memory()
+    return total // max(1, len(stats)), free // max(1, len(stats))
 
 
 def _host_memory() -> tuple[int, int]:

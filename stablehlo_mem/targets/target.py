@@ -34,10 +34,11 @@ _CHIP_NAMES = {
 _PLATFORMS = {"gpu": "cuda"}
 """The platform's name in an Exported where JAX's backend has another."""
 _TOPOLOGIES = (
-    re.compile(r"(?P<chip>tpu:\w+):(?P<grid>[1-9]\d*(x[1-9]\d*)+)"),
-    re.compile(r"(?P<chip>cuda:\w+)x(?P<grid>[1-9]\d*)"),
+    re.compile(r"(?P<chip>tpu:\w+):(?P<grid>[1-9]\d{0,3}(x[1-9]\d{0,3}){1,2})"),
+    re.compile(r"(?P<chip>cuda:\w+)x(?P<grid>[1-9]\d{0,3})"),
 )
-"""A chip and how many: the grid of TPUs, as libtpu names it, or the number of GPUs of a host."""
+"""A chip and how many: the grid of TPUs, as libtpu names it, or the number of GPUs of a host. JAX describes as many as
+are asked for, however much memory the description takes: four digits are enough."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +188,8 @@ def _chip_of(device: Any, fallback: Chip) -> Chip:
 
 
 def _known() -> str:
-    return f"known are {', '.join((*COMPILERS, *(name for name in CHIPS if ':' in name)))}"
+    names = ", ".join((*COMPILERS, *(name for name in CHIPS if ":" in name)))
+    return f"known are {names}, and several as in cuda:h200x8 and tpu:v5e:2x4"
 
 
 def _listed(names: Any) -> str:

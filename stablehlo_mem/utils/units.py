@@ -18,7 +18,7 @@ _FORMS = (
     'an int of bytes, a string like "512MiB", "1.5GB" or "800kB", "25%" of the temporaries, "device" or '
     '"90% of device", "min" for the smallest, or None for no limit'
 )
-_SHARE = re.compile(r"\s*(?:(\d+(?:\.\d+)?)\s*%\s*(of device)?|(device))\s*")
+_SHARE = re.compile(r"\s*(?:([0-9]+(?:\.[0-9]+)?)\s*%\s*(of\s+device|of\s+(?:the\s+)?temporaries)?|(device))\s*")
 _SIZE = re.compile(r"\s*(\d+(?:_\d+)*(?:\.\d+)?)\s*([kKMGTP]?)(i?)([bB]?)\s*")
 _PREFIXES = "kMGTP"
 
@@ -62,11 +62,13 @@ def parse_budget(budget: Any) -> Budget:
     return nbytes
 
 
-def _parse_share(text: str, percent: str | None, of_device: str | None, device: str | None) -> Share:
-    fraction = Fraction(percent or 100) / 100
-    if fraction > 1 or (fraction == 0 and of_device):
-        raise InputError(f"a budget of {text!r} is not between nothing and the whole: give {_FORMS}")
-    return Share(fraction, "device" if of_device or device else "temporaries")
+def _parse_share(text: str, percent: str | None, of: str | None, device: str | None) -> Share:
+    fraction, is_of_device = Fraction(percent or 100) / 100, device or (of or "").endswith("device")
+    if fraction > 1:
+        raise InputError(f"a budget of {text!r} is more than there is: give at most 100%, or {_FORMS}")
+    if fraction == 0 and is_of_device:
+        raise InputError(f"a budget of {text!r} is no memory at all: give {_FORMS}")
+    return Share(fraction, "device" if is_of_device else "temporaries")
 
 
 def _parse_size(text: str) -> int:

@@ -6,6 +6,7 @@ Prints, as JSON, what came out of a program that lies on the devices of both.
 import json
 import os
 import sys
+import time
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -17,10 +18,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import stablehlo_mem as shm
 from stablehlo_mem.jaxpr import processes
-from stablehlo_mem.planner import budget_loop
+from stablehlo_mem.planner import budget_loop, shares
 
 ROWS, WIDTH = 2048, 64
-BUDGETS = {"too small": "200KiB"}
+BUDGETS = {"too small": "200KiB", "less is free": "device"}
 
 
 def kernel(x):
@@ -35,10 +36,17 @@ def main(index: int, port: str, scenario: str) -> None:
         budget_loop.keep_budget = lambda program, budget, *rest: keep(program, 2**20 * 2 // 3, *rest)
     if scenario == "first fails" and index == 0:
         budget_loop.keep_budget = lambda *_: 1 / 0
+    if scenario == "less is free":
+        free = 2**20 if index == 1 else 2**30
+        shares.device_memory = lambda target: (free, free)
     values = np.random.default_rng(0).standard_normal((ROWS, WIDTH), np.float32) / 8
     rows = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), PartitionSpec("x"))
     x = jax.make_array_from_callback(values.shape, rows, lambda at: values[at])
-    small = shm.jit(kernel, budget=BUDGETS.get(scenario, "1MiB"))
+    if scenario == "planned before":
+        shm.jit(kernel, "1MiB")(x)
+        time.sleep(3 * (index == 0))  # process 1 is there first
+    options = shm.Options(numerics="exact") if scenario == "planned before" else shm.Options()
+    small = shm.jit(kernel, BUDGETS.get(scenario, "1MiB"), options=options)
     try:
         y = small(x)
     except (shm.BudgetError, shm.TargetError, ZeroDivisionError) as error:
