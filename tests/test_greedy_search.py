@@ -43,8 +43,14 @@ def module():
     return normal(program_of(two_layers, *ARGS))
 
 
-@pytest.mark.parametrize("chip", ["cpu", "cuda:h200", "tpu:v5e"])
-@pytest.mark.parametrize("goal_bytes", [100_000, 20_000])
+@pytest.mark.parametrize(
+    ("chip", "goal_bytes"),
+    [
+        *((chip, 100_000) for chip in ("cpu", "cuda:h200", "tpu:v5e")),
+        *(("cpu", 20_000), ("cuda:h200", 20_000)),
+        ("tpu:v5e", 70_000),  # it pads arrays to whole tiles
+    ],
+)
 def test_reaches_its_goal(module, chip, goal_bytes):
     goal = goal_of(goal_bytes, chip=chip)
     first = start(module, goal)

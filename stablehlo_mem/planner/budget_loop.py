@@ -221,7 +221,7 @@ class _Planning:
             yield from self.towards(original).evaluations()
             return
         for form in self.evaluator.distinct_forms(original.target.chip):
-            found = [e for e in self.affordable() if e is not original]
+            found = [e for e in self.affordable() if e.peak_bytes < original.peak_bytes]
             lowest = min(found, key=lambda e: e.peak_bytes, default=None)
             for evaluation in minimise_peak(self.evaluator, original, form, lowest.state if lowest else None):
                 yield form, evaluation

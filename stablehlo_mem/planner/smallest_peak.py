@@ -20,7 +20,7 @@ _GOAL_RATIO = 4
 """Ratio of successive static goals: two compilations for a sixteenth, and `_bisect` looks between."""
 _LITTLE_LEFT = 0.1
 """If temporaries are at most this share of the peak the search ends: it could lower the peak by no more."""
-_MAX_STALLED = 2
+_MAX_STALLED = 3
 """Goals in a row that may bring nothing before the search ends."""
 
 
