@@ -71,7 +71,8 @@ def _moved_bytes(graph: Graph, op: Op, rule: FactorRule, way: _Parts) -> float:
     for value, dims in zip(op.results, rule.results, strict=True):
         lies = _parts(graph, value, dims, rule)
         missing, gained = _change({f: way.get(f, 1) for d in dims for f in d}, lies)
-        nbytes = graph.values[value].nbytes * gained / missing  # as it is computed
+        nbytes = graph.values[value].nbytes * gained / missing
+        # As it is computed it may lack parts that it is to have, and have others; a sum is in parts of its own.
         if sums > 1:
             # A ring sums up the parts; if the result does not stay in them it gathers the sums.
             nbytes *= 1 if gained >= sums else 2

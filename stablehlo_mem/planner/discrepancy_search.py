@@ -32,8 +32,9 @@ from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState, with_decision
 
 _MAX_OPS_TIMES_STEPS = 1500
-"""Descents follow the first one until all took so many steps times ops of the program: a bound on planning time; 3000
-finds no faster plan of `training:`, and 1000 one of the suite that is 1.07 times slower (benchmarks/prices.py)."""
+"""Descents follow the first one until all together took so many steps times ops of the program: a bound on planning
+time. Measured with benchmarks/prices.py: with 3000 no training program gets a faster plan, and with 1000 one program of
+the suite gets a plan that is 1.07 times slower."""
 _PRUNE_MARGIN = 0.25
 """A descent is pruned if it is worse than the incumbent by this share: with 0.1 plans of the suite get up to 1.2 times
 slower, as later steps may save time, and 0.5 finds hardly faster ones."""
@@ -76,9 +77,10 @@ class DiscrepancySearch:
     Attributes:
         not_first: candidates that no descent begins with.
         reached: the states after at least one step that are within the goal.
-        incumbent: the least objective of those that are the first of their descent within the goal.
-        steps_left: of all descents, before none is begun or goes on.
-        met: peaks and seconds of the states from which descents went on.
+        incumbent: the least objective of the states with which descents reached the goal.
+        steps_left: how many more steps all descents together may take.
+        met: peaks and seconds of the states from which descents went on, seconds to nine digits, as sums of the same
+            estimates in another order differ in the last ones.
     """
 
     def __init__(
@@ -98,11 +100,11 @@ class DiscrepancySearch:
         """The end of the greedy descent, and the refusals at its peak if it misses the goal; others follow it."""
         path = [self.root]
 
-        def visit(state: SearchState) -> None:
+        def follow(state: SearchState) -> None:
             path.append(state)
             self.visit(state)
 
-        first, refusals = greedy_descent(self.root, self.goal, self.not_first, visit=visit)
+        first, refusals = greedy_descent(self.root, self.goal, self.not_first, visit=follow)
         taken = len(first.steps) - len(self.root.steps)
         self.steps_left = _MAX_OPS_TIMES_STEPS // max(1, len_ops(self.root.graph)) - taken
         reaches = first.peak.temp_bytes <= self.goal.temp_bytes
@@ -117,10 +119,10 @@ class DiscrepancySearch:
         return first, refusals
 
     def depart_at_dearest(self, path: list[SearchState]) -> None:
-        """Descends from before the step of the greedy descent that adds most time, after each that adds clearly less.
+        """Goes back to before the step of the greedy descent that adds most time, and descends after each other step.
 
-        Several steps that each miss the goal may cost less than one that reaches it. A program too large for other
-        descents has these.
+        Only after steps that add clearly less: several steps that each miss the goal may cost less than one that
+        reaches it. Large programs have these descents too, though no others.
         """
         before, after = max(itertools.pairwise(path), key=lambda pair: pair[1].seconds - pair[0].seconds)
         most = after.seconds - CLEARLY * max(0.0, self.root.seconds)
@@ -190,7 +192,7 @@ class DiscrepancySearch:
         return objective > self.incumbent + _PRUNE_MARGIN * abs(self.incumbent)
 
     def is_pruned(self, state: SearchState) -> bool:
-        """Whether a descent is abandoned at a state."""
+        """Whether a descent is abandoned at a state; counts the step to it."""
         self.steps_left -= 1
         return self.steps_left < 0 or (state is not self.root and self.is_worse(self.objective(state)))
 
