@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import hlo_cost
@@ -28,18 +27,8 @@ def exchanged_bytes(exported: Any, target: str) -> float:
 def counted(text: str) -> float:
     """The same of the text of its HLO; collectives in loops count as often as these run."""
     computations, entry = hlo_cost.parse(text)
-    counter = hlo_cost.Counter(computations, entry, hlo_cost.RATES["cuda:h200"])
-    return sum(times * _received(block, one) for block, one, times in _walk(counter, entry, 1))
-
-
-def _walk(counter: hlo_cost.Counter, name: str | None, times: int) -> Iterator[tuple[Computation, Instruction, int]]:
-    block = counter.computations.get(name or "", {})
-    for one in block.values():
-        yield block, one, times
-        if one.opcode == "while":
-            yield from _walk(counter, one.called("body"), times * counter.trips(one))
-        elif one.opcode in ("call", "async-start"):
-            yield from _walk(counter, one.called("to_apply", "calls"), times)
+    found = hlo_cost.instructions(computations, entry)
+    return sum(times * _received(block, one) for block, one, times, _ in found)
 
 
 def _received(block: Computation, one: Instruction) -> float:

@@ -178,7 +178,7 @@ def cost(text: str, target: str) -> Cost:
 
 def kernels_of(text: str, rates: Rates) -> list[Kernel]:
     """All kernels of a program, those of loops' bodies as often as they run."""
-    counter = Counter(*parse(text), rates)
+    counter = _Counter(*parse(text), rates)
     return list(counter.walk(counter.entry, 1, False))
 
 
@@ -198,6 +198,34 @@ def parse(text: str) -> tuple[dict[str, Computation], str]:
             operands = tuple(re.findall(r"%([\w.\-]+)", rest.split("), ")[0].split(")")[0]))
             computations[current][name] = Instruction(name, shape, opcode, operands, rest)
     return computations, entry
+
+
+def instructions(
+    computations: dict[str, Computation], name: str | None, times: int = 1, in_loop: bool = False
+) -> Iterator[tuple[Computation, Instruction, int, bool]]:
+    """The instructions of a computation and of those it calls, with what they stand in, how often they run, and whether
+    that is in a loop. Of branches the last one's.
+    """
+    block = computations.get(name or "", {})
+    for one in block.values():
+        if one.opcode == "while":
+            yield from instructions(computations, one.called("body"), times * _trips(computations, one), True)
+        elif one.opcode == "call" or (one.opcode == "async-start" and "calls=" in one.rest):
+            yield from instructions(computations, one.called("to_apply", "calls"), times, in_loop)
+        elif one.opcode == "conditional":
+            branches = [b for b in re.findall(r"%([\w.\-]+)", one.rest.split("),")[-1]) if b in computations]
+            yield from instructions(computations, branches[-1] if branches else None, times, in_loop)
+        else:
+            yield block, one, times, in_loop
+
+
+def _trips(computations: dict[str, Computation], loop: Instruction) -> int:
+    """What the compiler knows, or the constant in the condition: JAX's loops and ours count up from zero."""
+    if known := re.search(r'known_trip_count":\{"n":"(\d+)"', loop.rest):
+        return int(known[1])
+    condition = computations.get(loop.called("condition") or "", {}).values()
+    constants = [int(n[1]) for one in condition if (n := re.match(r"(\d+)\)", one.rest))]
+    return max((n for n in constants), default=1)
 
 
 def shape_bytes(shape: str, *, on_chip_only: bool = False) -> float:
@@ -239,32 +267,16 @@ def _padded_elements(dims: str, layout: str) -> int:
     return math.prod(sizes)
 
 
-class Counter:
+class _Counter:
     """Walks a module."""
 
     def __init__(self, computations: dict[str, Computation], entry: str, rates: Rates):
         self.computations, self.entry, self.rates = computations, entry, rates
 
     def walk(self, name: str | None, times: int, in_loop: bool) -> Iterator[Kernel]:
-        block = self.computations.get(name or "", {})
-        for one in block.values():
-            if one.opcode == "while":
-                yield from self.walk(one.called("body"), times * self.trips(one), True)
-            elif one.opcode == "call" or (one.opcode == "async-start" and "calls=" in one.rest):
-                yield from self.walk(one.called("to_apply", "calls"), times, in_loop)
-            elif one.opcode == "conditional":
-                branches = [b for b in re.findall(r"%([\w.\-]+)", one.rest.split("),")[-1]) if b in self.computations]
-                yield from self.walk(branches[-1] if branches else None, times, in_loop)
-            elif one.opcode not in _FREE and not one.opcode.endswith("-done") and "AllocateBuffer" not in one.rest:
-                yield self.kernel(block, one, times, in_loop)
-
-    def trips(self, loop: Instruction) -> int:
-        """What the compiler knows, or the constant in the condition: JAX's loops and ours count up from zero."""
-        if known := re.search(r'known_trip_count":\{"n":"(\d+)"', loop.rest):
-            return int(known[1])
-        condition = self.computations.get(loop.called("condition") or "", {}).values()
-        constants = [int(n[1]) for one in condition if (n := re.match(r"(\d+)\)", one.rest))]
-        return max((n for n in constants), default=1)
+        for block, one, count, is_inside in instructions(self.computations, name, times, in_loop):
+            if one.opcode not in _FREE and not one.opcode.endswith("-done") and "AllocateBuffer" not in one.rest:
+                yield self.kernel(block, one, count, is_inside)
 
     def kernel(self, block: Computation, one: Instruction, times: int, in_loop: bool) -> Kernel:
         if one.opcode in _COPIES:

@@ -24,25 +24,27 @@ _Parts = dict[int, int]
 """By how many devices each factor of an op is shared out; those of no other are left out."""
 
 
+@cached_analysis
 def sharing_devices(graph: Graph, op: Op) -> int:
-    """How many devices share out the arithmetic of an op: 1 in a program for one."""
-    return _partition(graph, op)[0] if _is_distributed(graph) else 1
-
-
-def exchanged_bytes(graph: Graph, op: Op) -> float:
-    """Bytes that one device receives so that an op can run."""
-    return _partition(graph, op)[1] if _is_distributed(graph) and op.name in _EXCHANGING else 0.0
+    """How many devices share out the arithmetic of an op, as many as can: 1 in a program for one."""
+    if not _is_distributed(graph):
+        return 1
+    rule = rule_of(graph, op.index)
+    if rule is None:
+        return max((math.prod(graph.values[v].parts) for v in op.results), default=1)
+    counts = (math.prod(way.values()) for way in _ways(graph, op, rule))
+    return max(count for count in counts if count <= _most_parts(graph))
 
 
 @cached_analysis
-def _partition(graph: Graph, op: Op) -> tuple[int, float]:
-    """The devices that share out an op, as many as can, and the bytes that each receives."""
-    rule = rule_of(graph, op.index)
+def exchanged_bytes(graph: Graph, op: Op) -> float:
+    """Bytes that one device receives so that an op can run, shared out by as many as can."""
+    rule = rule_of(graph, op.index) if op.name in _EXCHANGING and _is_distributed(graph) else None
     if rule is None:
-        return max((math.prod(graph.values[v].parts) for v in op.results), default=1), 0.0
-    ways = [way for way in _ways(graph, op, rule) if math.prod(way.values()) <= _most_parts(graph)]
-    counted = ((math.prod(way.values()), _moved_bytes(graph, op, rule, way)) for way in ways)
-    return min(counted, key=lambda way: (-way[0], way[1]))
+        return 0.0
+    count = sharing_devices(graph, op)
+    ways = (way for way in _ways(graph, op, rule) if math.prod(way.values()) == count)
+    return min(_moved_bytes(graph, op, rule, way) for way in ways)
 
 
 def _ways(graph: Graph, op: Op, rule: FactorRule) -> Iterator[_Parts]:

@@ -153,12 +153,12 @@ gradients."""
 _CUDNN_ATTENTION = "__cudnn$fmha"
 
 
-@cached_analysis
 def convolution_numbers(graph: Graph, op: Op) -> Any:
     """The dimension numbers of a convolution."""
     return stablehlo.ConvDimensionNumbers(graph.handles[op.index].attributes["dimension_numbers"])
 
 
+@cached_analysis
 def asks_full_precision(graph: Graph, op: Op) -> bool:
     """Whether a dot or convolution asks for the highest precision of an operand."""
     attributes = graph.handles[op.index].attributes
@@ -170,21 +170,23 @@ def stated_flops(graph: Graph, op: Op) -> float:
 
     Pallas writes a `cost_estimate` to its `backend_config`, cuDNN's attention the shape of the scores.
     """
-    config = graph.handles[op.index].attributes
-    if "backend_config" not in config or not isinstance(config["backend_config"], ir.StringAttr):
-        return 0.0
-    text = config["backend_config"].value
-    if attention_direction(graph, op):
-        return _attention_flops(graph, op, text)
-    return _estimated(text, "flops")
+    config = _backend_config(graph, op)
+    if config and attention_direction(graph, op):
+        return _attention_flops(graph, op, config)
+    return _estimated(config, "flops")
 
 
 def stated_transcendentals(graph: Graph, op: Op) -> float:
     """Exponentials and the like of a custom call by its own account, 0 without: see `stated_flops`."""
-    config = graph.handles[op.index].attributes
-    if "backend_config" not in config or not isinstance(config["backend_config"], ir.StringAttr):
-        return 0.0
-    return _estimated(config["backend_config"].value, "transcendentals")
+    return _estimated(_backend_config(graph, op), "transcendentals")
+
+
+def _backend_config(graph: Graph, op: Op) -> str:
+    """The text that a custom call has for its backend, "" if it has none."""
+    attributes = graph.handles[op.index].attributes
+    if "backend_config" not in attributes or not isinstance(attributes["backend_config"], ir.StringAttr):
+        return ""
+    return attributes["backend_config"].value
 
 
 def _estimated(config: str, quantity: str) -> float:

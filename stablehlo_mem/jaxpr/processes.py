@@ -75,7 +75,7 @@ def plan_everywhere(
 def _spans_processes(program: Program, targets: tuple[Target, ...]) -> bool:
     """Whether a program runs on devices of other processes too."""
     count = program.exported.nr_devices if program.exported is not None else 1
-    if jax.process_count() == 1 or any(":" in target.name for target in targets):
+    if any(":" in target.name for target in targets):
         return False
     return count > min(len(jax.local_devices(backend=target.platform)) for target in targets)
 

@@ -20,7 +20,7 @@ from stablehlo_mem.planner import autotune, plan_cache, shares
 from stablehlo_mem.planner.budget_search import BudgetSearch
 from stablehlo_mem.planner.cheaper import cheaper
 from stablehlo_mem.planner.discrepancy_search import CACHE_MULTIPLE
-from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form, compiles, cost
+from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, compiles, cost
 from stablehlo_mem.planner.greedy_search import nothing_to_split, propose
 from stablehlo_mem.planner.search_state import SearchState
 from stablehlo_mem.planner.smallest_peak import has_little_left, minimise_peak
@@ -140,11 +140,24 @@ class _Planning:
 
     def search(self, original: Evaluation) -> Evaluation:
         """The cheapest program found that fits, or that of the smallest peak within the limit of the price."""
-        fixed_bytes = self.evaluator.fixed_bytes(original)
-        for form, evaluation in self.evaluations(original):
-            if self.fits(evaluation):
-                return cheaper(self.evaluator, form, evaluation, self.fits, fixed_bytes, self.towards(original).room)
+        if isinstance(self.budget, int):
+            searching = BudgetSearch(self.evaluator, original, self.budget)
+            for form, evaluation in searching.evaluations():
+                if self.fits(evaluation):
+                    return cheaper(self.evaluator, form, evaluation, self.fits, searching.fixed_bytes, searching.room)
+        else:
+            self.minimise_peak(original)
         return min(self.evaluator.evaluations, key=self.unwanted)
+
+    def minimise_peak(self, original: Evaluation) -> None:
+        """Compiles smaller and smaller programs from each form, for the evaluator to keep."""
+        for form in self.evaluator.distinct_forms(original.target.chip):
+            found = [e for e in self.affordable() if e.peak_bytes < original.peak_bytes]
+            lowest = min(found, key=lambda e: e.peak_bytes, default=None)
+            for _ in minimise_peak(self.evaluator, original, form, lowest.state if lowest else None):
+                pass
+            if any(map(has_little_left, self.affordable())):
+                return
 
     def unwanted(self, evaluation: Evaluation) -> tuple[bool, bool, float]:
         """A sort key where no budget is kept: what compiles, is not too slow, and has the smallest peak comes first."""
@@ -175,8 +188,8 @@ class _Planning:
             tried = [best] if best is original else [best, original]
             states = (self.evaluator.form_state(chip, "quick"), self.in_cache(chip))
             best, timings = autotune.fastest(self.evaluator, tried, states, compiles)
-        elif self.fits(best) and best is not original:
-            goal = Goal(chip, self.options, int(self.towards(original).first_goal))
+        elif isinstance(self.budget, int) and self.fits(best) and best is not original:
+            goal = Goal(chip, self.options, int(BudgetSearch(self.evaluator, original, self.budget).first_goal))
             best, timings = autotune.fastest(
                 self.evaluator, [best], autotune.distinct_kinds(self.evaluator, goal), self.fits
             )
@@ -214,24 +227,6 @@ class _Planning:
 
     def fits(self, evaluation: Evaluation) -> bool:
         return isinstance(self.budget, int) and evaluation.peak_bytes <= self.budget and compiles(evaluation)
-
-    def evaluations(self, original: Evaluation) -> Iterator[tuple[Form, Evaluation]]:
-        """The programs to compile, and the form that each begins from, until one fits."""
-        if isinstance(self.budget, int):
-            yield from self.towards(original).evaluations()
-            return
-        for form in self.evaluator.distinct_forms(original.target.chip):
-            found = [e for e in self.affordable() if e.peak_bytes < original.peak_bytes]
-            lowest = min(found, key=lambda e: e.peak_bytes, default=None)
-            for evaluation in minimise_peak(self.evaluator, original, form, lowest.state if lowest else None):
-                yield form, evaluation
-            if any(map(has_little_left, self.affordable())):
-                return
-
-    def towards(self, original: Evaluation) -> BudgetSearch:
-        """The search for the budget, which is a number of bytes."""
-        assert isinstance(self.budget, int)
-        return BudgetSearch(self.evaluator, original, self.budget)
 
     def plan(self, original: Evaluation, best: Evaluation) -> Plan:
         too_slow = self.fits(best) and self.evaluator.is_slow(best.state)
@@ -271,8 +266,10 @@ class _Planning:
         return dataclasses.replace(plan, result=result, exported=exported, bytecode=module_bytes(module))
 
     def refusals_of(self, evaluation: Evaluation) -> tuple[Refusal, ...]:
-        """Why the best program's peak is not lower; of one that others are below, why theirs are not."""
-        evaluation = min(filter(compiles, self.evaluator.evaluations), key=lambda e: e.peak_bytes, default=evaluation)
+        """Why the best program's peak is not lower; if its search does not say, why the smallest program's is not."""
+        if not evaluation.refusals:
+            compiled = filter(compiles, self.evaluator.evaluations)
+            evaluation = min(compiled, key=lambda e: e.peak_bytes, default=evaluation)
         refusals = evaluation.refusals
         if not refusals:
             candidates, refusals = propose(evaluation.state, Goal(evaluation.target.chip, self.options, 0))
