@@ -59,6 +59,11 @@ class Program:
     donated: tuple[int, ...]
 
     @property
+    def name(self) -> str:
+        """The name of the function that was exported."""
+        return self.exported.fun_name if self.exported is not None else "the module"
+
+    @property
     def main(self) -> Any:
         """The public function `main` of the module."""
         return main_function(self.module)

@@ -40,6 +40,8 @@ from jax.interpreters.mlir import make_ir_context
 from jaxlib.mlir._mlir_libs._jax_mlir_ext import inlined_func_call
 from jaxlib.mlir.dialects import sdy
 
+from stablehlo_mem.utils.backends import start_backends
+
 # The parts of JAX that a primitive's rules are made of: they have no types.
 ad: Any = _ad
 ad_checkpoint: Any = _ad_checkpoint
@@ -127,6 +129,7 @@ def portable_artifact(module: ir.Module) -> bytes:
 
     The module is left as it was.
     """
+    start_backends()
     with module.context:
         version = stablehlo.get_version_from_compatibility_requirement(
             stablehlo.StablehloCompatibilityRequirement.WEEK_4

@@ -32,6 +32,7 @@ from stablehlo_mem.results.memory_profile import MemoryProfile, Origin, profile_
 from stablehlo_mem.results.plan import Figures, Plan, Timing, TooSlow
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
+from stablehlo_mem.utils.progress import shown
 from stablehlo_mem.utils.units import Budget, Share
 
 _SLOWDOWN_FACTOR_MIN = 2
@@ -68,7 +69,8 @@ def keep_budget(
     cached = plan_cache.read(path) if path is not None else None
     plan = planning.replayed(cached) if cached is not None else None
     if plan is None:
-        plan = planning.run()
+        with shown(f"plan {program.name}"):
+            plan = planning.run()
         if path is not None and not planning.evaluator.is_out_of_time:
             plan_cache.write(path, plan)
     return plan
