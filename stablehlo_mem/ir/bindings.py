@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib
 import io
+import re
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Literal
 
@@ -255,6 +256,8 @@ def splat_text(op: Any) -> str | None:
     return text[begin : text.index(">", begin)]
 
 
+_PRIMITIVE = re.compile(r"/([\w-]+)\)$")
+"""At the end of a source line as `source_line` gives it."""
 _ZEROS = frozenset({"0.000000e+00", "0", "false", "(0.000000e+00,0.000000e+00)"})
 
 
@@ -302,6 +305,12 @@ def source_line(location: ir.Location) -> str:
     file, line = (outside or frames)[0]
     name = f" ({names[0]})" if names else ""
     return f"{file}:{line}{name}"
+
+
+def primitive_name(source: str) -> str:
+    """The name of the JAX primitive in what `source_line` gives: "sort" of "a.py:3 (jit(f)/sort)"; "" if unknown."""
+    match = _PRIMITIVE.search(source)
+    return match[1] if match is not None else ""
 
 
 def _collect_frames(location: Any, frames: list[tuple[str, int]], names: list[str]) -> None:

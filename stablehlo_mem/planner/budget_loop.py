@@ -25,7 +25,14 @@ from stablehlo_mem.planner.greedy_search import nothing_to_split, propose
 from stablehlo_mem.planner.search_state import SearchState
 from stablehlo_mem.planner.smallest_peak import has_little_left, minimise_peak
 from stablehlo_mem.planner.users_terms import in_users_terms
-from stablehlo_mem.planner.validation import below_floor, check_options, check_tuning, for_platforms, verify
+from stablehlo_mem.planner.validation import (
+    below_floor,
+    check_options,
+    check_tuning,
+    for_platforms,
+    is_below,
+    verify,
+)
 from stablehlo_mem.reports.phrases import budget_error_text
 from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.results.memory_profile import MemoryProfile, Origin, profile_graph
@@ -60,7 +67,7 @@ def keep_budget(
     """
     check_options(options)
     budget = shares.of_device(budget, targets, held_bytes)
-    if isinstance(budget, int) and budget < program.floor_bytes:
+    if is_below(budget, program):
         raise below_floor(program, budget)
     if options.tune:
         check_tuning(program, targets)
@@ -275,7 +282,11 @@ class _Planning:
         refusals = evaluation.refusals
         if not refusals:
             candidates, refusals = propose(evaluation.state, Goal(evaluation.target.chip, self.options, 0))
-            refusals = (*refusals, *(c.refusal_if_useless for c in candidates))
+            # Before anything was tried nothing is known to be useless.
+            if len(self.evaluator.evaluations) > 1:
+                refusals = (*refusals, *(c.refusal_if_useless for c in candidates))
+            elif candidates:
+                return in_users_terms(refusals, self.evaluator.original_state(evaluation.state.chip).graph)
         refusals = in_users_terms(refusals, self.evaluator.original_state(evaluation.state.chip).graph)
         return refusals or (nothing_to_split(evaluation.state),)
 
