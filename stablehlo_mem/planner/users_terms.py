@@ -28,12 +28,9 @@ def in_users_terms(refusals: Iterable[Refusal], original: Graph) -> tuple[Refusa
     """
     refusals = tuple(refusals)
     places, values = set(_places(original)), set(_values(original))
-    types = {value.partition(" ")[2] for value in values}
-    # Of a loop of the planner's, that it is not computed again as a whole tells the user nothing, and no more does
-    # what is said of a slice that the user's program does not have.
-    about = (
-        r for r in refusals if not _is_ours(r, values) or (r.dimension >= 0 and r.value.partition(" ")[2] in types)
-    )
+    types = {_type(value) for value in values}
+    # That a loop as a whole is not computed again tells the user nothing about a loop of the planner's.
+    about = (r for r in refusals if r.dimension >= 0 or not _is_ours(r, values))
     told = (_told(refusal, places) for refusal in about)
     kept = [_named(refusal, values) for refusal in told if refusal is not None]
     # Slices are named only where nothing is said of what the user's program has.
