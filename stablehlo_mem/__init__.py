@@ -11,6 +11,7 @@ with quiet():  # the first import of JAX writes to the screen where there is a C
     from stablehlo_mem.api.functions import calibrate, curve, explain, export, optimize, plan, profile
     from stablehlo_mem.api.jit import jit
     from stablehlo_mem.api.rendering import register_rendering
+    from stablehlo_mem.api.rescue import rescue
     from stablehlo_mem.errors import InputError, PassError, StableHLOMemError, TargetError
     from stablehlo_mem.pass_api.candidate import Options
     from stablehlo_mem.results.budget_error import BudgetError
@@ -46,6 +47,7 @@ __all__ = [
     "plan",
     "profile",
     "progress",
+    "rescue",
 ]
 
 register_rendering()
