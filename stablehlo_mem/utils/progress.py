@@ -12,9 +12,6 @@ import threading
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
 
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
 _DELAY_SECONDS = 2.0
 """Who waits for longer wonders why."""
 _log = logging.getLogger("stablehlo_mem")
@@ -52,6 +49,9 @@ def shown(first: str, delay_seconds: float = _DELAY_SECONDS) -> Generator[None]:
     if not _Setting.is_on or _listener.get() is not None or not sys.stderr.isatty():
         yield
         return
+    from rich.console import Console  # takes a while to import, and only terminals need it
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     console = Console(stderr=True)
     # What the user prints meanwhile goes where it goes without us.
