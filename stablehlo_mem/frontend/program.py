@@ -66,8 +66,11 @@ class Program:
 
     @property
     def name(self) -> str:
-        """The name of the function that was exported."""
-        return self.exported.fun_name if self.exported is not None else "the module"
+        """The name of the function that was exported, else that of the module."""
+        if self.exported is not None:
+            return self.exported.fun_name
+        attributes = self.module.operation.attributes
+        return ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else "the module"
 
     @property
     def main(self) -> Any:

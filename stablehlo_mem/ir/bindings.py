@@ -258,6 +258,16 @@ def splat_text(op: Any) -> str | None:
 
 _PRIMITIVE = re.compile(r"/([\w-]+)\)$")
 """At the end of a source line as `source_line` gives it."""
+_SLASH = re.compile(r"/(?![^(]*\))")
+"""Between the parts of JAX's name stack, not within parentheses."""
+_FUNCTION = re.compile(r"p?jit\(.*\)")
+_TRANSFORMED = re.compile(r"(?:jvp|transpose|vmap|linearize|checkpoint|remat)\((.*)\)")
+"""How JAX writes the names of functions and of transformations into its name stack (`jax/_src/source_info_util.py`)."""
+_CONTROL_FLOW = re.compile(
+    r"while|scan|body|cond|branch_\d+_fun|closed_call|core_call|checkpoint|remat|rematted_computation|shard_map"
+    r"|custom_[jv]+p_call|custom_lin|"
+)
+"""Names in the stack that JAX's primitives add for the functions they call."""
 _ZEROS = frozenset({"0.000000e+00", "0", "false", "(0.000000e+00,0.000000e+00)"})
 
 
@@ -311,6 +321,23 @@ def primitive_name(source: str) -> str:
     """The name of the JAX primitive in what `source_line` gives: "sort" of "a.py:3 (jit(f)/sort)"; "" if unknown."""
     match = _PRIMITIVE.search(source)
     return match[1] if match is not None else ""
+
+
+def named_scope(source: str) -> str:
+    """The user's scopes in what `source_line` gives: "layer/mlp" of "a.py:3 (jit(f)/jvp(layer)/while/body/mlp/dot)".
+
+    Names of functions, transformations and control flow, which JAX adds, are left out; "" if no scope is left.
+    """
+    path = source.partition(" (")[2].removesuffix(")")
+    parts = _SLASH.split(path)[:-1]
+    return "/".join(filter(None, map(_user_scope, parts)))
+
+
+def _user_scope(part: str) -> str:
+    """A part of JAX's name stack without its transformations: "layer" of "transpose(jvp(layer))"; "" of JAX's own."""
+    if transformed := _TRANSFORMED.fullmatch(part):
+        return _user_scope(transformed[1])
+    return "" if _FUNCTION.fullmatch(part) or _CONTROL_FLOW.fullmatch(part) else part
 
 
 def _collect_frames(location: Any, frames: list[tuple[str, int]], names: list[str]) -> None:

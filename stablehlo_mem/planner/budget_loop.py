@@ -212,9 +212,8 @@ class _Planning:
             return None
         before = dataclasses.replace(cached.plan.before, origin=Origin(self.program.lasting, self.targets[0]))
         seconds = self.evaluator.seconds
-        plan = dataclasses.replace(
-            cached.plan, before=before, compiles=0, compile_seconds=0.0, planning_seconds=seconds
-        )
+        effort = {"compiles": 0, "compile_seconds": 0.0, "planning_seconds": seconds}
+        plan = dataclasses.replace(cached.plan, before=before, name=self.program.name, **effort)
         return self.finished(plan, module)
 
     def fastest(self, original: Evaluation) -> Evaluation:
@@ -259,6 +258,7 @@ class _Planning:
             smaller_but_slow=None if self.fits(best) or self.budget is None else self.smaller_but_slow(best),
             planning_seconds=self.evaluator.seconds,
             compile_seconds=self.evaluator.compile_seconds,
+            name=self.program.name,
             result=None,
             exported=None,
             bytecode=b"",

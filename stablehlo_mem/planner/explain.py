@@ -45,6 +45,7 @@ def explain_program(program: Program, target: Target, budget: Budget, options: O
         offers=tuple(reversed(helping.values())),
         refusals=refusals,
         impossible=str(below_floor(program, budget)) if is_below(budget, program) else "",
+        name=program.name,
     )
 
 

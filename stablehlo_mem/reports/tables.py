@@ -53,6 +53,26 @@ class Section:
         return dataclasses.replace(self, rows=self.rows[:count], more=max(0, len(self.rows) - count))
 
 
+def told_apart_section(profiles: Mapping[str, MemoryProfile]) -> Section:
+    """`memory_section` with a row for the temporaries that are the compiler's own: the measured beyond the static."""
+    section = memory_section(profiles)
+    row = ["of these the compiler's own: padding, scratch"]
+    for profile in profiles.values():
+        row.append("")
+        if profile.measured is not None:
+            own = own_bytes(profile)
+            row.append(format_bytes(own) if own > 0 else "-")
+    after = 1 + [attribute for _, attribute in PARTS].index("temp_bytes")
+    if not any(own_bytes(profile) > 0 for profile in profiles.values()):
+        return section
+    return dataclasses.replace(section, rows=[*section.rows[:after], row, *section.rows[after:]])
+
+
+def own_bytes(profile: MemoryProfile) -> int:
+    """Measured temporaries that the static profile does not have; 0 or negative if there are none."""
+    return profile.measured.temp_bytes - profile.temp_bytes if isinstance(profile.measured, Measured) else 0
+
+
 def memory_section(profiles: Mapping[str, MemoryProfile]) -> Section:
     """The parts of each profile's peak, as estimated and, if the program was compiled, as the compiler reports them."""
     attributes = [*(attribute for _, attribute in PARTS), "peak_bytes"]

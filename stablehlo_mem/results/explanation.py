@@ -23,6 +23,7 @@ class Explanation(HasPage):
         quicker: steps that save time anywhere in the program; planning takes them first.
         offers: steps that would lower the peak, in the order in which the search tries them.
         refusals: what the passes could not propose and why, largest value first.
+        name: the program's.
     """
 
     target: str
@@ -32,6 +33,7 @@ class Explanation(HasPage):
     offers: tuple[Candidate, ...]
     refusals: tuple[Refusal, ...]
     impossible: str = ""
+    name: str = ""
 
     def to_json(self) -> str:
         """All of it as JSON text."""

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 from stablehlo_mem.analysis.live_ranges import Live, Scratch, Slot, Timeline
-from stablehlo_mem.ir.bindings import primitive_name
+from stablehlo_mem.ir.bindings import named_scope, primitive_name
 from stablehlo_mem.ir.graph import Graph, Op, Path, nested_graph
 from stablehlo_mem.ir.trip_count import trip_count
 
@@ -65,6 +65,7 @@ class History:
         fixed_bytes: arguments + outputs + constants − aliased, live at every point.
         buffers: the large temporaries in order of allocation; values that share a buffer follow one another.
         loops: in program order, outer loops first.
+        scopes: the named scope of the op at each point; () in a history of an earlier version.
     """
 
     ops: tuple[str, ...]
@@ -72,6 +73,7 @@ class History:
     fixed_bytes: int
     buffers: tuple[Buffer, ...]
     loops: tuple[Loop, ...]
+    scopes: tuple[str, ...] = ()
 
 
 def build_history(graph: Graph, timeline: Timeline, temporaries: Sequence[Slot], fixed_bytes: int) -> History:
@@ -84,6 +86,7 @@ def build_history(graph: Graph, timeline: Timeline, temporaries: Sequence[Slot],
         fixed_bytes=fixed_bytes,
         buffers=tuple(_buffers(graph, timeline, temporaries, points, max(totals))),
         loops=tuple(_loops(graph, timeline, points)),
+        scopes=tuple(_scope(graph, *timeline.moments[tick]) for tick in points),
     )
 
 
@@ -153,6 +156,10 @@ def _loops(graph: Graph, timeline: Timeline, points: Sequence[int]) -> Iterator[
 def _points_between(points: Sequence[int], first: int, last: int) -> tuple[int, int]:
     """The first and last point between two ticks; the first is greater than the last if there is none."""
     return bisect_left(points, first), bisect_right(points, last) - 1
+
+
+def _scope(graph: Graph, path: Path, op: int) -> str:
+    return named_scope(nested_graph(graph, path).source(op))
 
 
 def _op_name(graph: Graph, path: Path, op: int) -> str:

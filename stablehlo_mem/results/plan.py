@@ -93,6 +93,7 @@ class Plan(HasPage):
         bytecode: the optimised module.
         planning_seconds: wall time of analysis and rewriting, without compilations.
         compile_seconds: wall time of the compilations.
+        name: the program's, "" in a plan of an earlier version.
     """
 
     budget_bytes: int | None
@@ -118,6 +119,7 @@ class Plan(HasPage):
     affordable_peak_bytes: int | None = None
     compile_seconds: float = 0.0
     smaller_but_slow: TooSlow | None = None
+    name: str = ""
 
     @property
     def slowdown(self) -> float:

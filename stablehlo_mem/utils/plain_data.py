@@ -37,7 +37,15 @@ def restored(kind: Any, data: Any) -> Any:
 
 
 def _may_be(kind: Any, data: Any) -> bool:
-    """Whether data may be of a member of a union: dataclasses are told apart by their fields."""
+    """Whether data may be of a member of a union: dataclasses are told apart by their fields.
+
+    What an earlier version wrote lacks the fields that were added since; those have defaults.
+    """
     if dataclasses.is_dataclass(kind):
-        return isinstance(data, dict) and {field.name for field in dataclasses.fields(kind) if field.repr} == set(data)
+        fields = [field for field in dataclasses.fields(kind) if field.repr]
+        missing = dataclasses.MISSING
+        needed = {f.name for f in fields if f.default is missing and f.default_factory is missing}
+        return isinstance(data, dict) and needed <= set(cast("dict[str, Any]", data)) <= {
+            field.name for field in fields
+        }
     return kind is not NoneType and isinstance(data, list if get_origin(kind) is tuple else get_origin(kind) or kind)
