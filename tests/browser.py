@@ -112,6 +112,15 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
+    def drag(self, begin: tuple[float, float], end: tuple[float, float]) -> None:
+        """Presses at one place, moves to another in steps, and lets go."""
+        (x, y), (to_x, to_y) = begin, end
+        self.send("Input.dispatchMouseEvent", type="mousePressed", x=x, y=y, button="left", buttons=1, clickCount=1)
+        for share in (0.3, 0.7, 1.0):
+            place = {"x": x + share * (to_x - x), "y": y + share * (to_y - y)}
+            self.send("Input.dispatchMouseEvent", type="mouseMoved", button="left", buttons=1, **place)
+        self.send("Input.dispatchMouseEvent", type="mouseReleased", x=to_x, y=to_y, button="left", clickCount=1)
+
     def key(self, name: str) -> None:
         for kind in ("keyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, key=name)

@@ -13,14 +13,16 @@ import stablehlo_mem as shm
 from tests.browser import Browser
 from tests.support import exported, spec
 
-SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+SIZES = {"desktop": (1400, 900), "phone": (400, 844)}
 LAYERS, TOKENS, WIDTH, HIDDEN = 6, 2048, 256, 1024
 
 
 def train_step(weights, x, y):
     def layer(x, w):
-        x = x + jax.nn.gelu(x @ w["up"]) @ w["down"]
-        return x + jax.nn.softmax(x @ x.T / WIDTH**0.5, -1) @ x, None
+        with jax.named_scope("mlp"):
+            x = x + jax.nn.gelu(x @ w["up"]) @ w["down"]
+        with jax.named_scope("attention"):
+            return x + jax.nn.softmax(x @ x.T / WIDTH**0.5, -1) @ x, None
 
     def loss(weights):
         return ((jax.lax.scan(layer, x, weights)[0] - y) ** 2).mean()

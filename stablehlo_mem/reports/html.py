@@ -34,7 +34,7 @@ from stablehlo_mem.utils.units import format_bytes
 
 _SHOWN = 8
 """Rows of a table of values or refusals: a page has room for a few more than a terminal."""
-_SCRIPTS = ("bands.js", "chart.js", "zoom.js", "buffers.js", "report.js")
+_SCRIPTS = ("bands.js", "chart.js", "names.js", "zoom.js", "buffers.js", "report.js")
 """In the order of the page: the last one starts."""
 _LINE_APART = 0.03
 """Distance of the measured from the static peak, over the latter, from which the chart has a line for it.
@@ -202,7 +202,7 @@ def _charts_note(profiles: Iterable[MemoryProfile]) -> str:
     )
     note += "arrow keys on a chart, to see a part of the program."
     if any(map(_is_apart, profiles)):
-        note += " The compiler's own padding and scratch are in the dashed line of the measured peak only."
+        note += " Dashed: the peak that the target's compiler reports, with its own padding and scratch."
     return note
 
 

@@ -62,6 +62,7 @@ function fillList() {
     const isKey = head.firstChild.dataset.key === LIST.key;
     head.setAttribute("aria-sort", isKey ? (LIST.down ? "descending" : "ascending") : "none");
   }
+  BOX.classList.toggle("unscoped", !LIST.chart.large.some((band) => band.scope));
   count(found);
   markRow();
 }

@@ -1,7 +1,6 @@
 // Draws one chart: the part of the program that is in view, its bands, loops, levels and names along the axis.
 
 const LOOP_HEIGHT = 16;
-const LETTER = 6.2; // pixels of a letter of 11 pixels on average
 
 function element(name, attributes, text) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -131,55 +130,4 @@ function drawLevels(chart) {
   const peak = Math.max(...seen);
   const middle = Math.min(Math.max(x(first + seen.indexOf(peak) + 0.5), frame.left + 40), frame.right - 40);
   svg.append(element("text", { class: "on mark", x: middle, y: y(peak) - 5, "text-anchor": "middle" }, bytes(peak)));
-}
-
-/** Names below the chart: of scopes where the program has them, else of ops; as many as there is room for. */
-function drawNames(chart) {
-  const { svg, frame, x, points, view: [first, last] } = chart;
-  const scopes = scopeNames(chart);
-  for (const { begin, end, name } of scopes.length ? scopes : opNames(chart)) {
-    const [left, right] = [x(begin) + 1, x(end + 1) - 1];
-    svg.append(element("path", { class: "grid", d: `M${left} ${frame.names - 7}v-4H${right}v4` }));
-    svg.append(element("text", { class: "name", x: (left + right) / 2, y: frame.names + 2, "text-anchor": "middle" }, name));
-  }
-  const part = last - first + 1 < points ? `, ${first + 1} to ${last + 1} of ${points}` : "";
-  svg.append(element("text", { x: frame.left, y: frame.height - 4 }, `program order →${part}`));
-}
-
-/** Stretches of one scope that have room for its name, at the greatest depth at which half of the scopes' width has. */
-function scopeNames({ scopes, x, view: [first, last] }) {
-  const paths = scopes.slice(first, last + 1).map((scope) => scope.split("/"));
-  let best = [];
-  for (let depth = Math.max(0, ...paths.map((path) => path.length)); depth > 0 && !best.length; depth -= 1) {
-    const parts = stretches(paths.map((path) => path.slice(0, depth).join("/")), first).filter(({ name }) => name);
-    const wide = parts.map((part) => ({ ...part, name: part.name.split("/").at(-1), width: x(part.end + 1) - x(part.begin) }));
-    const fitting = wide.filter((part) => part.width > LETTER * part.name.length + 8);
-    const width = (list) => list.reduce((sum, part) => sum + part.width, 0);
-    if (depth === 1 || width(fitting) > width(wide) / 2) best = fitting;
-  }
-  return best;
-}
-
-/** Runs of equal names. */
-function stretches(names, first) {
-  const found = [];
-  names.forEach((name, i) => {
-    if (i && names[i - 1] === name) found.at(-1).end = first + i;
-    else found.push({ name, begin: first + i, end: first + i });
-  });
-  return found;
-}
-
-/** Ops at points as far apart as their names need. */
-function opNames({ ops, x, frame, view: [first, last] }) {
-  const found = [];
-  let free = frame.left - 30;
-  for (let i = first; i <= last; i += 1) {
-    const half = (LETTER * ops[i].length) / 2;
-    const middle = x(i + 0.5);
-    if (middle - half < free || middle + half > frame.right + 8) continue;
-    found.push({ begin: i, end: i, name: ops[i] });
-    free = middle + half + 14;
-  }
-  return found;
 }
