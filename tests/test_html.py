@@ -7,6 +7,8 @@ import html
 import json
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 from typing import Any
 
@@ -15,9 +17,9 @@ import jax.numpy as jnp
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem.reports.html import plan_page
+from stablehlo_mem.reports.html import explanation_page, plan_page
 from stablehlo_mem.utils.units import format_bytes
-from tests.page_plans import attention_plan, evil
+from tests.page_plans import attention_plan, crowded, evil
 from tests.support import exported, spec
 
 
@@ -30,6 +32,9 @@ def data_of(page: str) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert found is not None
     return json.loads(found[1])
+
+
+PAGE = pathlib.Path(shm.__file__).parent / "reports" / "page"
 
 
 def test_the_page_fetches_nothing(plan: shm.Plan) -> None:
@@ -50,6 +55,56 @@ def test_the_charts_hold_the_static_profiles(plan: shm.Plan) -> None:
     for loop, decision in zip(after["loops"], plan.decisions, strict=True):
         assert loop["made"]
         assert f"of {loop['steps']} steps" in decision.how
+
+
+def test_buffers_have_their_lines_and_scopes(plan: shm.Plan) -> None:
+    (scores,) = [b for b in data_of(plan_page(plan))["charts"][0]["buffers"] if b["op"] == "dot_general"]
+    assert re.fullmatch(r"tests/page_plans\.py:\d+", scores["line"])
+    assert scores["source"].startswith(scores["line"] + " (jit(attention)/heads/")
+    assert scores["scope"] == "heads"
+    assert {"heads", ""} >= set(data_of(plan_page(plan))["charts"][0]["scopes"]) > {""}
+
+
+def test_the_title_has_the_programs_name(plan: shm.Plan) -> None:
+    assert "<h1>attention on cpu: " in plan_page(plan)
+    assert "<title>attention on cpu: " in plan_page(plan)
+    assert "<h1>cpu: " in plan_page(dataclasses.replace(plan, name=""))
+    explanation = shm.explain(exported(scores_of, spec(256, 8)), target="cpu")
+    assert "<h1>scores_of on cpu: " in explanation_page(explanation)
+
+
+def scores_of(x):
+    return jax.nn.softmax(x @ x.T).sum()
+
+
+def test_a_modules_name_is_its_own() -> None:
+    text = exported(scores_of, spec(256, 8)).mlir_module()
+    assert shm.explain(text, target="cpu").name == "jit_scores_of"
+    assert shm.explain(text.replace("module @jit_scores_of", "module"), target="cpu").name == "the module"
+
+
+def test_static_and_measured_are_told_apart(plan: shm.Plan) -> None:
+    page = plan_page(crowded(plan))
+    before, _ = data_of(page)["charts"]
+    static = crowded(plan).before.static_peak_bytes
+    assert before["measured"] == crowded(plan).before.peak_bytes == static + 60 * 2**20
+    assert f"static {format_bytes(static)}, measured {format_bytes(static + 60 * 2**20)}" in page
+    assert "Dashed: the peak that the target" in page
+    row = "<tr><td>of these the compiler&#x27;s own: padding, scratch</td>"
+    cells = "".join(f'<td class="number" data-head="{head}">{text}</td>' for head, text in OWN.items())
+    assert row + cells + "</tr>" in page
+
+
+OWN = {"before static": "", "before measured": "60 MiB", "after static": "", "after measured": "60 MiB"}
+
+
+def test_what_is_near_is_not_told_apart(plan: shm.Plan) -> None:
+    near = dataclasses.replace(plan.before, measured=None)
+    page = plan_page(dataclasses.replace(plan, before=near, after=near))
+    assert [chart["measured"] for chart in data_of(page)["charts"]] == [None, None]
+    assert "Dashed" not in page
+    assert "own: padding" not in page
+    assert f"static {format_bytes(near.static_peak_bytes)}</span>" in page
 
 
 def test_a_loop_of_the_program_is_not_taken_for_the_plans() -> None:
@@ -116,3 +171,32 @@ def test_plot_without_matplotlib_names_the_extra(plan: shm.Plan, monkeypatch: py
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(shm.InputError, match=r"pip install stablehlo-mem\[plot\]"):
         plan.plot()
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node.js on this machine")
+def test_bands_that_touch_differ_in_colour(plan: shm.Plan, tmp_path: pathlib.Path) -> None:
+    """What no browser is needed for: 8 hues in 2 shades, and one hue for one name where the neighbours leave it."""
+    script = PAGE / "bands.js"
+    print_colours = """
+      const charts = JSON.parse(require('fs').readFileSync(0)).charts.map(stacked);
+      colour(charts);
+      const pairs = charts.flatMap((c) => [...touching(c)].flatMap(([a, others]) => [...others].map((b) => [a, b])));
+      const names = new Map(charts.flatMap((c) => c.large).map((b) => [b.name, b]));
+      console.log(JSON.stringify([pairs.map(([a, b]) => [a.fill, b.fill]), names.size]));"""
+    path = tmp_path / "colours.js"
+    path.write_text(script.read_text() + print_colours)
+    for seed in range(3):
+        data = json.dumps(data_of(plan_page(crowded(plan, seed))))
+        run = subprocess.run(["node", path], input=data, capture_output=True, text=True, check=True)
+        pairs, names = json.loads(run.stdout)
+        assert len(pairs) > 200
+        assert names == 7
+        assert all(a != b for a, b in pairs)
+        assert len({fill for pair in pairs for fill in pair}) <= 16
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node.js on this machine")
+def test_the_script_parses(plan: shm.Plan, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "page.js"
+    path.write_text(re.findall(r"<script>(.*?)</script>", plan_page(plan), re.DOTALL)[-1])
+    subprocess.run(["node", "--check", path], check=True)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import stablehlo_mem as shm
+from stablehlo_mem.ir.bindings import named_scope
 from stablehlo_mem.results.memory_history import History
 from stablehlo_mem.results.memory_profile import profile_module
 from stablehlo_mem.targets.chips import CHIPS
@@ -90,3 +91,37 @@ def test_a_profile_is_printed_as_a_page() -> None:
     made = shm.profile(lambda x: jnp.sin(x) @ x, spec(64, 64), target="cpu")
     assert "Memory of one execution" in str(made)
     assert "measured" in str(made)
+
+
+@pytest.mark.parametrize(
+    ("source", "scope"),
+    [
+        ("a.py:3 (jit(f)/layer/mlp/dot_general)", "layer/mlp"),
+        ("a.py:3 (jit(f)/transpose(jvp(Model))/Dense_0/jit(gelu)/mul)", "Model/Dense_0"),
+        ("a.py:3 (jit(f)/jvp()/while/body/closed_call/checkpoint/rematted_computation/mlp/tanh)", "mlp"),
+        ("a.py:3 (jit(f)/vmap(transpose(jvp(heads)))/cond/branch_1_fun/layer(1)/mul)", "heads/layer(1)"),
+        ("a.py:3 (jit(f)/jvp(a/b)/hqd,hkd->hqk/dot_general)", "a/b"),
+        ("a.py:3 (jit(f)/transpose(jvp())/add_any)", ""),
+        ("a.py:3 (split-into-loops)", ""),
+        ("a.py:3", ""),
+        ("", ""),
+    ],
+)
+def test_a_scope_is_what_the_user_named(source: str, scope: str) -> None:
+    assert named_scope(source) == scope
+
+
+def test_points_and_buffers_have_their_scopes_in_gradients_of_loops_too() -> None:
+    def loss(w, x):
+        def layer(x, w):
+            with jax.named_scope("mlp"):
+                return jnp.tanh(jnp.einsum("ab,bc->ac", x, w)), None
+
+        with jax.named_scope("encoder"):
+            return jax.lax.scan(jax.checkpoint(layer), x, w)[0].sum()
+
+    _, history = history_of(jax.grad(loss), jnp.ones((3, 256, 256)), jnp.ones((256, 256)))
+    assert len(history.scopes) == len(history.ops)
+    assert set(history.scopes) == {"", "encoder", "encoder/mlp"}
+    scopes = {named_scope(buffer.value.source) for buffer in history.buffers if buffer.value.op_name == "dot_general"}
+    assert scopes == {"encoder/mlp"}

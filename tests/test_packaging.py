@@ -52,7 +52,7 @@ def test_the_wheel_holds_the_package_only(built):
     assert {
         "stablehlo_mem/py.typed",
         "stablehlo_mem/reports/page/report.css",
-        "stablehlo_mem/reports/page/report.js",
+        *(f"stablehlo_mem/reports/page/{name}.js" for name in ("bands", "buffers", "chart", "names", "report", "zoom")),
     } <= set(names)
     assert {n.split("/")[0].removesuffix(".dist-info").split("-")[0] for n in names} == {"stablehlo_mem"}
 

@@ -15,6 +15,7 @@ import pytest
 import stablehlo_mem as shm
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.planner import plan_cache
+from stablehlo_mem.reports.html import plan_page
 from stablehlo_mem.targets.target import Target, named_targets
 from tests.support import exported, normals, spec, text
 
@@ -230,3 +231,23 @@ def test_a_change_of_any_file_of_the_package_leaves_older_plans_aside(tmp_path):
         with (copy / name).open("a") as file:
             file.write("# one line more\n")
         assert plan_cache.sources_digest(copy) != before
+
+
+def test_a_plan_of_an_earlier_version_is_read():
+    """Without the fields that were added since: the program's name and the scopes of the history's points."""
+    plan = plan_of()
+    entry = json.loads(plan_cache.serialised(plan).partition(b"\n")[2])
+    del entry["plan"]["name"]
+    for side in ("before", "after"):
+        del entry["plan"][side]["history"]["scopes"]
+    data = json.dumps(entry).encode()
+    old = plan_cache.parsed(hashlib.sha256(data).hexdigest().encode() + b"\n" + data).plan
+    assert old.name == ""
+    assert old.steps == plan.steps
+    assert old.before.history == dataclasses.replace(plan.before.history, scopes=())
+    assert old.before.measured == plan.before.measured
+    assert "<h1>cpu: " in plan_page(old)
+
+
+def test_a_kept_plan_takes_the_name_of_the_program(kept):
+    assert plan_of().name == plan_of().name == "attention"

@@ -265,9 +265,9 @@ _TRANSFORMED = re.compile(r"(?:jvp|transpose|vmap|linearize|checkpoint|remat)\((
 """How JAX writes the names of functions and of transformations into its name stack (`jax/_src/source_info_util.py`)."""
 _CONTROL_FLOW = re.compile(
     r"while|scan|body|cond|branch_\d+_fun|closed_call|core_call|checkpoint|remat|rematted_computation|shard_map"
-    r"|custom_[jv]+p_call|custom_lin|"
+    r"|custom_[jv]+p_call|custom_lin|.*->.*|"
 )
-"""Names in the stack that JAX's primitives add for the functions they call."""
+"""Names in the stack that JAX's primitives add for the functions they call, and einsum with its subscripts."""
 _ZEROS = frozenset({"0.000000e+00", "0", "false", "(0.000000e+00,0.000000e+00)"})
 
 

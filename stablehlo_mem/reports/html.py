@@ -208,7 +208,7 @@ def _charts_note(profiles: Iterable[MemoryProfile]) -> str:
 
 def _figure(index: int, name: str, profile: MemoryProfile, budget: int | None) -> str:
     peaks = f"static {format_bytes(profile.static_peak_bytes)}"
-    if profile.measured is not None:
+    if _origin_text(profile) != "static":
         peaks += f", {_origin_text(profile)} {format_bytes(profile.peak_bytes)}"
     buttons = (("in", "+", "Zoom in"), ("out", "−", "Zoom out"), ("all", "whole program", "The whole program"))
     zoom = "".join(f'<button data-zoom="{by}" aria-label="{label}">{text}</button>' for by, text, label in buttons)
