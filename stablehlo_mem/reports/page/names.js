@@ -1,17 +1,18 @@
-// The names below a chart: scopes, as brackets, where they have room, and ops in the room that is left.
+// The names below a chart: scopes, as brackets, and ops in the room that is left.
 
 const LETTER = 6.2; // pixels of a letter of 11 pixels on average
 const APART = 14; // pixels between two names
-const MOST = 2 / 3;
+const NARROW = 16; // pixels of a bracket, on average, from which deeper scopes are shown
 
 function drawNames(chart) {
   const { svg, frame, points, view: [first, last] } = chart;
-  const scopes = scopeNames(chart);
-  for (const { left, right, name } of scopes) {
+  const parts = scopeParts(chart);
+  const scopes = placed(parts, frame);
+  for (const { left, right } of parts) {
     svg.append(element("path", { class: "bracket", d: `M${left} ${frame.names - 11}v4H${right}v-4` }));
-    svg.append(nameAt(chart, (left + right) / 2, name, "name scope"));
   }
-  for (const { middle, name } of opNames(chart, scopes)) {
+  for (const { middle, name } of scopes) svg.append(nameAt(chart, middle, name, "name scope"));
+  for (const { middle, name } of opNames(chart, [...parts, ...scopes])) {
     svg.append(element("path", { class: "bracket", d: `M${middle} ${frame.names - 11}v4` }));
     svg.append(nameAt(chart, middle, name, "name"));
   }
@@ -23,20 +24,32 @@ function nameAt({ frame }, middle, name, kind) {
   return element("text", { class: kind, x: middle, y: frame.names + 4, "text-anchor": "middle" }, name);
 }
 
-/** Stretches of one scope that have room for its name, at the greatest depth at which most of their width has. */
-function scopeNames({ scopes, x, view: [first, last] }) {
+/** Stretches of one scope at the greatest depth at which they are wide enough on average. */
+function scopeParts({ scopes, x, view: [first, last] }) {
   const paths = bridged(scopes.slice(first, last + 1)).map((scope) => scope.split("/"));
-  const width = (list) => list.reduce((sum, part) => sum + part.right - part.left, 0);
   for (let depth = Math.max(0, ...paths.map((path) => path.length)); depth > 0; depth -= 1) {
-    const parts = stretches(paths.map((path) => path.slice(0, depth).join("/")))
-      .filter(({ name }) => name)
-      .map(({ name, begin, end }) => {
-        return { name: name.split("/").at(-1), left: x(first + begin) + 1, right: x(first + end + 1) - 1 };
-      });
-    const fitting = parts.filter(({ name, left, right }) => right - left > LETTER * name.length);
-    if (depth === 1 || width(fitting) > MOST * width(parts)) return fitting;
+    const named = stretches(paths.map((path) => path.slice(0, depth).join("/"))).filter(({ name }) => name);
+    const parts = named.map(({ name, begin, end }) => {
+      return { name: name.split("/").at(-1), left: x(first + begin) + 1, right: x(first + end + 1) - 1 };
+    });
+    const width = parts.reduce((sum, part) => sum + part.right - part.left, 0);
+    if (depth === 1 || width > NARROW * parts.length) return parts;
   }
   return [];
+}
+
+/** Names in the middle of their parts, widest parts first, without those that would lie over another. */
+function placed(parts, { width: end }) {
+  const found = [];
+  for (const part of parts.slice().sort((a, b) => b.right - b.left - (a.right - a.left))) {
+    const half = (LETTER * part.name.length) / 2;
+    const middle = Math.min((part.left + part.right) / 2, end - half);
+    const [left, right] = [middle - half, middle + half];
+    if (found.every((other) => right + 4 < other.left || other.right + 4 < left)) {
+      found.push({ name: part.name, middle, left, right });
+    }
+  }
+  return found;
 }
 
 /** Scopes with those of the ops around them where an op between two of one scope has none. */

@@ -46,7 +46,8 @@ function described(chart, { point, band, loop }) {
     if (band.source) lines.push(band.source);
     if (band.op) lines.push(`alive from ${chart.ops[band.begin]} to ${chart.ops[band.end]}`);
   }
-  if (point !== undefined) lines.push(`At ${chart.ops[point]}: ${bytes(chart.totals[point])} in all`);
+  const scope = chart.scopes[point] ? ` in ${chart.scopes[point]}` : "";
+  if (point !== undefined) lines.push(`At ${chart.ops[point]}${scope}: ${bytes(chart.totals[point])} in all`);
   if (!lines.length) lines.push("Point at a buffer, or choose one below.");
   return lines.filter(Boolean).map((line, i) => {
     const made = document.createElement(i ? "p" : "strong");
