@@ -13,7 +13,7 @@ import stablehlo_mem as shm
 from tests.browser import Browser
 from tests.support import exported, spec
 
-SIZES = {"desktop": (1400, 900), "phone": (400, 844)}
+SIZES = {"desktop": (1400, 1200), "phone": (400, 844)}
 LAYERS, TOKENS, WIDTH, HIDDEN = 6, 2048, 256, 1024
 
 

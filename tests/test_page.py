@@ -230,6 +230,24 @@ def test_groups_say_what_of_them_is_live_at_the_peak(
     assert browser.value(f"{ROWS}.length") == 60
 
 
+def test_a_moment_that_is_chosen_takes_the_place_of_the_peak(browser: Browser, crowd: pathlib.Path) -> None:
+    browser.open(crowd, 1400, 1200)
+    count = "document.getElementById('buffers-count').textContent"
+    bold = "[...document.querySelectorAll('#buffers tr.live')].length"
+    live = "CHARTS[1].large.filter((b) => b.begin <= 10 && 10 <= b.end).length"
+    assert "live at the peak" in browser.value(count)
+    place = """(() => {
+      const [c, b] = [CHARTS[1], CHARTS[1].svg.getBoundingClientRect()];
+      return [b.x + c.x(10.5), b.y + c.frame.top + 1];
+    })()"""
+    browser.click(*browser.value(place))
+    assert browser.value("[CHARTS[1].pinned.point, CHARTS[1].pinned.band]") == [10, None]
+    assert f"live at 11 {browser.value('CHARTS[1].ops[10]')} (in bold)" in browser.value(count)
+    assert browser.value(bold) == browser.value(live) > 0
+    browser.key("Escape")
+    assert "live at the peak" in browser.value(count)
+
+
 def test_a_row_and_its_band_are_chosen_together(browser: Browser, crowd: pathlib.Path) -> None:
     browser.open(crowd, 1400, 1200)
     browser.value(f"{ROWS}[40].querySelector('button').click()")
