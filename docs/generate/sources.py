@@ -1,4 +1,7 @@
-"""Quoted definitions, `<!-- source: FILE NAME -->` to `<!-- end of source -->`, and whole files, `<!-- file: FILE -->`."""
+"""Quoted definitions and whole files.
+
+Between `<!-- source: FILE NAME -->` and `<!-- end of source -->`, `<!-- file: FILE -->` and `<!-- end of file -->`.
+"""
 
 from __future__ import annotations
 
