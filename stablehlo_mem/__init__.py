@@ -8,6 +8,7 @@
 from stablehlo_mem.api.functions import calibrate, curve, explain, export, optimize, plan, profile
 from stablehlo_mem.api.jit import jit
 from stablehlo_mem.api.rendering import register_rendering
+from stablehlo_mem.api.under_budget import budget
 from stablehlo_mem.errors import InputError, PassError, StableHLOMemError, TargetError
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.results.budget_error import BudgetError
@@ -33,6 +34,7 @@ __all__ = [
     "StableHLOMemError",
     "Target",
     "TargetError",
+    "budget",
     "calibrate",
     "curve",
     "explain",

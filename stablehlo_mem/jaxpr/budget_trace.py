@@ -1,0 +1,169 @@
+"""The trace that puts programs under a budget: `jax.jit`s that are called while it is current are planned.
+
+JAX hands every operation that is called to the current trace. Outside of transformations that is the one that evaluates
+it. In its place, this one evaluates everything as JAX does, but for `jit`, whose jaxpr it replaces by one that binds
+the same jaxpr to the budgeted primitive. Functions, shardings, donation and all caches of JAX remain as they are.
+`api.under_budget` makes it current.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+import weakref
+from collections.abc import Callable, Generator
+from typing import Any
+
+import jax
+from jax.extend.core.primitives import cond_p, jit_p, scan_p, while_p
+
+from stablehlo_mem.ir.bindings import core, linear_util, pe
+from stablehlo_mem.jaxpr.budgeted_primitive import budgeted_p
+from stablehlo_mem.jaxpr.plan_at_lowering import Settings, recording
+from stablehlo_mem.results.plan import Plan
+
+Bind = Callable[[Any, Settings, list[bool], list[Any]], list[Any]]
+"""Binds a jaxpr to the budgeted primitive: jaxpr, settings, which operands are donated, operands."""
+
+_CONTROL_FLOW = frozenset({scan_p, while_p, cond_p})
+"""Outside of `jit` JAX compiles each of these as a program."""
+_CERTAIN_SHARE = 0.25
+"""A program is not planned whose values, all of them together, take less of the limit. The rest is for what compilers
+add: the scratch of sorts, convolutions and factorisations, which is some times their operands."""
+_PADDED = (32, 128)
+"""The largest tile of a TPU, to multiples of which it pads the last two dimensions (of one-byte elements)."""
+
+
+@functools.cache
+def _settings_in_use() -> Any:
+    """A part of the keys of JAX's caches: what was compiled outside is not run inside, nor the other way round.
+
+    It is made when it is first needed, as JAX then traces once more what it has traced before.
+    """
+    return jax.make_user_context(None)
+
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BudgetedProgram:
+    """A program that was called: the jaxpr that is run in its place, and the plans that were made for it."""
+
+    jaxpr: Any
+    plans: list[Plan] = dataclasses.field(default_factory=list[Plan])
+
+
+_programs: weakref.WeakKeyDictionary[Any, dict[Any, BudgetedProgram]] = weakref.WeakKeyDictionary()
+"""For each closed jaxpr that is alive what is run in its place, by settings, limit and donated arguments."""
+
+
+class BudgetTrace(core.EvalTrace):
+    """Evaluates as JAX does, and plans each `jit`.
+
+    Attributes:
+        settings: of all programs.
+        limit_bytes: what programs may take that are planned only if they might take more.
+        bind: makes a planned program of a jaxpr.
+        programs: those that were called, in order, each once.
+    """
+
+    def __init__(self, settings: Settings, limit_bytes: int, bind: Bind):
+        super().__init__()
+        # Its values are those of the evaluating trace: objects that remember where they were made (flax.nnx) are used
+        # inside and outside. Programs are kept apart by `_settings_in_use`.
+        self._weakref = core.eval_trace._weakref
+        self.settings, self.limit_bytes, self.bind = settings, limit_bytes, bind
+        self.programs: dict[BudgetedProgram, None] = {}
+
+    def process_primitive(self, primitive: Any, args: Any, params: dict[str, Any], /) -> Any:
+        """Runs one operation."""
+        if primitive in _CONTROL_FLOW:
+            with core.set_current_trace(self):
+                return _compiled(primitive, tuple(params.items()))(*args)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_settings_in_use()(None))
+            if primitive is jit_p:
+                program = self._program(params)
+                self.programs[program] = None
+                params = {**params, "jaxpr": program.jaxpr}
+                stack.enter_context(recording(program.plans))
+            return super().process_primitive(primitive, args, params)
+
+    def process_custom_jvp_call(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function, whose `jit`s are planned."""
+        with core.set_current_trace(self):
+            return super().process_custom_jvp_call(*args, **kwargs)
+
+    def process_custom_vjp_call(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function, whose `jit`s are planned."""
+        with core.set_current_trace(self):
+            return super().process_custom_vjp_call(*args, **kwargs)
+
+    def _program(self, params: dict[str, Any]) -> BudgetedProgram:
+        closed, donated = params["jaxpr"], params["donated_invars"]
+        key = self.settings, self.limit_bytes, donated
+        programs = _programs.setdefault(closed, {})
+        if key not in programs:
+            settings = dataclasses.replace(self.settings, name=params["name"])
+            fits = _largest_bytes(closed.jaxpr) <= _CERTAIN_SHARE * self.limit_bytes
+            has_budget = any(e.primitive is budgeted_p for e in closed.jaxpr.eqns)
+            jaxpr = closed if fits or has_budget else _bound(closed, settings, donated, self.bind)
+            programs[key] = BudgetedProgram(jaxpr)
+        return programs[key]
+
+
+@contextlib.contextmanager
+def current(trace: BudgetTrace) -> Generator[None]:
+    """Makes it the current trace of this thread, in place of the evaluating one."""
+    with core.set_current_trace(trace), _settings_in_use()((trace.settings, trace.limit_bytes)):
+        yield
+
+
+def is_evaluating() -> bool:
+    """Whether operations that are called now are evaluated, and not traced."""
+    return isinstance(core.trace_ctx.trace, core.EvalTrace)
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(primitive: Any, params: tuple[tuple[str, Any], ...]) -> Any:
+    def operation(*args: Any) -> Any:
+        return primitive.bind(*args, **dict(params))
+
+    operation.__name__ = primitive.name
+    return jax.jit(operation)
+
+
+def _bound(closed: Any, settings: Settings, donated: tuple[bool, ...], bind: Bind) -> Any:
+    """The closed jaxpr that binds a closed jaxpr to the budgeted primitive."""
+    jaxpr = pe.convert_constvars_jaxpr(closed.jaxpr)
+    flags = [False] * len(closed.consts) + list(donated)
+
+    def flat(*operands: Any) -> list[Any]:
+        return bind(jaxpr, settings, flags, [*closed.consts, *operands])
+
+    wrapped = linear_util.wrap_init(flat, debug_info=closed.jaxpr.debug_info)
+    outer, _, constants = pe.trace_to_jaxpr_dynamic(wrapped, closed.in_avals)
+    return core.ClosedJaxpr(outer, constants)
+
+
+def _largest_bytes(jaxpr: Any) -> float:
+    """The bytes of all values of a jaxpr and of those inside of it: more than it needs, were nothing ever freed."""
+    own = sum(_padded_bytes(v.aval) for v in (*jaxpr.constvars, *jaxpr.invars))
+    for equation in jaxpr.eqns:
+        own += sum(_padded_bytes(v.aval) for v in equation.outvars)
+        own += sum(map(_largest_bytes, core.jaxprs_in_params(equation.params)))
+    return own
+
+
+def _padded_bytes(aval: Any) -> float:
+    """Bytes of a value on the chip that pads most; infinite where its type does not say."""
+    shape, dtype = getattr(aval, "shape", None), getattr(aval, "dtype", None)
+    if shape is None or dtype is None:
+        return 0 if aval is core.abstract_token else math.inf
+    tiles = _PADDED[-len(shape) :] if shape else ()
+    padded = (*shape[: len(shape) - len(tiles)], *(-(-n // tile) * tile for n, tile in zip(shape[-2:], tiles, strict=True)))
+    return math.prod(padded) * dtype.itemsize
+
+
+__all__ = ["BudgetTrace", "BudgetedProgram", "current", "is_evaluating"]
