@@ -5,6 +5,7 @@
 >>> smaller = shm.optimize(exported, "512MiB", target="tpu:v5e")
 """
 
+from stablehlo_mem.api.flattened import flattened
 from stablehlo_mem.api.functions import calibrate, curve, explain, export, optimize, plan, profile
 from stablehlo_mem.api.jit import jit
 from stablehlo_mem.api.rendering import register_rendering
@@ -39,6 +40,7 @@ __all__ = [
     "curve",
     "explain",
     "export",
+    "flattened",
     "jit",
     "optimize",
     "plan",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
+from typing import cast
 
 from stablehlo_mem.api.jit import bind_program
 from stablehlo_mem.errors import InputError
@@ -13,7 +14,7 @@ from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner.shares import of_device
 from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.target import TargetLike, named_targets
-from stablehlo_mem.utils.units import parse_budget
+from stablehlo_mem.utils.units import Share, parse_budget
 
 
 class UnderBudget:
@@ -40,8 +41,10 @@ def budget(
     compiled outside of the block is not run in it, nor the other way round. Programs so small that they fit however
     they are compiled are not planned. A function under `shm.jit` keeps its own budget.
 
-    Not planned is what is lowered and compiled ahead of time (`jit(f).lower(...)`), and what other threads call.
-    `jax.set_mesh` refuses to be called in the block: put the block inside of it.
+    Not planned is what is lowered and compiled ahead of time (`jit(f).lower(...)`), what other threads call, and what
+    is called while JAX looks for NaNs. A derivative taken outside of `jit` is of two programs, and what JAX saves for
+    the second is a result of the first: take it in the `jit`, as trainers do. `jax.set_mesh` refuses to be called in
+    the block: put the block inside of it.
 
     Args:
         budget: of one execution of each program: bytes, "14GiB", "device" or "90% of device", the arguments included.
@@ -56,14 +59,18 @@ def budget(
             function that JAX traces.
         BudgetError, InputError, TargetError: on a call in the block, as in `jit`.
     """
-    limit = of_device(parse_budget(budget), named_targets(target))
-    if not isinstance(limit, int):
+    parsed = parse_budget(budget)
+    if not (isinstance(parsed, int) or (isinstance(parsed, Share) and parsed.of == "device")):
         raise InputError(
-            f"a budget of {budget!r} is of one program, and a block has many: give bytes, such as 512MiB, or a share "
-            "of the device, such as '90% of device'"
+            f"a budget of {budget!r} is of one program, and a block runs many: give bytes, such as '512MiB', or a "
+            "share of the device, such as '90% of device'"
         )
     if not is_evaluating():
-        raise InputError("a function that JAX traces is a part of a program: put the budget around what calls it")
+        raise InputError("a function that JAX traces is a part of a program: put the budget around the call of it")
+
+    def limit() -> int:
+        return cast(int, of_device(parsed, named_targets(target)))
+
     trace = BudgetTrace(Settings(budget, target, options, "a program"), limit, bind_program)
     with current(trace):
         yield UnderBudget(trace)

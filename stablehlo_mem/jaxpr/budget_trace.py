@@ -45,7 +45,6 @@ def _settings_in_use() -> Any:
     return jax.make_user_context(None)
 
 
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class BudgetedProgram:
     """A program that was called: the jaxpr that is run in its place, and the plans that were made for it."""
@@ -55,7 +54,7 @@ class BudgetedProgram:
 
 
 _programs: weakref.WeakKeyDictionary[Any, dict[Any, BudgetedProgram]] = weakref.WeakKeyDictionary()
-"""For each closed jaxpr that is alive what is run in its place, by settings, limit and donated arguments."""
+"""For each closed jaxpr that is alive what is run in its place, by settings and donated arguments."""
 
 
 class BudgetTrace(core.EvalTrace):
@@ -63,17 +62,17 @@ class BudgetTrace(core.EvalTrace):
 
     Attributes:
         settings: of all programs.
-        limit_bytes: what programs may take that are planned only if they might take more.
-        bind: makes a planned program of a jaxpr.
+        limit: returns the bytes of the budget: programs are planned if they might take more.
+        bind: binds a jaxpr to the budgeted primitive.
         programs: those that were called, in order, each once.
     """
 
-    def __init__(self, settings: Settings, limit_bytes: int, bind: Bind):
+    def __init__(self, settings: Settings, limit: Callable[[], int], bind: Bind):
         super().__init__()
         # Its values are those of the evaluating trace: objects that remember where they were made (flax.nnx) are used
         # inside and outside. Programs are kept apart by `_settings_in_use`.
         self._weakref = core.eval_trace._weakref
-        self.settings, self.limit_bytes, self.bind = settings, limit_bytes, bind
+        self.settings, self.limit, self.bind = settings, limit, bind
         self.programs: dict[BudgetedProgram, None] = {}
 
     def process_primitive(self, primitive: Any, args: Any, params: dict[str, Any], /) -> Any:
@@ -82,13 +81,14 @@ class BudgetTrace(core.EvalTrace):
             with core.set_current_trace(self):
                 return _compiled(primitive, tuple(params.items()))(*args)
         with contextlib.ExitStack() as stack:
+            stack.enter_context(core.set_current_trace(core.eval_trace))
             stack.enter_context(_settings_in_use()(None))
             if primitive is jit_p:
                 program = self._program(params)
                 self.programs[program] = None
                 params = {**params, "jaxpr": program.jaxpr}
                 stack.enter_context(recording(program.plans))
-            return super().process_primitive(primitive, args, params)
+            return core.eval_trace.process_primitive(primitive, args, params)
 
     def process_custom_jvp_call(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function, whose `jit`s are planned."""
@@ -102,11 +102,15 @@ class BudgetTrace(core.EvalTrace):
 
     def _program(self, params: dict[str, Any]) -> BudgetedProgram:
         closed, donated = params["jaxpr"], params["donated_invars"]
-        key = self.settings, self.limit_bytes, donated
+        config: Any = jax.config
+        if config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs:
+            # Each operation is a program, also where JAX calls a function again to find the one that makes a NaN.
+            return BudgetedProgram(closed)
+        key = self.settings, donated
         programs = _programs.setdefault(closed, {})
         if key not in programs:
             settings = dataclasses.replace(self.settings, name=params["name"])
-            fits = _largest_bytes(closed.jaxpr) <= _CERTAIN_SHARE * self.limit_bytes
+            fits = _largest_bytes(closed.jaxpr) <= _CERTAIN_SHARE * self.limit()
             has_budget = any(e.primitive is budgeted_p for e in closed.jaxpr.eqns)
             jaxpr = closed if fits or has_budget else _bound(closed, settings, donated, self.bind)
             programs[key] = BudgetedProgram(jaxpr)
@@ -116,7 +120,7 @@ class BudgetTrace(core.EvalTrace):
 @contextlib.contextmanager
 def current(trace: BudgetTrace) -> Generator[None]:
     """Makes it the current trace of this thread, in place of the evaluating one."""
-    with core.set_current_trace(trace), _settings_in_use()((trace.settings, trace.limit_bytes)):
+    with core.set_current_trace(trace), _settings_in_use()(trace.settings):
         yield
 
 
@@ -161,8 +165,8 @@ def _padded_bytes(aval: Any) -> float:
     shape, dtype = getattr(aval, "shape", None), getattr(aval, "dtype", None)
     if shape is None or dtype is None:
         return 0 if aval is core.abstract_token else math.inf
-    tiles = _PADDED[-len(shape) :] if shape else ()
-    padded = (*shape[: len(shape) - len(tiles)], *(-(-n // tile) * tile for n, tile in zip(shape[-2:], tiles, strict=True)))
+    tiles = (*[1] * len(shape), *_PADDED)[-len(shape) :]
+    padded = (-(-n // tile) * tile for n, tile in zip(shape, tiles, strict=False))
     return math.prod(padded) * dtype.itemsize
 
 
