@@ -269,6 +269,17 @@ def test_an_error_ends_the_block(planned):
     assert [plan.steps for plan in block.plans] == [()]
 
 
+def test_an_error_names_the_program_and_says_what_to_do():
+    """What is not under `jit` returns each array: here all pairs."""
+    with shm.budget(BUDGET), pytest.raises(shm.BudgetError) as caught:
+        jnp.subtract(X[:, None], X[None])
+    assert caught.value.__notes__ == [
+        "The program is jit(subtract).",
+        "Outside of jax.jit each function of jax.numpy is a program, which returns its result whole: put what calls it "
+        "(such as the initialisation of a model) under jax.jit, or outside of the block.",
+    ]
+
+
 def test_blocks_in_blocks(planned):
     f = fresh()
     with shm.budget(BUDGET) as outer:

@@ -22,6 +22,7 @@ from jax.extend.core.primitives import cond_p, jit_p, scan_p, while_p
 from stablehlo_mem.ir.bindings import core, linear_util, pe
 from stablehlo_mem.jaxpr.budgeted_primitive import budgeted_p
 from stablehlo_mem.jaxpr.plan_at_lowering import Settings, recording
+from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.results.plan import Plan
 
 Bind = Callable[[Any, Settings, list[bool], list[Any]], list[Any]]
@@ -88,6 +89,7 @@ class BudgetTrace(core.EvalTrace):
                 self.programs[program] = None
                 params = {**params, "jaxpr": program.jaxpr}
                 stack.enter_context(recording(program.plans))
+                stack.enter_context(_noting(params["name"]))
             return core.eval_trace.process_primitive(primitive, args, params)
 
     def process_custom_jvp_call(self, *args: Any, **kwargs: Any) -> Any:
@@ -127,6 +129,21 @@ def current(trace: BudgetTrace) -> Generator[None]:
 def is_evaluating() -> bool:
     """Whether operations that are called now are evaluated, and not traced."""
     return isinstance(core.trace_ctx.trace, core.EvalTrace)
+
+
+@contextlib.contextmanager
+def _noting(name: str) -> Generator[None]:
+    """Adds to an error which of the block's programs it is about."""
+    try:
+        yield
+    except BudgetError as error:
+        error.add_note(f"The program is jit({name}).")
+        if error.best is None:
+            error.add_note(
+                "Outside of jax.jit each function of jax.numpy is a program, which returns its result whole: put what "
+                "calls it (such as the initialisation of a model) under jax.jit, or outside of the block."
+            )
+        raise
 
 
 @functools.lru_cache(maxsize=256)
