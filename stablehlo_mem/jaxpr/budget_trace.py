@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import jax
+from jax.extend.core import ClosedJaxpr
 from jax.extend.core.primitives import cond_p, jit_p, scan_p, while_p
 
 from stablehlo_mem.ir.bindings import core, linear_util, pe
@@ -157,7 +158,8 @@ def _compiled(primitive: Any, params: tuple[tuple[str, Any], ...]) -> Any:
 
 def _bound(closed: Any, settings: Settings, donated: tuple[bool, ...], bind: Bind) -> Any:
     """The closed jaxpr that binds a closed jaxpr to the budgeted primitive."""
-    jaxpr = pe.convert_constvars_jaxpr(closed.jaxpr)
+    # A copy: the closed jaxpr is a key of `_programs`, and from JAX 0.12 on the same object.
+    jaxpr = pe.convert_constvars_jaxpr(closed.jaxpr).replace()
     flags = [False] * len(closed.consts) + list(donated)
 
     def flat(*operands: Any) -> list[Any]:
@@ -165,7 +167,7 @@ def _bound(closed: Any, settings: Settings, donated: tuple[bool, ...], bind: Bin
 
     wrapped = linear_util.wrap_init(flat, debug_info=closed.jaxpr.debug_info)
     outer, _, constants = pe.trace_to_jaxpr_dynamic(wrapped, closed.in_avals)
-    return core.ClosedJaxpr(outer, constants)
+    return ClosedJaxpr(outer, constants)
 
 
 def _largest_bytes(jaxpr: Any) -> float:
