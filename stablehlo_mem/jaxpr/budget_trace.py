@@ -20,7 +20,7 @@ import jax
 from jax.extend.core import ClosedJaxpr
 from jax.extend.core.primitives import cond_p, jit_p, scan_p, while_p
 
-from stablehlo_mem.ir.bindings import core, linear_util, pe
+from stablehlo_mem.ir.bindings import core, jit_key_part, linear_util, pe
 from stablehlo_mem.jaxpr.budgeted_primitive import budgeted_p
 from stablehlo_mem.jaxpr.plan_at_lowering import Settings, recording
 from stablehlo_mem.results.budget_error import BudgetError
@@ -37,14 +37,9 @@ add: the scratch of sorts, convolutions and factorisations, which is some times 
 _PADDED = (32, 128)
 """The largest tile of a TPU, to multiples of which it pads the last two dimensions (of one-byte elements)."""
 
-
-@functools.cache
-def _settings_in_use() -> Any:
-    """A part of the keys of JAX's caches: what was compiled outside is not run inside, nor the other way round.
-
-    It is made when it is first needed, as JAX then traces once more what it has traced before.
-    """
-    return jax.make_user_context(None)
+_settings: Any = jit_key_part("stablehlo_mem_budget", None)
+"""The settings of the block that this thread is in: what JAX finds compiled outside is not run inside, nor the other
+way round."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,7 +67,7 @@ class BudgetTrace(core.EvalTrace):
     def __init__(self, settings: Settings, limit: Callable[[], int], bind: Bind):
         super().__init__()
         # Its values are those of the evaluating trace: objects that remember where they were made (flax.nnx) are used
-        # inside and outside. Programs are kept apart by `_settings_in_use`.
+        # inside and outside. Programs are kept apart by `_settings`.
         self._weakref = core.eval_trace._weakref
         self.settings, self.limit, self.bind = settings, limit, bind
         self.programs: dict[BudgetedProgram, None] = {}
@@ -82,16 +77,12 @@ class BudgetTrace(core.EvalTrace):
         if primitive in _CONTROL_FLOW:
             with core.set_current_trace(self):
                 return _compiled(primitive, tuple(params.items()))(*args)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(core.set_current_trace(core.eval_trace))
-            stack.enter_context(_settings_in_use()(None))
-            if primitive is jit_p:
-                program = self._program(params)
-                self.programs[program] = None
-                params = {**params, "jaxpr": program.jaxpr}
-                stack.enter_context(recording(program.plans))
-                stack.enter_context(_noting(params["name"]))
-            return core.eval_trace.process_primitive(primitive, args, params)
+        if primitive is not jit_p:
+            return _evaluate(primitive, args, params)
+        program = self._program(params)
+        self.programs[program] = None
+        with recording(program.plans), _naming(params["name"]):
+            return _evaluate(primitive, args, {**params, "jaxpr": program.jaxpr})
 
     def process_custom_jvp_call(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function, whose `jit`s are planned."""
@@ -123,8 +114,12 @@ class BudgetTrace(core.EvalTrace):
 @contextlib.contextmanager
 def current(trace: BudgetTrace) -> Generator[None]:
     """Makes it the current trace of this thread, in place of the evaluating one."""
-    with core.set_current_trace(trace), _settings_in_use()(trace.settings):
-        yield
+    outer = _settings.swap_local(trace.settings)
+    try:
+        with core.set_current_trace(trace):
+            yield
+    finally:
+        _settings.set_local(outer)
 
 
 def is_evaluating() -> bool:
@@ -133,7 +128,7 @@ def is_evaluating() -> bool:
 
 
 @contextlib.contextmanager
-def _noting(name: str) -> Generator[None]:
+def _naming(name: str) -> Generator[None]:
     """Adds to an error which of the block's programs it is about."""
     try:
         yield
@@ -145,6 +140,16 @@ def _noting(name: str) -> Generator[None]:
                 "calls it (such as the initialisation of a model) under jax.jit, or outside of the block."
             )
         raise
+
+
+def _evaluate(primitive: Any, args: Any, params: dict[str, Any]) -> Any:
+    """As outside of the block, from what is compiled there."""
+    settings = _settings.swap_local(None)
+    try:
+        with core.set_current_trace(core.eval_trace):
+            return core.eval_trace.process_primitive(primitive, args, params)
+    finally:
+        _settings.set_local(settings)
 
 
 @functools.lru_cache(maxsize=256)
