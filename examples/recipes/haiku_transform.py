@@ -16,7 +16,7 @@ def model(x):
     return hk.Linear(64)(attention(x, x, x))
 
 
-optimizer = optax.adam(1e-3)
+optimizer = optax.sgd(1e-2)
 
 
 @jax.jit

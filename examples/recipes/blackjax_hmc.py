@@ -1,4 +1,4 @@
-"""BlackJAX: NUTS over the two hyperparameters of a kernel regression, whose density goes over all pairs of points.
+"""BlackJAX: HMC over the two hyperparameters of a kernel regression, whose density goes over all pairs of points.
 
 A sampler compares energies with random numbers. What is compared with other floats is rounded as it was written, so a
 plan of the whole step would leave the energies' arrays as they are: the density has a budget of its own.
@@ -25,7 +25,7 @@ def log_density(position):
 
 
 def sample(log_density):
-    kernel = blackjax.nuts(log_density, step_size=0.01, inverse_mass_matrix=jnp.ones(2), max_num_doublings=3)
+    kernel = blackjax.hmc(log_density, step_size=0.01, inverse_mass_matrix=jnp.ones(2), num_integration_steps=4)
     step, state, samples = jax.jit(kernel.step), jax.jit(kernel.init)(start), []
     for key in jax.random.split(jax.random.key(0), 5):
         state, _ = step(key, state)
