@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 import weakref
 from typing import Any
@@ -367,3 +370,34 @@ def test_a_mesh_is_set_around_the_block():
     assert fired(*block.plans)
     with shm.budget(BUDGET), pytest.raises(ValueError, match="set_mesh"), jax.set_mesh(mesh):  # JAX's own refusal
         pass
+
+
+SHARDED = """
+import jax, jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+import stablehlo_mem as shm
+
+mesh = jax.make_mesh((4,), ("rows",), axis_types=(AxisType.Auto,))
+rows = NamedSharding(mesh, PartitionSpec("rows"))
+x = jax.device_put(jax.random.normal(jax.random.key(0), (4, 512, 64)), rows)
+
+def attend(x):
+    return jnp.einsum("bqk,bkd->bqd", jax.nn.softmax(jnp.einsum("bqd,bkd->bqk", x, x)), x)
+
+functions = attend, jax.shard_map(attend, mesh=mesh, in_specs=rows.spec, out_specs=rows.spec)
+for function in functions:
+    want = jax.jit(function, out_shardings=rows)(x)
+    with shm.budget("1MiB") as block:
+        got = jax.jit(function, out_shardings=rows)(x)
+    (plan,) = block.plans
+    assert plan.steps and plan.after.peak_bytes <= 2**20 < plan.before.peak_bytes, plan
+    assert got.sharding == rows and jnp.allclose(got, want, rtol=1e-5, atol=1e-5)
+"""
+"""Attention over 4 x 512 tokens whose scores, one of four on each device, take 1 MiB."""
+
+
+def test_the_budget_is_that_of_each_device():
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    command = [sys.executable, "-c", SHARDED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
