@@ -334,14 +334,19 @@ def test_objects_remember_where_they_were_made():
         assert jax.extend.core.get_opaque_trace_state(convention="nnx") == state
 
 
-def test_it_keeps_no_function_alive():
-    f: Any = fresh()
-    with shm.budget(BUDGET) as block:
+@pytest.mark.parametrize("budget", [BUDGET, "1GiB"], ids=["planned", "small"])
+def test_it_keeps_no_function_and_no_array_alive(budget):
+    def called():
+        captured = jnp.array(X)
+        f: Any = jax.jit(lambda x: energy(x) + captured)
         f(X)
-    alive = weakref.ref(f.__wrapped__)
-    del f, block
-    gc.collect()
-    assert alive() is None
+        return [weakref.ref(x) for x in (f.__wrapped__, captured, f.trace(X).jaxpr)]
+
+    with shm.budget(budget) as block:
+        alive = called()
+        gc.collect()
+        assert [x() for x in alive] == [None] * 3
+    assert len(block.plans) == (budget == BUDGET)
 
 
 @pytest.mark.parametrize("budget", ["25%", "min", None])

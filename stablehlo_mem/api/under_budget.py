@@ -26,7 +26,7 @@ class UnderBudget:
     @property
     def plans(self) -> tuple[Plan, ...]:
         """The plans of the programs that were called in the block, in that order."""
-        return tuple(plan for program in self._trace.programs for plan in program.plans)
+        return self._trace.plans
 
 
 @contextlib.contextmanager

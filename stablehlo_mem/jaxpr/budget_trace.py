@@ -42,16 +42,22 @@ _settings: Any = jit_key_part("stablehlo_mem_budget", None)
 way round."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class BudgetedProgram:
-    """A program that was called: the jaxpr that is run in its place, and the plans that were made for it."""
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    """What is run in the place of a closed jaxpr.
 
-    jaxpr: Any
+    Attributes:
+        jaxpr: the closed jaxpr that is planned; None for the one that was given.
+        plans: those that were made for it.
+    """
+
+    jaxpr: Any = None
     plans: list[Plan] = dataclasses.field(default_factory=list[Plan])
 
 
-_programs: weakref.WeakKeyDictionary[Any, dict[Any, BudgetedProgram]] = weakref.WeakKeyDictionary()
-"""For each closed jaxpr that is alive what is run in its place, by settings and donated arguments."""
+_programs: weakref.WeakKeyDictionary[Any, dict[Any, _Program | None]] = weakref.WeakKeyDictionary()
+"""For each closed jaxpr that is alive what is run in its place, by settings and donated arguments. No value may hold
+its key."""
 
 
 class BudgetTrace(core.EvalTrace):
@@ -61,7 +67,7 @@ class BudgetTrace(core.EvalTrace):
         settings: of all programs.
         limit: returns the bytes of the budget: programs are planned if they might take more.
         bind: binds a jaxpr to the budgeted primitive.
-        programs: those that were called, in order, each once.
+        plans: those of the programs that were called, in that order.
     """
 
     def __init__(self, settings: Settings, limit: Callable[[], int], bind: Bind):
@@ -70,7 +76,12 @@ class BudgetTrace(core.EvalTrace):
         # inside and outside. Programs are kept apart by `_settings`.
         self._weakref = core.eval_trace._weakref
         self.settings, self.limit, self.bind = settings, limit, bind
-        self.programs: dict[BudgetedProgram, None] = {}
+        self._plans: dict[int, list[Plan]] = {}
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """Of programs that were called several times once."""
+        return tuple(plan for plans in self._plans.values() for plan in plans)
 
     def process_primitive(self, primitive: Any, args: Any, params: dict[str, Any], /) -> Any:
         """Runs one operation."""
@@ -80,9 +91,11 @@ class BudgetTrace(core.EvalTrace):
         if primitive is not jit_p:
             return _evaluate(primitive, args, params)
         program = self._program(params)
-        self.programs[program] = None
+        if program is None:
+            return _evaluate(primitive, args, params)
+        self._plans[id(program.plans)] = program.plans
         with recording(program.plans), _naming(params["name"]):
-            return _evaluate(primitive, args, {**params, "jaxpr": program.jaxpr})
+            return _evaluate(primitive, args, {**params, "jaxpr": program.jaxpr or params["jaxpr"]})
 
     def process_custom_jvp_call(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function, whose `jit`s are planned."""
@@ -94,20 +107,23 @@ class BudgetTrace(core.EvalTrace):
         with core.set_current_trace(self):
             return super().process_custom_vjp_call(*args, **kwargs)
 
-    def _program(self, params: dict[str, Any]) -> BudgetedProgram:
+    def _program(self, params: dict[str, Any]) -> _Program | None:
+        """What is run in the place of a `jit`; None if it is not planned."""
         closed, donated = params["jaxpr"], params["donated_invars"]
         config: Any = jax.config
         if config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs:
             # Each operation is a program, also where JAX calls a function again to find the one that makes a NaN.
-            return BudgetedProgram(closed)
-        key = self.settings, donated
+            return None
         programs = _programs.setdefault(closed, {})
+        key = self.settings, donated
         if key not in programs:
             settings = dataclasses.replace(self.settings, name=params["name"])
-            fits = _largest_bytes(closed.jaxpr) <= _CERTAIN_SHARE * self.limit()
-            has_budget = any(e.primitive is budgeted_p for e in closed.jaxpr.eqns)
-            jaxpr = closed if fits or has_budget else _bound(closed, settings, donated, self.bind)
-            programs[key] = BudgetedProgram(jaxpr)
+            if _largest_bytes(closed.jaxpr) <= _CERTAIN_SHARE * self.limit():
+                programs[key] = None
+            elif any(equation.primitive is budgeted_p for equation in closed.jaxpr.eqns):
+                programs[key] = _Program()  # it has a budget of its own
+            else:
+                programs[key] = _Program(_bound(closed, settings, donated, self.bind))
         return programs[key]
 
 
@@ -194,4 +210,4 @@ def _padded_bytes(aval: Any) -> float:
     return math.prod(padded) * dtype.itemsize
 
 
-__all__ = ["BudgetTrace", "BudgetedProgram", "current", "is_evaluating"]
+__all__ = ["BudgetTrace", "current", "is_evaluating"]
