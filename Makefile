@@ -3,13 +3,16 @@ PYTHON ?= python3
 PY := .venv/bin/python
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: demo test lint docs bench fuzz
+.PHONY: demo test examples lint docs bench fuzz
 
 demo: .venv/stamp
 	$(PY) -m stablehlo_mem demo
 
 test: .venv/stamp
 	$(PY) -m pytest
+
+examples: .venv/examples
+	$(PY) -m pytest -rs --no-header tests/test_examples.py tests/test_recipes.py
 
 lint: .venv/stamp
 	$(PY) -m ruff check .
@@ -32,4 +35,8 @@ bench: .venv/stamp
 .venv/stamp: pyproject.toml
 	$(PY) -c "import pip" 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[tpu,cuda,test]"
+	touch $@
+
+.venv/examples: .venv/stamp
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[examples,recipes]"
 	touch $@

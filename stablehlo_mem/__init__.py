@@ -8,10 +8,12 @@
 from stablehlo_mem.utils.quiet import quiet
 
 with quiet():  # the first import of JAX writes to the screen where there is a CUDA plugin and no GPU
+    from stablehlo_mem.api.flattened import flattened
     from stablehlo_mem.api.functions import calibrate, curve, explain, export, optimize, plan, profile
     from stablehlo_mem.api.jit import jit
     from stablehlo_mem.api.rendering import register_rendering
     from stablehlo_mem.api.rescue import rescue
+    from stablehlo_mem.api.under_budget import budget
     from stablehlo_mem.errors import InputError, PassError, StableHLOMemError, TargetError
     from stablehlo_mem.pass_api.candidate import Options
     from stablehlo_mem.results.budget_error import BudgetError
@@ -38,10 +40,12 @@ __all__ = [
     "StableHLOMemError",
     "Target",
     "TargetError",
+    "budget",
     "calibrate",
     "curve",
     "explain",
     "export",
+    "flattened",
     "jit",
     "optimize",
     "plan",

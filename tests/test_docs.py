@@ -58,8 +58,8 @@ def test_lines_of_prose_have_at_most_120_characters() -> None:
 def test_every_generated_block_has_an_end() -> None:
     """What has none is not generated, and so not shown."""
     for document in (ROOT / "docs").rglob("*.md"):
-        begun = re.findall(r"^<!-- (table|ir|source): ", document.read_text(), re.MULTILINE)
-        ended = re.findall(r"^<!-- end of (table|ir|source) -->", document.read_text(), re.MULTILINE)
+        begun = re.findall(r"^<!-- (table|ir|source|file|api): ", document.read_text(), re.MULTILINE)
+        ended = re.findall(r"^<!-- end of (table|ir|source|file|api) -->", document.read_text(), re.MULTILINE)
         assert begun == ended, document.name
 
 

@@ -170,31 +170,32 @@ class _Traceable:
         wrapped.debug_info = debug_info._replace(result_paths=lambda: result_paths)
         jaxpr, _, constants = pe.trace_to_jaxpr_dynamic(wrapped, [leaf.aval for leaf in leaves])
         donated = [False] * len(constants) + _leaf_flags(*dynamic, self.donated)
-        outs = self.run(pe.convert_constvars_jaxpr(jaxpr), donated, [*constants, *leaves])
+        outs = bind_program(pe.convert_constvars_jaxpr(jaxpr), self.settings, donated, [*constants, *leaves])
         return jax.tree.unflatten(out_tree, outs)
 
-    def run(self, jaxpr: Any, donated: list[bool], operands: list[Any]) -> list[Any]:
-        """Binds a jaxpr. Of references it binds the values, read before and written after.
 
-        JAX's own rules for these reads and writes then do their part of differentiation.
-        """
-        avals = [v.aval for v in jaxpr.invars]
-        if core.internal_mutable_array_effect not in jaxpr.effects and not any(map(_is_reference, avals)):
-            return bind(jaxpr, self.settings, donated, *operands)
-        if _passes_reference_to_custom_vjp(jaxpr):
-            raise InputError(
-                f"{self.settings.name} passes a reference (jax.new_ref) to a jax.custom_vjp, whose backward rule may "
-                "write to it: put stablehlo_mem.jit around the parts without it, or around the whole derivative"
-            )
-        closed = discharge.discharge_state(pe.close_jaxpr(jaxpr))
-        values = [x[...] if _is_reference(aval) else x for x, aval in zip(operands, avals, strict=True)]
-        outs = bind_closed(closed, self.settings, *values, donated=donated)
-        references = [i for i, aval in enumerate(avals) if _is_reference(aval)]
-        final_values = range(len(jaxpr.outvars), len(outs))
-        for i, k in zip(references, final_values, strict=True):
-            if closed.jaxpr.outvars[k] is not closed.jaxpr.invars[i]:
-                operands[i][...] = outs[k]
-        return outs[: len(jaxpr.outvars)]
+def bind_program(jaxpr: Any, settings: Settings, donated: list[bool], operands: list[Any]) -> list[Any]:
+    """Binds a jaxpr. Of references it binds the values, read before and written after.
+
+    JAX's own rules for these reads and writes then do their part of differentiation.
+    """
+    avals = [v.aval for v in jaxpr.invars]
+    if core.internal_mutable_array_effect not in jaxpr.effects and not any(map(_is_reference, avals)):
+        return bind(jaxpr, settings, donated, *operands)
+    if _passes_reference_to_custom_vjp(jaxpr):
+        raise InputError(
+            f"{settings.name} passes a reference (jax.new_ref) to a jax.custom_vjp, whose backward rule may "
+            "write to it: put stablehlo_mem.jit around the parts without it, or around the whole derivative"
+        )
+    closed = discharge.discharge_state(pe.close_jaxpr(jaxpr))
+    values = [x[...] if _is_reference(aval) else x for x, aval in zip(operands, avals, strict=True)]
+    outs = bind_closed(closed, settings, *values, donated=donated)
+    references = [i for i, aval in enumerate(avals) if _is_reference(aval)]
+    final_values = range(len(jaxpr.outvars), len(outs))
+    for i, k in zip(references, final_values, strict=True):
+        if closed.jaxpr.outvars[k] is not closed.jaxpr.invars[i]:
+            operands[i][...] = outs[k]
+    return outs[: len(jaxpr.outvars)]
 
 
 def _passes_reference_to_custom_vjp(jaxpr: Any) -> bool:

@@ -149,6 +149,15 @@ def axis_types(exported: Any) -> tuple[Any, ...] | None:
     return next((s.mesh.axis_types for s in shardings if s is not None and not s.mesh.empty), None)
 
 
+def jit_key_part(name: str, default: Any) -> Any:
+    """A thread-local variable that is a part of the key by which `jax.jit` finds a compiled program, not of tracing's.
+
+    `swap_local` sets it and returns what it was, `set_local` sets it. JAX does not make them for others: the public
+    `make_user_context` is a part of both keys.
+    """
+    return type(_core.trace_state)(name, default, include_in_jit_key=True)
+
+
 def process_store() -> Any:
     """The store of keys and values that the processes of `jax.distributed` share; None in a process of its own."""
     return _distributed.global_state.client

@@ -156,9 +156,15 @@ def _batch(axis_data: Any, args: Any, dims: Any, *, jaxpr: Any, settings: Settin
     return outs, [0 if is_batched else None for is_batched in batched]
 
 
-def _dce(used_outputs: list[bool], equation: Any) -> tuple[list[bool], Any]:
-    """Drops unused results, and the operands that only they need."""
-    if not any(used_outputs) and not pe.has_effects(equation):
+def _dce(used_outputs: list[bool], *rest: Any) -> tuple[list[bool], Any]:
+    """Drops unused results, and the operands that only they need.
+
+    Args:
+        used_outputs: which results are used.
+        *rest: from jax 0.12 on which operands are live; and the equation.
+    """
+    *live, equation = rest
+    if not any(used_outputs) and not pe.has_effects(equation, *live):
         return [False] * len(equation.invars), None
     jaxpr, used = pe.dce_jaxpr(equation.params["jaxpr"], used_outputs)
     donated = list(itertools.compress(equation.params["donated"], used))

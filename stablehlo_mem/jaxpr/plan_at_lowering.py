@@ -5,10 +5,12 @@ JAX calls `lower_planned` when it lowers; `jit(...).plan` calls `plan_jaxpr`.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import jax
@@ -62,6 +64,19 @@ class PlannedProgram:
 
 _plans: weakref.WeakKeyDictionary[Any, dict[Any, PlannedProgram]] = weakref.WeakKeyDictionary()
 """For each jaxpr that is alive its plans, by settings, donated operands and targets."""
+
+
+_record: contextvars.ContextVar[list[Plan] | None] = contextvars.ContextVar("_record", default=None)
+
+
+@contextlib.contextmanager
+def recording(plans: list[Plan]) -> Generator[None]:
+    """Adds to a list the plans of the programs that are lowered until the block ends."""
+    token = _record.set(plans)
+    try:
+        yield
+    finally:
+        _record.reset(token)
 
 
 def plan_jaxpr(
@@ -134,6 +149,9 @@ def lower_planned(ctx: Any, *operands: Any, jaxpr: Any, settings: Settings, dona
     platforms = tuple(ctx.module_context.platforms)
     planned = plan_jaxpr(jaxpr, settings, donated, platforms, shardings, everywhere=True)
     plan = budget_loop.require_fit(planned.plan)
+    record = _record.get()
+    if record is not None:
+        record.append(plan)
     if not plan.steps:
         return _lower_unchanged(ctx, operands, jaxpr)
     if debugging.inspect_sharding_p in primitives_in(jaxpr):

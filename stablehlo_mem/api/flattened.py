@@ -1,0 +1,52 @@
+"""`stablehlo_mem.flattened`: an Exported over flat arguments and results, which serialises whatever its trees are."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+from jax.export import Exported
+
+from stablehlo_mem.errors import InputError
+
+
+def flattened(exported: Exported) -> Exported:
+    """The same program with the leaves of its arguments and results in place of their trees.
+
+    An Exported whose arguments or results have nodes of classes (`equinox.Module`, `flax.struct`, optax's states)
+    serialises only after `jax.export.register_pytree_node_serialization` of each class, and is read only where these
+    classes can be imported. One of leaves always serialises, and runs where there is only JAX:
+
+    >>> flat = shm.flattened(shm.export(jax.jit(step), "14GiB")(model, x))
+    >>> open("step.bin", "wb").write(flat.serialize())
+    >>> leaves = jax.export.deserialize(open("step.bin", "rb").read()).call(*jax.tree.leaves((model, x)))
+    >>> model, loss = jax.tree.unflatten(exported.out_tree, leaves)
+
+    Args:
+        exported: any; its derivatives remain.
+
+    Returns:
+        An Exported whose positional arguments are the leaves of the arguments, and then those of the keyword arguments
+        in the order of their names; its result is a tuple of leaves.
+
+    Raises:
+        InputError: it is no Exported.
+    """
+    given: Any = exported
+    if not isinstance(given, Exported):
+        raise InputError(
+            f"flattened takes an Exported, not a {type(given).__name__}: export the function first, by shm.export or "
+            "jax.export.export"
+        )
+    arguments, results = (0,) * len(exported.in_avals), (0,) * len(exported.out_avals)
+    return dataclasses.replace(
+        exported,
+        in_tree=jax.tree.structure((arguments, {})),
+        out_tree=jax.tree.structure(results),
+        # JAX exports the derivative over leaves, from the function and its trees.
+        _get_vjp=(lambda _: exported.vjp()) if exported.has_vjp() else None,
+    )
+
+
+__all__ = ["flattened"]

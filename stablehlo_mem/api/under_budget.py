@@ -1,0 +1,79 @@
+"""`stablehlo_mem.budget`: a block of code under which every `jax.jit` that is called is planned."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from typing import cast
+
+from stablehlo_mem.api.jit import bind_program
+from stablehlo_mem.errors import InputError
+from stablehlo_mem.jaxpr.budget_trace import BudgetTrace, current, is_evaluating
+from stablehlo_mem.jaxpr.plan_at_lowering import Settings
+from stablehlo_mem.pass_api.candidate import Options
+from stablehlo_mem.planner.shares import of_device
+from stablehlo_mem.results.plan import Plan
+from stablehlo_mem.targets.target import TargetLike, named_targets
+from stablehlo_mem.utils.units import Share, parse_budget
+
+
+class UnderBudget:
+    """What `with stablehlo_mem.budget(...) as block` gives."""
+
+    def __init__(self, trace: BudgetTrace):
+        self._trace = trace
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans of the programs that were called in the block, in that order."""
+        return self._trace.plans
+
+
+@contextlib.contextmanager
+def budget(
+    budget: int | str = "device", *, target: TargetLike = None, options: Options = Options()
+) -> Generator[UnderBudget]:
+    """A block of code, or as a decorator a function, in which each `jax.jit` that is called runs within a budget.
+
+    It is for trainers that call `jax.jit` themselves: `with shm.budget("14GiB"): model.fit(x, y)`. Every outermost
+    `jit` that this thread calls is planned as by `shm.jit`, with its own donation and shardings, and so are the
+    programs of `grad` and `vmap` of such functions, and `lax.scan`, `while_loop` and `cond` outside of `jit`. What was
+    compiled outside of the block is not run in it, nor the other way round. Programs so small that they fit however
+    they are compiled are not planned. A function under `shm.jit` keeps its own budget.
+
+    Not planned is what is lowered and compiled ahead of time (`jit(f).lower(...)`), what other threads call, and what
+    is called while JAX looks for NaNs. A derivative taken outside of `jit` is of two programs, and what JAX saves for
+    the second is a result of the first: take it in the `jit`, as trainers do. `jax.set_mesh` refuses to be called in
+    the block: put the block inside of it.
+
+    Args:
+        budget: of one execution of each program: bytes, "14GiB", "device" or "90% of device", the arguments included.
+        target: as in `jit`.
+        options: as in `optimize`.
+
+    Yields:
+        An object whose `plans` are those made for the programs that were called.
+
+    Raises:
+        InputError: the budget is invalid or says nothing of small programs ("25%", "min", None); or the block is in a
+            function that JAX traces.
+        BudgetError, InputError, TargetError: on a call in the block, as in `jit`.
+    """
+    parsed = parse_budget(budget)
+    if not (isinstance(parsed, int) or (isinstance(parsed, Share) and parsed.of == "device")):
+        raise InputError(
+            f"a budget of {budget!r} is of one program, and a block runs many: give bytes, such as '512MiB', or a "
+            "share of the device, such as '90% of device'"
+        )
+    if not is_evaluating():
+        raise InputError("a function that JAX traces is a part of a program: put the budget around the call of it")
+
+    def limit() -> int:
+        return cast(int, of_device(parsed, named_targets(target)))
+
+    trace = BudgetTrace(Settings(budget, target, options, "a program"), limit, bind_program)
+    with current(trace):
+        yield UnderBudget(trace)
+
+
+__all__ = ["UnderBudget", "budget"]
