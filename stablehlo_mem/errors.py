@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
 
 class StableHLOMemError(Exception):
     """Base of every error raised on purpose by stablehlo-mem."""

@@ -140,5 +140,5 @@ def test_nothing_of_all_pairs_is_in_memory_on_a_gpu():
     made = shm.plan(program, profile.peak_bytes // 10, target="cuda:h200")
     assert made.fits
     assert made.after.peak_bytes < 4 * points**2 / 50
-    assert any("where it is read" in summary for summary in made.summaries)
+    assert any("again at each place that reads it" in summary for summary in made.summaries)
     assert made.slowdown < 1

@@ -58,8 +58,8 @@ def test_lines_of_prose_have_at_most_120_characters() -> None:
 def test_every_generated_block_has_an_end() -> None:
     """What has none is not generated, and so not shown."""
     for document in (ROOT / "docs").rglob("*.md"):
-        begun = re.findall(r"^<!-- (table|ir|source|file): ", document.read_text(), re.MULTILINE)
-        ended = re.findall(r"^<!-- end of (table|ir|source|file) -->", document.read_text(), re.MULTILINE)
+        begun = re.findall(r"^<!-- (table|ir|source|file|api): ", document.read_text(), re.MULTILINE)
+        ended = re.findall(r"^<!-- end of (table|ir|source|file|api) -->", document.read_text(), re.MULTILINE)
         assert begun == ended, document.name
 
 
@@ -96,9 +96,6 @@ def test_the_site_builds_without_a_warning(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WARNING" not in done.stderr
     assert (tmp_path / "api" / "index.html").exists()
-    shown = re.sub("<[^>]+>", "", (tmp_path / "examples" / "index.html").read_text())
-    assert "def neighbours(points)" in shown  # the file that the page includes is there, not the line that includes it
-    assert "--8" not in shown
 
 
 def test_every_op_is_in_the_table_of_ops() -> None:
@@ -121,8 +118,7 @@ def test_the_table_of_ops_says_what_the_rules_say() -> None:
 
 def test_every_public_name_has_a_docstring_and_a_place_on_the_api_page() -> None:
     page = (ROOT / "docs" / "api.md").read_text()
-    defined = {name: f"{getattr(shm, name).__module__}.{name}" for name in shm.__all__}
-    assert [name for name in shm.__all__ if f"::: {defined[name]}\n" not in page] == []
+    assert [name for name in shm.__all__ if f"### `{name}`\n" not in page] == []
     assert [name for name in shm.__all__ if not (getattr(shm, name).__doc__ or "").strip()] == []
 
 

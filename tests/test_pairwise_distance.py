@@ -542,7 +542,7 @@ def test_within_a_budget():
 def test_match_says_what_it_costs():
     (match,) = matches(PASS, squared, X, Y)
     assert isinstance(match, Match)
-    assert match.summary == "get squared distances f32[23,17] by a matmul"
+    assert match.summary == "compute squared distances f32[23,17] with a matmul"
     assert match.numerics == "relaxed"
     assert [k.flops for k in match.kernels if k.matmul] == [2 * 23 * 17 * 5]
     assert match.new_bytes == 4 * (23 + 17) * 5

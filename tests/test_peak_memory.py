@@ -399,6 +399,8 @@ def test_a_transposed_dot_is_one_buffer(f: Any, shapes: tuple[tuple[int, ...], .
 @pytest.mark.parametrize("name", ["kmeans", "rbf_prime", *GRADIENTS])
 @targets
 def test_static_temporaries_of_planned_loops_agree_with_the_compiler(name: str, target: str, upper: float | None):
+    if (name, target) == ("mlp_grad", "tpu:v5e"):
+        pytest.skip("libtpu takes 12 s for each compilation; the committed table of benchmarks/calibration.py has it")
     comparison = compare_planned({**FORWARD, **GRADIENTS}[name], target, 0.1)
     # Calibrated against jax 0.10's compilers; those of 0.11 and 0.12 fuse and split gradients' dots otherwise.
     newer = jax.__version_info__ >= (0, 11)

@@ -88,9 +88,11 @@ def test_loops_of_the_user_are_named(original):
 def test_what_only_ops_of_the_planner_say_is_left_out(original):
     where = dict(places(original))["stablehlo.sort"]
     own = refusal("stablehlo.while stands in the way: in it stablehlo.dynamic_update_slice b.py:2: a part is updated")
-    again = refusal("it cannot be computed again", "while f32[9]", dimension=-1)
-    whole = refusal("it is needed whole", "while f32[9]")
-    users = refusal("stablehlo.sort stands in the way: elements are ordered along it", location=where)
-    told = in_users_terms([own, again, whole, users], original)
-    assert [r.value for r in told] == ["f32[9]", "exponential f32[8]"]
+    again = refusal("it cannot be computed again", "while f32[1,64,4096]", dimension=-1)
+    whole = refusal("it is needed whole", "while f32[1,64,4096]", "a.py:1 (jit(f)/mul)")
+    part = refusal("it is needed whole", "while f32[9]", "a.py:1 (jit(f)/mul)")
+    users = refusal("stablehlo.sort stands in the way: elements are ordered along it", "sort f32[64,4096]", where)
+    told = in_users_terms([own, again, whole, part, users], original)
+    assert [r.value for r in told] == ["mul f32[1,64,4096]", "sort f32[64,4096]"]
+    assert [r.value for r in in_users_terms([own, part], original)] == ["mul f32[9]"]
     assert in_users_terms([own], original) == (own,)

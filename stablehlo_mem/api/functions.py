@@ -25,6 +25,7 @@ from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets import calibration
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import TargetLike, named_targets, platforms_of, resolve_targets
+from stablehlo_mem.utils.backends import start_backends
 from stablehlo_mem.utils.units import parse_budget
 
 
@@ -216,6 +217,7 @@ def export_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **e
     Raises:
         InputError: it has side effects that cannot be exported.
     """
+    start_backends()
     try:
         return jax_export.export(fun, **export_kwargs)(*args, **kwargs)
     except NotImplementedError as error:

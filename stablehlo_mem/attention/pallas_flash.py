@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from stablehlo_mem.attention.layout import KernelShape
 from stablehlo_mem.ir.bindings import dtypes_by_name, ir, parse_module, walk_operations
+from stablehlo_mem.utils.quiet import quiet
 
 LANES = 128
 """Elements of a tile's last dimension: sequences are padded to multiples, statistics are repeated along them."""
@@ -125,7 +126,8 @@ def _backward(shape: KernelShape, query: Any, key: Any, value: Any, *others: Any
 
 
 def _flash() -> Any:
-    from jax.experimental.pallas.ops.tpu import flash_attention
+    with quiet():  # Pallas imports the CUDA plugin too
+        from jax.experimental.pallas.ops.tpu import flash_attention
 
     return flash_attention
 

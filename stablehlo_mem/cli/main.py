@@ -7,14 +7,13 @@ input or usage, or a file cannot be read or written, 3 an internal error, 130 in
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.metadata
 import json
 import logging
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -39,7 +38,7 @@ from stablehlo_mem.results.check import CheckError
 from stablehlo_mem.targets.calibration import calibration_path
 from stablehlo_mem.targets.known_targets import known_targets
 from stablehlo_mem.utils.plain_data import plain_data
-from stablehlo_mem.utils.progress import listening
+from stablehlo_mem.utils.progress import shown
 
 EXIT_BUDGET = 1
 EXIT_USAGE = 2
@@ -125,7 +124,7 @@ def _optimize(arguments: argparse.Namespace) -> int:
     program = read_program(arguments.file)
     budget, target, options = _budget(arguments.budget), _targets(arguments.target), _options(arguments)
     try:
-        with _progress():
+        with shown("read"):
             plan = shm.plan(program, budget, target=target, options=options)
     except BudgetError:
         if arguments.html:
@@ -154,7 +153,7 @@ def _optimize(arguments: argparse.Namespace) -> int:
 def _check(plan: shm.Plan) -> tuple[shm.Check, CheckError | None]:
     """The check of a plan, and its error if a result is wrong."""
     try:
-        with _progress("run the original and the result"):
+        with shown("run the original and the result"):
             return plan.check(), None
     except CheckError as error:
         return error.check, error
@@ -168,7 +167,7 @@ def _plan_json(plan: shm.Plan, check: shm.Check | None) -> str:
 
 def _profile(arguments: argparse.Namespace) -> int:
     program = read_program(arguments.file)
-    with _progress("compile"):
+    with shown("compile"):
         profile = shm.profile(program, target=_targets(arguments.target))
     _show(profile_report(profile), profile_json(profile) if arguments.json else None)
     return 0
@@ -178,7 +177,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     _check_output(arguments.html)
     program = read_program(arguments.file)
     budget = _budget(arguments.budget) if arguments.budget else None
-    with _progress("look for steps"):
+    with shown("look for steps"):
         explanation = shm.explain(
             program, budget=budget, target=_targets(arguments.target), options=_options(arguments)
         )
@@ -191,7 +190,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 def _curve(arguments: argparse.Namespace) -> int:
     program = read_program(arguments.file)
-    with _progress():
+    with shown("read"):
         points = shm.curve(program, target=_targets(arguments.target), options=_options(arguments))
     _show(curve_report(points), _json_of(points, arguments))
     return 0
@@ -206,7 +205,7 @@ def _targets_here(arguments: argparse.Namespace) -> int:
 
 
 def _calibrate(arguments: argparse.Namespace) -> int:
-    with _progress("measure"):
+    with shown("measure"):
         chip = shm.calibrate(arguments.device)
     _show(chip_report(chip), _json_of(chip, arguments))
     print(f"Kept in {calibration_path() or 'no file'}.", file=sys.stderr)
@@ -215,16 +214,6 @@ def _calibrate(arguments: argparse.Namespace) -> int:
 
 def _demo(arguments: argparse.Namespace) -> int:
     return demo.run_demo(tokens=arguments.tokens, long_tokens=arguments.long_tokens, report_tokens=arguments.report)
-
-
-@contextlib.contextmanager
-def _progress(first: str = "read") -> Generator[None]:
-    """Shows the current phase of planning on a terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    with Console(stderr=True).status(first) as status, listening(status.update):
-        yield
 
 
 def _json_of(result: object, arguments: argparse.Namespace) -> str | None:
@@ -306,9 +295,7 @@ def _option(*flags: str, **arguments: Any) -> argparse.ArgumentParser:
     return parser
 
 
-def _budget(text: str) -> int | str | None:
-    if text == "none":
-        return None
+def _budget(text: str) -> int | str:
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 

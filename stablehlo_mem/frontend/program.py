@@ -5,6 +5,7 @@ The api, jit and the command line call it.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -38,6 +39,11 @@ _EFFECTFUL_OPS = frozenset({"infeed", "outfeed", "send", "recv"})
 _GLOBAL_CONSTANT = "jax.global_constant"
 
 
+_HOW_TO_EXPORT = (
+    'export the function first, open("f.bin", "wb").write(jax.export.export(jax.jit(f))(*arguments).serialize())'
+)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Program:
     """A program as it came in, and a private copy of its module.
@@ -57,6 +63,11 @@ class Program:
     original: Any
     platforms: tuple[str, ...]
     donated: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the function that was exported."""
+        return self.exported.fun_name if self.exported is not None else "the module"
 
     @property
     def main(self) -> Any:
@@ -222,8 +233,9 @@ def deserialize_exported(data: bytes) -> Exported:
         return deserialize(bytearray(data))
     except Exception as error:  # flatbuffers has no error of its own: struct, index, type, value and unicode errors
         raise InputError(
-            f"{len(data)} bytes are neither MLIR bytecode (they do not begin with {MAGIC!r}) nor a whole serialised "
-            f"jax.export.Exported ({type(error).__name__}: {error})"
+            f"{len(data):,} bytes, {data[:8].hex(' ')} ..., are no program: neither MLIR bytecode nor a StableHLO "
+            f"portable artifact (which begin with {MAGIC.hex(' ')}), nor a whole jax.export.Exported as `serialize` "
+            "writes it"
         ) from error
 
 
@@ -233,8 +245,19 @@ def _parse(text: str | bytes) -> ir.Module:
     try:
         return parse_module(text)
     except (ir.MLIRError, UnicodeError) as error:
+        if isinstance(text, str) and _is_python(text):
+            raise InputError(f"this is Python, not a program that was exported: {_HOW_TO_EXPORT}") from error
         form = "text" if isinstance(text, str) else "bytecode"
         raise InputError(f"malformed MLIR {form}: {error}") from error
+
+
+def _is_python(text: str) -> bool:
+    """Whether a text is a Python program: an MLIR name alone is a Python expression too."""
+    try:
+        statements = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return any(not isinstance(statement, ast.Expr) for statement in statements)
 
 
 def _checked(

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib
 import io
+import re
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Literal
 
@@ -39,6 +40,8 @@ from jax.extend.mlir.passmanager import PassManager
 from jax.interpreters.mlir import make_ir_context
 from jaxlib.mlir._mlir_libs._jax_mlir_ext import inlined_func_call
 from jaxlib.mlir.dialects import sdy
+
+from stablehlo_mem.utils.backends import start_backends
 
 # The parts of JAX that a primitive's rules are made of: they have no types.
 ad: Any = _ad
@@ -127,6 +130,7 @@ def portable_artifact(module: ir.Module) -> bytes:
 
     The module is left as it was.
     """
+    start_backends()
     with module.context:
         version = stablehlo.get_version_from_compatibility_requirement(
             stablehlo.StablehloCompatibilityRequirement.WEEK_4
@@ -261,6 +265,8 @@ def splat_text(op: Any) -> str | None:
     return text[begin : text.index(">", begin)]
 
 
+_PRIMITIVE = re.compile(r"/([\w-]+)\)$")
+"""At the end of a source line as `source_line` gives it."""
 _ZEROS = frozenset({"0.000000e+00", "0", "false", "(0.000000e+00,0.000000e+00)"})
 
 
@@ -308,6 +314,12 @@ def source_line(location: ir.Location) -> str:
     file, line = (outside or frames)[0]
     name = f" ({names[0]})" if names else ""
     return f"{file}:{line}{name}"
+
+
+def primitive_name(source: str) -> str:
+    """The name of the JAX primitive in what `source_line` gives: "sort" of "a.py:3 (jit(f)/sort)"; "" if unknown."""
+    match = _PRIMITIVE.search(source)
+    return match[1] if match is not None else ""
 
 
 def _collect_frames(location: Any, frames: list[tuple[str, int]], names: list[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
+import logging
 import weakref
 from collections.abc import Callable, Generator
 from typing import Any
@@ -25,8 +26,11 @@ from stablehlo_mem.jaxpr.recompute import primitives_in, without_inspections
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner import budget_loop
 from stablehlo_mem.results.plan import Plan
+from stablehlo_mem.targets.free_memory import device_memory
 from stablehlo_mem.targets.target import Target, TargetLike, named_targets, platforms_of
-from stablehlo_mem.utils.units import Budget, parse_budget
+from stablehlo_mem.utils.units import Budget, format_bytes, parse_budget
+
+_log = logging.getLogger("stablehlo_mem")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +120,23 @@ def _plan(
     program = ingest(lowered.exported, effects=True)
     # The arguments of a call are on the device already.
     plan = make(program, parse_budget(settings.budget), targets, settings.options, program.argument_bytes)
+    _warn_if_not_free(plan, targets, settings.name, program.argument_bytes)
     return PlannedProgram(plan, lowered)
+
+
+def _warn_if_not_free(plan: Plan, targets: tuple[Target, ...], name: str, argument_bytes: int) -> None:
+    """Says in the log that a plan needs more than the device has free, before XLA says it at length."""
+    for target in targets:
+        total, free = device_memory(target)
+        available = min(total, free + argument_bytes)
+        if plan.after.peak_bytes > available:
+            _log.warning(
+                "%s takes %s within its budget, and %s has %s free for it: give the budget 'device', or free memory",
+                name,
+                format_bytes(plan.after.peak_bytes),
+                target.name,
+                format_bytes(available),
+            )
 
 
 def lower_planned(ctx: Any, *operands: Any, jaxpr: Any, settings: Settings, donated: tuple[bool, ...]) -> Any:

@@ -89,7 +89,7 @@ class BlockedTopK(RewritingPass):
                 Kernel(rows * flops, 2 * rows * item * (blocks.count + blocks.candidates)),
             ),
             numerics="exact",
-            summary=f"look for the largest {k} of {operand} in blocks of {blocks.size}",
+            summary=f"find the largest {k} of {operand} block by block, {blocks.size} elements each",
             detail=blocks,
         )
 

@@ -167,7 +167,7 @@ class _Block:
             saved_bytes=self.graph.values[value].nbytes,
             added_seconds=block_runs(self.main, self.path) * self.added_seconds(value, params),
             numerics=numerics,
-            summary=f"compute {title} where it is read",
+            summary=f"compute {title} again at each place that reads it, instead of keeping it",
             identity=(ComputeWhereRead.name, self.path, value),
             refusal_if_useless=refusal,
         )

@@ -43,14 +43,14 @@ class Contractions(RewritingPass):
         (term,) = best.terms
         if not any(pair.pays_as_matmul for pair in pairs(term.network, term.tree)):
             return None
-        factors = " with ".join(str(graph.values[factor.value]) for factor in product.factors)
+        factors = " and ".join(str(graph.values[factor.value]) for factor in product.factors)
         return Match(
             root=root,
             removed=removed(graph, best),
             new_bytes=new_bytes(graph, best),
             kernels=kernels(graph, best),
             numerics="relaxed" if product.masked else "reassociate",
-            summary=f"contract {factors}",
+            summary=f"compute the sum of products of {factors} with a matmul",
             detail=best,
         )
 

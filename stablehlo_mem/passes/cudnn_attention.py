@@ -27,7 +27,7 @@ class CudnnAttention(AttentionPass):
     """The pass."""
 
     name = "cudnn-attention"
-    library = "cuDNN"
+    library = "the fused attention kernel of cuDNN"
     kinds = frozenset({"cuda"})
     trains_in_loops = True
     """The statistics are one number for each query."""

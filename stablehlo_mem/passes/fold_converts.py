@@ -65,7 +65,7 @@ class FoldConverts(RewritingPass):
             new_bytes=0,
             kernels=(Kernel(op_flops(graph, op) / _SPEEDUP, nbytes + result.nbytes, matmul=matmul_of(graph, op)),),
             numerics="exact",
-            summary=f"multiply {narrow} instead of {result.dtype}",
+            summary=f"multiply {narrow} operands as they are stored, without copies in {result.dtype}",
         )
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:

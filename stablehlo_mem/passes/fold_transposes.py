@@ -69,7 +69,7 @@ class FoldTransposes(RewritingPass):
             new_bytes=0,
             kernels=(Kernel(0, 2 * value.nbytes),) if is_folded_anyway else (),
             numerics="exact",
-            summary=f"multiply {value} without transposing it before",
+            summary=f"multiply by {value} as it is stored, without a transposed copy",
             detail=tuple(uses),
             even_if_slower=True,
         )

@@ -48,7 +48,7 @@ class MatmulChain(RewritingPass):
             new_bytes=new_bytes(graph, better),
             kernels=kernels(graph, better),
             numerics="relaxed" if any(t.product.masked for t in better.terms) else "reassociate",
-            summary=f"contract {count} factors in another order{terms}",
+            summary=f"multiply {count} factors in a cheaper order{terms}",
             detail=better,
         )
 

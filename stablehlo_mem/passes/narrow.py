@@ -81,7 +81,8 @@ class Narrow(RewritingPass):
             new_bytes=sum(range_bytes(graph, v, n.result_range) for n in kernels[:-1] for v in graph.ops[n.op].results),
             kernels=tuple(_kernel(graph, n) for n in narrowed),
             numerics="exact",
-            summary=f"compute {taken.size} of {taken.n} along dimension {taken.dimension} of {graph.values[operand]}",
+            summary=f"compute only the {taken.size} of {taken.n} elements along dimension {taken.dimension} of "
+            f"{graph.values[operand]} that are read",
             detail=_NarrowedSlice(taken, narrowed),
         )
 

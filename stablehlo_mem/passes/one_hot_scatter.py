@@ -77,7 +77,7 @@ class OneHotScatter(RewritingPass):
             new_bytes=0,
             kernels=(Kernel(math.prod(result.shape), nbytes),),
             numerics="reassociate" if regroups else "exact",
-            summary=f"select what was scattered to {graph.values[one.scatter.results[0]]}",
+            summary=f"fill {graph.values[one.scatter.results[0]]} by comparing indices instead of scattering",
             detail=one,
             even_if_slower=True,
         )

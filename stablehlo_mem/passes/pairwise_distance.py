@@ -154,7 +154,7 @@ def _match(graph: Graph, root: int, of: DifferenceSum, terms: tuple[DistanceTerm
         new_bytes=int(sum(map(form.nbytes, dict.fromkeys(sides))) + max(0, dots - shared)),
         kernels=tuple(_kernels(form)),
         numerics="relaxed",
-        summary=f"get {squared} {element}[{','.join(map(str, form.shape(of.out)))}] by a matmul",
+        summary=f"compute {squared} {element}[{','.join(map(str, form.shape(of.out)))}] with a matmul",
         detail=form,
         shared_inputs=tuple(values),
     )

@@ -26,7 +26,7 @@ class PallasAttention(AttentionPass):
     """The pass."""
 
     name = "pallas-attention"
-    library = "Pallas"
+    library = "the flash attention kernel of JAX (Pallas)"
     kinds = frozenset({"tpu"})
     rows_first = False
     has_key_masks = True

@@ -195,7 +195,7 @@ def _timed(main: Graph, path: Path, one: _Recomputed, goal: Goal) -> _Recomputed
 def _candidate(main: Graph, path: Path, values: Sequence[_Recomputed]) -> Candidate:
     largest = max(values, key=lambda one: one.nbytes)
     refusal = _refusal(main, path, largest)
-    more = f" and {len(values) - 1} more" if len(values) > 1 else ""
+    more = f" and {len(values) - 1} other{'s' * (len(values) > 2)}" if len(values) > 1 else ""
     readers = len({reader for one in values for reader, _ in one.readers})
     params = RecomputedValues(path=path, values=tuple(sorted(one.value for one in values)), readers=readers)
     return Candidate(
@@ -203,7 +203,7 @@ def _candidate(main: Graph, path: Path, values: Sequence[_Recomputed]) -> Candid
         saved_bytes=sum(one.nbytes for one in values),
         added_seconds=sum(one.seconds for one in values),
         numerics="exact",
-        summary=f"compute {refusal.value}{more} again where loops read it",
+        summary=f"compute {refusal.value}{more} again inside the loops that read it, instead of keeping it",
         identity=(RecomputeInLoops.name, path, largest.value),
         refusal_if_useless=dataclasses.replace(
             refusal, code="no-gain", message="computing it again where loops read it frees nothing"

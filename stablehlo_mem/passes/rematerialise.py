@@ -83,8 +83,8 @@ class Rematerialise(Pass[DroppedStacks]):
     def describe(self, params: DroppedStacks) -> str:
         """How many stacks are dropped."""
         steps, segment = params.steps, params.segment
-        stacks = f"{len(params.dropped)} of {params.stacks} stacks of a loop of {steps} steps"
-        return stacks if segment == 1 else f"{stacks}, taken in {steps // segment} segments of {segment}"
+        stacks = f"{len(params.dropped)} of the {params.stacks} values that a loop of {steps} steps stores for later"
+        return stacks if segment == 1 else f"{stacks}, by segments of {segment} steps"
 
     def apply(self, module: ir.Module, params: DroppedStacks) -> None:
         """Drops the stacks of a step and computes their rows again where they are read, in place."""
@@ -196,7 +196,7 @@ class _ScanAtPeak:
         refusal = self.refusal(
             max(dropped, key=lambda c: self.nbytes[c]), "no-gain", "computing it again frees nothing"
         )
-        more = f" and {len(dropped) - 1} more" if len(dropped) > 1 else ""
+        more = f" and {len(dropped) - 1} other{'s' * (len(dropped) > 2)}" if len(dropped) > 1 else ""
         params = DroppedStacks(
             path=self.path,
             loop=scan.op,
@@ -210,13 +210,13 @@ class _ScanAtPeak:
             saved_bytes=saved_bytes,
             added_seconds=block_runs(self.main, self.path) * seconds,
             numerics="exact",
-            summary=f"compute {refusal.value}{more} again where rows are read",
+            summary=f"compute {refusal.value}{more} again in each step that reads it, instead of storing all steps",
             identity=(Rematerialise.name, self.path, scan.op, refusal.value),
             refusal_if_useless=refusal,
         )
 
     def refusal(self, stack: int, code: str, message: str) -> Refusal:
-        value = f"stack {self.graph.values[self.loop.results[stack]]}"
+        value = f"stored {self.graph.values[self.loop.results[stack]]}"
         return Refusal.at(self.main, (self.path, self.scan.op), value, self.nbytes[stack], code, message)
 
 

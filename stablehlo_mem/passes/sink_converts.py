@@ -97,7 +97,7 @@ def _candidate(graph: Graph, loop: OpPath, slices: dict[OpPath, int], goal: Goal
     block = nested_graph(graph, path)
     sliced = [block.values[v] for v in sorted(set(slices.values()))]
     largest = max(sliced, key=lambda v: v.nbytes)
-    more = f" and {len(sliced) - 1} more" if len(sliced) > 1 else ""
+    more = f" and {len(sliced) - 1} other{'s' * (len(sliced) > 2)}" if len(sliced) > 1 else ""
     seconds = 0.0
     for inner, op in slices:
         body = nested_graph(graph, inner)
@@ -109,7 +109,7 @@ def _candidate(graph: Graph, loop: OpPath, slices: dict[OpPath, int], goal: Goal
         saved_bytes=sum(v.nbytes for v in sliced) // 2,
         added_seconds=seconds,
         numerics="exact",
-        summary=f"convert slices of {largest}{more} in the loop",
+        summary=f"convert {largest}{more} slice by slice inside the loop that reads it, without a converted copy",
         identity=(SinkConverts.name, path, index),
         refusal_if_useless=Refusal.at(graph, loop, copy, largest.nbytes // 2, "no-gain", message),
     )

@@ -111,7 +111,7 @@ class SortToTopK(RewritingPass):
                 Kernel(count * math.log2(4 * top_k.k), nbytes + 2 * taken),
             ),
             numerics="exact",
-            summary=f"take the {'last' if top_k.last else 'first'} {top_k.k} of sorted {key}",
+            summary=f"find the {'last' if top_k.last else 'first'} {top_k.k} of {key} without sorting all of it",
             detail=top_k,
             replaced=tuple(graph.ops[one.op].results[0] for one in top_k.slices),
         )

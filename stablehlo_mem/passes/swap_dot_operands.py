@@ -65,14 +65,14 @@ class SwapDotOperands(RewritingPass):
             return None
         dot, result = swap.dot, graph.values[op.results[0]]
         swapped = Kernel(op_flops(graph, dot), 0, matmul_of(graph, dot).swapped(), moves=dot)
-        how = "with its operands as they lie" if swap.transposes else "without transposing it after"
+        how = "without transposing its operands" if swap.transposes else "without transposing it afterwards"
         return Match(
             root=root,
             removed=(dot.index, root),
             new_bytes=result.nbytes if swap.transposes else 0,
             kernels=(swapped, Kernel(0, 0, moves=op)) if swap.transposes else (swapped,),
             numerics="exact",
-            summary=f"multiply to {result} {how}",
+            summary=f"swap the operands of the matmul {result}, to compute it {how}",
             detail=swap,
             even_if_slower=prefer_memory and not swap.transposes,
         )

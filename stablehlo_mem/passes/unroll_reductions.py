@@ -117,8 +117,7 @@ class UnrollReductions(RewritingPass):
                 Kernel(0, 2 * transposed_bytes),
             ),
             numerics="reassociate" if _reduction().regroups(graph.handles[root]) else "exact",
-            summary=f"reduce the {split_op.n} elements along dimension {split_op.operand_dims[0]} of {operand} "
-            "one by one",
+            summary=f"reduce {operand} along dimension {split_op.operand_dims[0]} as {split_op.n} elementwise terms",
             detail=_Unrolled(split_op.n, ranges, narrowed, transposed),
         )
 

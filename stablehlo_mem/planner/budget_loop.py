@@ -25,13 +25,21 @@ from stablehlo_mem.planner.greedy_search import nothing_to_split, propose
 from stablehlo_mem.planner.search_state import SearchState
 from stablehlo_mem.planner.smallest_peak import has_little_left, minimise_peak
 from stablehlo_mem.planner.users_terms import in_users_terms
-from stablehlo_mem.planner.validation import below_floor, check_options, check_tuning, for_platforms, verify
+from stablehlo_mem.planner.validation import (
+    below_floor,
+    check_options,
+    check_tuning,
+    for_platforms,
+    is_below,
+    verify,
+)
 from stablehlo_mem.reports.phrases import budget_error_text
 from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.results.memory_profile import MemoryProfile, Origin, profile_graph
 from stablehlo_mem.results.plan import Figures, Plan, Timing, TooSlow
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
+from stablehlo_mem.utils.progress import shown
 from stablehlo_mem.utils.units import Budget, Share
 
 _SLOWDOWN_FACTOR_MIN = 2
@@ -59,7 +67,7 @@ def keep_budget(
     """
     check_options(options)
     budget = shares.of_device(budget, targets, held_bytes)
-    if isinstance(budget, int) and budget < program.floor_bytes:
+    if is_below(budget, program):
         raise below_floor(program, budget)
     if options.tune:
         check_tuning(program, targets)
@@ -68,7 +76,8 @@ def keep_budget(
     cached = plan_cache.read(path) if path is not None else None
     plan = planning.replayed(cached) if cached is not None else None
     if plan is None:
-        plan = planning.run()
+        with shown(f"plan {program.name}"):
+            plan = planning.run()
         if path is not None and not planning.evaluator.is_out_of_time:
             plan_cache.write(path, plan)
     return plan
@@ -273,7 +282,11 @@ class _Planning:
         refusals = evaluation.refusals
         if not refusals:
             candidates, refusals = propose(evaluation.state, Goal(evaluation.target.chip, self.options, 0))
-            refusals = (*refusals, *(c.refusal_if_useless for c in candidates))
+            # Before anything was tried nothing is known to be useless.
+            if len(self.evaluator.evaluations) > 1:
+                refusals = (*refusals, *(c.refusal_if_useless for c in candidates))
+            elif candidates:
+                return in_users_terms(refusals, self.evaluator.original_state(evaluation.state.chip).graph)
         refusals = in_users_terms(refusals, self.evaluator.original_state(evaluation.state.chip).graph)
         return refusals or (nothing_to_split(evaluation.state),)
 

@@ -9,7 +9,7 @@ from stablehlo_mem.pass_api.candidate import Goal, Options
 from stablehlo_mem.planner import shares
 from stablehlo_mem.planner.greedy_search import propose, time_saving_candidates
 from stablehlo_mem.planner.search_state import start_of
-from stablehlo_mem.planner.validation import check_options, for_platforms
+from stablehlo_mem.planner.validation import below_floor, check_options, for_platforms, is_below
 from stablehlo_mem.results.explanation import Explanation
 from stablehlo_mem.results.memory_profile import MemoryProfile, Origin, profile_graph
 from stablehlo_mem.targets.target import Target
@@ -32,7 +32,8 @@ def explain_program(program: Program, target: Target, budget: Budget, options: O
     goal = Goal(target.chip, for_platforms(options, program, (target,)), 0)
     state = start_of(program, goal)
     profile = dataclasses.replace(profile_graph(state.graph, target.chip), origin=Origin(program.lasting, target))
-    goal = dataclasses.replace(goal, temp_bytes=_goal_bytes(profile, shares.of_device(budget, (target,))))
+    budget = shares.of_device(budget, (target,))
+    goal = dataclasses.replace(goal, temp_bytes=_goal_bytes(profile, budget))
     candidates, refusals = propose(state, goal)
     candidates += propose(state, dataclasses.replace(goal, include_small_values=True))[0]
     helping = {(c.summary, c.saved_bytes): c for c in reversed(candidates) if c.saved_bytes > 0}
@@ -43,6 +44,7 @@ def explain_program(program: Program, target: Target, budget: Budget, options: O
         quicker=tuple(time_saving_candidates(state, goal)),
         offers=tuple(reversed(helping.values())),
         refusals=refusals,
+        impossible=str(below_floor(program, budget)) if is_below(budget, program) else "",
     )
 
 

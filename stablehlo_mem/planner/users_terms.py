@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
+from stablehlo_mem.ir.bindings import primitive_name
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.pass_api.candidate import Refusal
 
@@ -27,11 +28,14 @@ def in_users_terms(refusals: Iterable[Refusal], original: Graph) -> tuple[Refusa
     """
     refusals = tuple(refusals)
     places, values = set(_places(original)), set(_values(original))
+    types = {_type(value) for value in values}
     # That a loop as a whole is not computed again tells the user nothing about a loop of the planner's.
     about = (r for r in refusals if r.dimension >= 0 or not _is_ours(r, values))
     told = (_told(refusal, places) for refusal in about)
     kept = [_named(refusal, values) for refusal in told if refusal is not None]
-    return tuple(dict.fromkeys(kept)) or refusals
+    # Slices are named only where nothing is said of what the user's program has.
+    of_users_values = [refusal for refusal in kept if _type(refusal.value) in types]
+    return tuple(dict.fromkeys(of_users_values or kept)) or refusals
 
 
 def _blocks(graph: Graph) -> Iterator[Graph]:
@@ -50,6 +54,11 @@ def _values(graph: Graph) -> Iterator[str]:
     for block in _blocks(graph):
         for op in block.ops:
             yield from (f"{block.title(op.index)} {block.values[v]}" for v in op.results)
+
+
+def _type(value: str) -> str:
+    """The type in how a value reads: "f32[64]" in "sort f32[64]"."""
+    return value.rpartition(" ")[2]
 
 
 def _told(refusal: Refusal, places: set[_Place]) -> Refusal | None:
@@ -85,9 +94,8 @@ def _is_ours(refusal: Refusal, values: set[str]) -> bool:
 
 
 def _named(refusal: Refusal, values: set[str]) -> Refusal:
-    """A refusal with the value's type alone where the planner's loop makes the value."""
-    return (
-        dataclasses.replace(refusal, value=refusal.value.removeprefix("while "))
-        if _is_ours(refusal, values)
-        else refusal
-    )
+    """A refusal with the name of the user's op where the planner's loop makes the value."""
+    if not _is_ours(refusal, values):
+        return refusal
+    kind = refusal.value.removeprefix("while ")
+    return dataclasses.replace(refusal, value=f"{primitive_name(refusal.location)} {kind}".strip())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import get_args
+from typing import TypeGuard, get_args
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from stablehlo_mem.pass_api.candidate import Numerics, Options, Step
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.targets.target import Target
-from stablehlo_mem.utils.units import format_bytes
+from stablehlo_mem.utils.units import Budget, format_bytes
 
 
 def check_options(options: Options) -> None:
@@ -79,6 +79,11 @@ def verify(program: Program, module: ir.Module, steps: tuple[Step, ...]) -> None
         raise PassError("verify", "the optimised module is not valid", names)
     if str(main_function(module).type) != str(program.main.type):
         raise PassError("verify", "the signature of main changed", names)
+
+
+def is_below(budget: Budget, program: Program) -> TypeGuard[int]:
+    """Whether a budget is smaller than arguments and outputs."""
+    return isinstance(budget, int) and budget < program.floor_bytes
 
 
 def below_floor(program: Program, budget: int) -> BudgetError:

@@ -53,6 +53,7 @@ def explanation_page(explanation: Explanation) -> str:
     """The page of an explanation: memory over the program, the steps that are offered, and the refusals."""
     profiles = {"the program": explanation.profile}
     sections = [
+        f"<p>{escape(explanation.impossible)}</p>" if explanation.impossible else "",
         _charts(profiles, None),
         *map(_table_section, explanation_sections(explanation, _SHOWN)),
         "<footer>static estimates; made by stablehlo-mem</footer>",

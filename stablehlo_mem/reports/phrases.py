@@ -25,6 +25,8 @@ PARTS = (
 """The parts of a peak with their attributes in `MemoryProfile` and `Measured`; the last one is subtracted."""
 SHOWN = 6
 """Rows of a list of values or refusals in a terminal: the largest few matter, `Plan.to_json` has the rest."""
+_NOTHING_BESIDE = 1000
+"""A value so many times smaller than the largest is left out of reports: three digits are shown."""
 _SLOW = 1.5
 """Slowdown from which reports warn: most would accept a quarter, few a half."""
 _DONATION_SHARE = 0.5
@@ -40,6 +42,12 @@ def unique_values(live: Sequence[LiveValue]) -> list[tuple[str, LiveValue]]:
     """Each distinct live value once, with its bytes: "96 MiB", or "5 × 48 MiB" if there are five."""
     counts = Counter(live)
     return [(f"{n} × " * (n > 1) + format_bytes(value.nbytes), value) for value, n in counts.items()]
+
+
+def worth_showing(live: Sequence[LiveValue]) -> list[tuple[str, LiveValue]]:
+    """`unique_values` without those that are nothing beside the largest, such as the counters of loops."""
+    largest = max((value.nbytes for value in live), default=0)
+    return unique_values([value for value in live if value.nbytes * _NOTHING_BESIDE >= largest])
 
 
 def format_source(source: str) -> str:
@@ -74,9 +82,26 @@ def how_text(decision: Decision) -> str:
 def effort_text(plan: Plan) -> str:
     """The cost of planning: "0.41 s of planning, 2 compiles in 3.1 s"."""
     compiles = "1 compile" if plan.compiles == 1 else f"{plan.compiles} compiles"
-    limit, seconds = plan.options.max_seconds, plan.planning_seconds + plan.compile_seconds
-    ended = f", ended by max_seconds={limit:g}" if limit is not None and seconds > limit else ""
+    ended = f", ended by max_seconds={plan.options.max_seconds:g}" if _is_out_of_time(plan) else ""
     return f"{plan.planning_seconds:.2f} s of planning, {compiles} in {plan.compile_seconds:.2f} s{ended}"
+
+
+def limit_text(plan: Plan) -> str:
+    """The limit of the effort that was reached where the budget is not kept; "" if none was."""
+    if plan.fits or plan.too_slow:
+        return ""
+    limit, count = plan.options.max_compiles, len(plan.target)
+    if plan.compiles + count > limit:
+        tried = "before anything was tried" if plan.compiles <= count else "before the search ended"
+        return f"the limit of compilations was reached {tried}, max_compiles={limit}: at {limit + count} it may fit"
+    if _is_out_of_time(plan):
+        return f"the limit of time was reached before the search ended, max_seconds={plan.options.max_seconds:g}"
+    return ""
+
+
+def _is_out_of_time(plan: Plan) -> bool:
+    limit = plan.options.max_seconds
+    return limit is not None and plan.planning_seconds + plan.compile_seconds > limit
 
 
 def refusal_text(refusal: Refusal) -> str:
@@ -115,6 +140,8 @@ def budget_error_text(plan: Plan) -> str:
         f"the budget of {budget} cannot be kept on {targets_text(plan)}: needed {needed}, reached {reached}",
         f"  at the smallest peak: {_parts_text(after)}",
     ]
+    if limit := limit_text(plan):
+        lines.append(f"  {limit}")
     if plan.smaller_but_slow is not None:
         size, slowdown = format_bytes(plan.smaller_but_slow.peak_bytes), plan.smaller_but_slow.slowdown
         lines.append(
@@ -123,7 +150,7 @@ def budget_error_text(plan: Plan) -> str:
         )
     if after.live:
         lines.append("largest values live there:")
-        lines += [f"  {size}  {format_value(v)}{_at(v.source)}" for size, v in unique_values(after.live)[:SHOWN]]
+        lines += [f"  {size}  {format_value(v)}{_at(v.source)}" for size, v in worth_showing(after.live)[:SHOWN]]
     if plan.refusals:
         lines.append("what stands in the way:")
         lines += [f"  {_refusal_line(refusal)}" for refusal in distinct(plan.refusals)[:SHOWN]]

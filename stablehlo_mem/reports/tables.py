@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from stablehlo_mem.pass_api.candidate import Candidate, Numerics, Refusal
 from stablehlo_mem.reports.phrases import (
@@ -13,7 +13,7 @@ from stablehlo_mem.reports.phrases import (
     format_value,
     how_text,
     refusal_text,
-    unique_values,
+    worth_showing,
 )
 from stablehlo_mem.results.check import Check, CheckedResult
 from stablehlo_mem.results.decision import Decision
@@ -66,9 +66,15 @@ def memory_section(profiles: Mapping[str, MemoryProfile]) -> Section:
             heads.append(f"{name} measured".strip())
             columns.append([_measured_text(profile.measured, attribute) for attribute in attributes])
     rows = list(zip(*columns, strict=True))
-    devices = max((profile.devices for profile in profiles.values()), default=1)
-    title = "Memory of one execution" + (f", on each of {devices} devices" if devices > 1 else "")
-    return Section(title, heads, rows, range(1, len(heads)), sums=True)
+    return Section(_memory_title(profiles.values()), heads, rows, range(1, len(heads)), sums=True)
+
+
+def _memory_title(profiles: Iterable[MemoryProfile]) -> str:
+    """On which target, and on how many devices of it."""
+    origin = next((profile.origin for profile in profiles if profile.origin is not None), None)
+    devices = max((profile.devices for profile in profiles), default=1)
+    where = f" on {origin.target.name}" if origin is not None else ""
+    return f"Memory of one execution{where}" + (f", on each of {devices} devices" if devices > 1 else "")
 
 
 def _measured_text(measured: Measured | Refused, attribute: str) -> str:
@@ -129,7 +135,7 @@ def explanation_sections(explanation: Explanation, shown: int) -> Iterator[Secti
 
 def live_section(profile: MemoryProfile, title: str, shown: int) -> Iterator[Section]:
     """The largest values live at a profile's peak; no section if none are known."""
-    rows = [(n, format_value(value), format_source(value.source)) for n, value in unique_values(profile.live)]
+    rows = [(n, format_value(value), format_source(value.source)) for n, value in worth_showing(profile.live)]
     if rows:
         source = format_source(profile.point) if profile.point else ""
         yield Section(title, ("bytes", "value", "source"), rows, (0,), source).first(shown)

@@ -35,7 +35,7 @@ from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.known_targets import KnownTarget
 from stablehlo_mem.utils.plain_data import plain_data
-from stablehlo_mem.utils.units import format_bytes, format_seconds
+from stablehlo_mem.utils.units import format_bytes, format_flops, format_seconds
 
 _TEXT_WIDTH = 120
 """Columns of plain text: a wide terminal, and the lines of a source file."""
@@ -78,7 +78,8 @@ def check_report(check: Check) -> RenderableType:
 
 def explanation_report(explanation: Explanation) -> RenderableType:
     """Rich tables of an explanation: the memory, the steps that are offered, and the refusals."""
-    return _spaced(*map(_table_block, explanation_sections(explanation, SHOWN)))
+    impossible = [Text(explanation.impossible, style="bold red")] if explanation.impossible else []
+    return _spaced(impossible, *map(_table_block, explanation_sections(explanation, SHOWN)))
 
 
 def targets_report(targets: Sequence[KnownTarget]) -> RenderableType:
@@ -88,8 +89,11 @@ def targets_report(targets: Sequence[KnownTarget]) -> RenderableType:
         chip = target.chip
         here = f"{target.attached} attached" if target.attached else "compiles" if target.compiles else target.missing
         memory = format_bytes(chip.memory_bytes) if chip.memory_bytes else "the host's"
-        rows.append((chip.name, here, memory, f"{chip.flops_per_second:.2g}", f"{chip.bytes_per_second:.2g}"))
-    return _table(Section("", ("target", "here", "memory", "FLOP/s", "bytes/s"), rows, (2, 3, 4)))
+        rates = (chip.matmul_rate(2), chip.matmul_rate(4), chip.flops_per_second)
+        speeds = (f"{format_flops(rate)}/s" for rate in rates)
+        rows.append((chip.name, here, memory, *speeds, f"{chip.bytes_per_second / 1e9:,.0f} GB/s"))
+    heads = ("target", "here", "memory", "bf16 matmuls", "f32 matmuls", "f32 in full", "reads and writes")
+    return _table(Section("", heads, rows, range(2, len(heads))))
 
 
 def chip_report(chip: Chip) -> RenderableType:

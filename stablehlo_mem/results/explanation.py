@@ -19,6 +19,7 @@ class Explanation(HasPage):
         target: the name of the target.
         profile: the static memory profile of the original program.
         goal_bytes: the temporaries that the passes were asked to reach.
+        impossible: why no plan can keep the budget that was asked for, "" if one might.
         quicker: steps that save time anywhere in the program; planning takes them first.
         offers: steps that would lower the peak, in the order in which the search tries them.
         refusals: what the passes could not propose and why, largest value first.
@@ -30,6 +31,7 @@ class Explanation(HasPage):
     quicker: tuple[Candidate, ...]
     offers: tuple[Candidate, ...]
     refusals: tuple[Refusal, ...]
+    impossible: str = ""
 
     def to_json(self) -> str:
         """All of it as JSON text."""

@@ -10,7 +10,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 from stablehlo_mem.analysis.live_ranges import Live, Scratch, Slot, Timeline
-from stablehlo_mem.ir.graph import Graph, Path, nested_graph
+from stablehlo_mem.ir.bindings import primitive_name
+from stablehlo_mem.ir.graph import Graph, Op, Path, nested_graph
 from stablehlo_mem.ir.trip_count import trip_count
 
 _MAX_POINTS = 1000
@@ -91,9 +92,16 @@ def live_value(graph: Graph, live: Live) -> LiveValue:
     block = nested_graph(graph, live.path)
     value = block.values[live.value]
     producer = block.producer(live.value)
-    name = producer.name.partition(".")[2] if producer else "argument"
     source = block.source(producer.index) if producer else ""
-    return LiveValue(name, value.dtype, value.shape, live.nbytes, source)
+    return LiveValue(_producer_name(producer, source), value.dtype, value.shape, live.nbytes, source)
+
+
+def _producer_name(producer: Op | None, source: str) -> str:
+    """The name of the op; of a loop that of the user's op at its line, which it may compute in slices."""
+    if producer is None:
+        return "argument"
+    name = producer.name.partition(".")[2]
+    return (primitive_name(source) or name) if name == "while" else name
 
 
 def _points(totals: Sequence[int]) -> list[int]:

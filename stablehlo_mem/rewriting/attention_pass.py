@@ -86,7 +86,7 @@ class AttentionPass(RewritingPass):
             new_bytes=_bias_bytes(layout.shape) + self.scratch_bytes(layout.shape, training=training),
             kernels=_kernels(graph, op, layout.shape),
             numerics=_numerics(graph, op),
-            summary=f"get the {op.part} of attention {graph.values[graph.ops[root].results[0]]} from {self.library}",
+            summary=f"compute the {op.part} of attention {graph.values[graph.ops[root].results[0]]} by {self.library}",
             detail=_Detail(op, layout),
             shared_inputs=(scores.queries.value, scores.keys.value),
         )

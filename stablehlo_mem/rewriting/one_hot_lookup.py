@@ -44,14 +44,13 @@ def match_lookup(graph: Graph, root: int) -> Match | None:
     lookup = _lookup(graph, op, 0) or _lookup(graph, op, 1)
     if lookup is None:
         return None
-    rows = graph.values[lookup.table].shape[lookup.dimension]
     return Match(
         root=root,
         removed=needed_only_by(graph, root, (lookup.index.source, lookup.table)),
         new_bytes=result.nbytes,
         kernels=(Kernel(0, 2 * result.nbytes), Kernel(0, 2 * result.nbytes)),
         numerics="relaxed",
-        summary=f"look rows up in {graph.values[lookup.table]}, of {rows}",
+        summary=f"read rows of {graph.values[lookup.table]} by their index instead of multiplying by one-hot vectors",
         detail=lookup,
     )
 

@@ -150,7 +150,7 @@ class RewritingPass(Pass[Rewriting]):
     def _candidate(self, chosen: Sequence[_BlockMatch], saved_bytes: int, *, prefer_memory: bool) -> Candidate:
         """One step for some matches, with the summary of the first of them."""
         block, first = chosen[0]
-        more = f" and {len(chosen) - 1} more" if len(chosen) > 1 else ""
+        more = f"; the same in {len(chosen) - 1} other place{'s' * (len(chosen) > 2)}" if len(chosen) > 1 else ""
         blocks = dict.fromkeys(b for b, _ in chosen)
         roots = tuple((b.path, match.root) for b, match in chosen)
         return Candidate(

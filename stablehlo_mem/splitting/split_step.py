@@ -62,7 +62,8 @@ class Split(StepParams):
         """What its loops look like, for people."""
         loops = "1 loop" if self.loops == 1 else f"{self.loops} loops"
         loops += ", streaming," if self.streaming else ""
-        kept = f", {len(self.kept)} kept between them" if self.kept else ""
+        count = "1 value is" if len(self.kept) == 1 else f"{len(self.kept)} values are"
+        kept = f"; {count} kept from one loop to the next" if self.kept else ""
         return f"{loops} of {-(-self.elements // self.chunk)} steps, {self.chunk} of {self.elements} at a time{kept}"
 
 

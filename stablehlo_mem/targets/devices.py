@@ -21,6 +21,8 @@ from jax.experimental import topologies
 from stablehlo_mem.errors import TargetError
 from stablehlo_mem.targets.chips import Chip, Kind
 from stablehlo_mem.targets.gpu_configs import target_config
+from stablehlo_mem.utils.backends import start_backends
+from stablehlo_mem.utils.quiet import quiet
 
 _GRIDS: dict[str, tuple[str, ...]] = {
     "tpu:v5e": ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"),
@@ -59,6 +61,7 @@ class Compiler:
 
 def local_devices(platform: str) -> list[Any]:
     """This process's devices of a platform, [] if there are none."""
+    start_backends()
     try:
         return list(jax.local_devices(backend=platform))
     except RuntimeError:  # JAX's error for a backend that is unknown or failed to start
@@ -124,16 +127,17 @@ def _cuda_topology(chip: Chip, count: int, grid: str) -> tuple[Any, ...]:
         topology=shape,
         target_config=target_config(chip.name),
     )
-    try:
-        return tuple(describe().devices)
-    except NotImplementedError:  # the plugin did not register itself: it found no CUDA libraries
-        _register_cuda_plugin()
-        return tuple(describe().devices)
+    start_backends()
+    with quiet():
+        try:
+            return tuple(describe().devices)
+        except NotImplementedError:  # the plugin did not register itself: it found no CUDA libraries
+            _register_cuda_plugin()
+            return tuple(describe().devices)
 
 
 def _register_cuda_plugin() -> None:
-    """Registers the plugin as a compiler only: JAX starts its backends first and never tries the plugin as one."""
-    jax.local_devices()
+    """Registers the plugin as a compiler only: JAX has started its backends and never tries the plugin as one."""
     plugin = next(p for p in _CUDA_PLUGINS if _is_importable(p))
     with _environment({"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}):
         importlib.import_module(plugin).initialize()

@@ -20,6 +20,7 @@ from stablehlo_mem.targets.chips import CHIPS, Chip
 from stablehlo_mem.targets.devices import COMPILERS, local_devices, require_compiler, topology_devices
 from stablehlo_mem.targets.isolated_compile import Request, measure_isolated
 from stablehlo_mem.targets.measurement import Measured, Refused
+from stablehlo_mem.utils.backends import start_backends
 
 _CHIP_NAMES = {
     "NVIDIA H200": "cuda:h200",
@@ -136,6 +137,7 @@ def named_targets(target: TargetLike) -> tuple[Target, ...]:
 
 def local_platform() -> str:
     """The default backend by the name an Exported would list it: "cpu", "cuda", "tpu"."""
+    start_backends()
     backend = jax.default_backend()
     return _PLATFORMS.get(backend, backend)
 

@@ -15,12 +15,14 @@ _FLOPS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 _FORMS = (
-    'an int of bytes, a string like "512MiB", "1.5GB" or "800kB", "25%" of the temporaries, "device" or '
-    '"90% of device", "min" for the smallest, or None for no limit'
+    'an int of bytes, a string like "512MiB", "1.5 GB" or "32G", "25%" of the temporaries, "device" or '
+    '"90% of device", "min" for the smallest, or "none" for no limit'
 )
-_SHARE = re.compile(r"\s*(?:([0-9]+(?:\.[0-9]+)?)\s*%\s*(of\s+device|of\s+(?:the\s+)?temporaries)?|(device))\s*")
-_SIZE = re.compile(r"\s*(\d+(?:_\d+)*(?:\.\d+)?)\s*([kKMGTP]?)(i?)([bB]?)\s*")
-_PREFIXES = "kMGTP"
+_SHARE = re.compile(
+    r"\s*(?:([0-9]+(?:\.[0-9]+)?)\s*%\s*(of\s+device|of\s+(?:the\s+)?temporaries)?|(device))\s*", re.IGNORECASE
+)
+_SIZE = re.compile(r"\s*(\d+(?:_\d+)*(?:\.\d+)?)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
+_PREFIXES = "kmgtp"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +43,18 @@ Budget = int | Share | Literal["min"] | None
 def parse_budget(budget: Any) -> Budget:
     """A budget as users write it.
 
-    kB, MB, GB are powers of 1000; KiB, MiB, GiB of 1024. Fractions of a byte are dropped: a budget is never exceeded.
+    kB, MB, GB and k, M, G are powers of 1000; KiB, MiB, GiB and Ki, Mi, Gi of 1024. Case and spaces do not matter:
+    nobody means millibytes or bits. Fractions of a byte are dropped: a budget is never exceeded.
 
     Raises:
         InputError: not one of the accepted forms, zero or negative, or a share of more than the whole.
     """
-    if budget is None or budget == "min" or isinstance(budget, Share):
+    if budget is None or isinstance(budget, Share):
         return budget
     if isinstance(budget, str):
+        word = budget.strip().lower()
+        if word in ("min", "none"):
+            return "min" if word == "min" else None
         share = _SHARE.fullmatch(budget)
         if share is not None:
             return _parse_share(budget, *share.groups())
@@ -63,7 +69,7 @@ def parse_budget(budget: Any) -> Budget:
 
 
 def _parse_share(text: str, percent: str | None, of: str | None, device: str | None) -> Share:
-    fraction, is_of_device = Fraction(percent or 100) / 100, device or (of or "").endswith("device")
+    fraction, is_of_device = Fraction(percent or 100) / 100, device or (of or "").lower().endswith("device")
     if fraction > 1:
         raise InputError(f"a budget of {text!r} is more than there is: give at most 100%, or {_FORMS}")
     if fraction == 0 and is_of_device:
@@ -76,7 +82,7 @@ def _parse_size(text: str) -> int:
     if match is None or (match[3] and not match[2]):
         raise InputError(f"cannot read the budget {text!r}: give {_FORMS}")
     number, prefix, binary, _ = match.groups()
-    exponent = _PREFIXES.index(prefix.replace("K", "k")) + 1 if prefix else 0
+    exponent = _PREFIXES.index(prefix.lower()) + 1 if prefix else 0
     return int(Fraction(number.replace("_", "")) * (1024 if binary else 1000) ** exponent)
 
 

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 SEEDS = pathlib.Path(__file__).with_name("seeds.py")
-EACH = 50
+EACH = 32
 
 
 @pytest.mark.parametrize("first", range(0, 4 * EACH, EACH))

@@ -1,0 +1,130 @@
+"""What users read when something is wrong, word for word, in Python and on the command line."""
+
+from __future__ import annotations
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import stablehlo_mem as shm
+from stablehlo_mem.cli import main as cli
+from tests.support import exported, spec
+
+FORMS = (
+    'an int of bytes, a string like "512MiB", "1.5 GB" or "32G", "25%" of the temporaries, "device" or '
+    '"90% of device", "min" for the smallest, or "none" for no limit'
+)
+
+
+def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    return jax.nn.softmax(q @ k.T) @ v
+
+
+def ordered(x: jax.Array) -> jax.Array:
+    """Sorted distances: sorted along one dimension, transformed along the other."""
+    return jnp.sort(jnp.fft.fft(x @ x.T).real, axis=0).sum(0)
+
+
+@pytest.fixture
+def file(tmp_path: pathlib.Path) -> str:
+    """Attention over 1,024 tokens: 8 MiB of scores and weights, 1 MiB of arguments and outputs."""
+    path = tmp_path / "attention.bin"
+    path.write_bytes(exported(attention, *[spec(1024, 64)] * 3).serialize())
+    return str(path)
+
+
+def said(capsys: pytest.CaptureFixture[str], *command: str) -> tuple[int, str]:
+    """The exit code of a command, and what it wrote to standard error, without its name."""
+    code = cli.main(list(command))
+    return code, capsys.readouterr().err.strip().removeprefix("stablehlo_mem: ")
+
+
+def test_a_limit_of_compilations_does_not_blame_the_program(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, error = said(capsys, "optimize", file, "--target", "cpu", "--budget", "3MiB", "--max-compiles", "1")
+    assert code == cli.EXIT_BUDGET
+    assert "the limit of compilations was reached before anything was tried, max_compiles=1: at 2 it may fit" in error
+    assert "what stands in the way" not in error
+    assert said(capsys, "optimize", file, "--target", "cpu", "--budget", "3MiB", "--max-compiles", "2")[0] == 0
+
+
+def test_a_limit_of_time_is_said_too() -> None:
+    options = shm.Options(max_seconds=1e-3, cache=False)
+    with pytest.raises(shm.BudgetError) as caught:
+        shm.optimize(exported(ordered, spec(1024, 16)), "2MiB", target="cpu", options=options)
+    assert "the limit of time was reached before the search ended, max_seconds=0.001" in str(caught.value)
+
+
+def test_obstacles_name_the_users_operations_and_values() -> None:
+    plan = shm.plan(exported(ordered, spec(1024, 16)), "2MiB", target="cpu")
+    assert not plan.fits
+    assert plan.steps, "loops of the planner's are there that could be named"
+    text = str(plan)
+    for refusal in plan.refusals:
+        assert "test_messages.py" in refusal.location
+        assert refusal.value.split()[-1] in ("f32[1024,1024]", "f32[16,1024]", "complex<f32>[1024,1024]"), refusal
+        assert "while" not in refusal.value + refusal.message
+    assert "while" not in text
+
+
+def test_an_explanation_of_an_impossible_budget_says_so(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", file, "--target", "cpu", "--budget", "512KiB"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.startswith(
+        "the budget of 512 KiB is below the arguments and outputs alone (1 MiB with donation counted once); "
+        "no plan can change that"
+    )
+    possible = shm.explain(attention, *[spec(1024, 64)] * 3, budget="2MiB", target="cpu")
+    assert possible.impossible == ""
+
+
+def test_a_python_file_is_called_one(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "model.py"
+    path.write_text("import jax\n\ndef f(x):\n    return x\n")
+    assert said(capsys, "optimize", str(path), "--budget", "1MiB") == (
+        cli.EXIT_USAGE,
+        "this is Python, not a program that was exported: export the function first, "
+        'open("f.bin", "wb").write(jax.export.export(jax.jit(f))(*arguments).serialize())',
+    )
+
+
+def test_bytes_that_are_no_program_are_called_that(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "program.bin"
+    path.write_bytes(b"\x7fELF" + bytes(2000))
+    assert said(capsys, "optimize", str(path), "--budget", "1MiB") == (
+        cli.EXIT_USAGE,
+        "2,004 bytes, 7f 45 4c 46 00 00 00 00 ..., are no program: neither MLIR bytecode nor a StableHLO portable "
+        "artifact (which begin with 4d 4c ef 52), nor a whole jax.export.Exported as `serialize` writes it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ("12x", f"cannot read the budget '12x': give {FORMS}"),
+        ("0", f"a budget of 0 is no memory at all: give {FORMS}"),
+        ("120%", f"a budget of '120%' is more than there is: give at most 100%, or {FORMS}"),
+    ],
+)
+def test_a_wrong_budget(budget: str, message: str, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "optimize", file, "--target", "cpu", "--budget", budget) == (cli.EXIT_USAGE, message)
+
+
+def test_no_limit_is_none_in_python_and_in_the_shell(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shm.plan(exported(attention, *[spec(64, 8)] * 3), "none", target="cpu").budget_bytes is None
+    assert said(capsys, "optimize", file, "--target", "cpu", "--budget", "none")[0] == 0
+
+
+def test_a_profile_names_its_target(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["profile", file, "--target", "cpu"]) == 0
+    assert capsys.readouterr().out.startswith("Memory of one execution on cpu\n")
+
+
+def test_targets_are_rated_by_dtype(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["targets"]) == 0
+    heads, *rows = capsys.readouterr().out.splitlines()
+    assert heads.split("  ")[0] == "target"
+    assert [head in heads for head in ("bf16 matmuls", "f32 matmuls", "f32 in full", "reads and writes")] == [True] * 4
+    (row,) = [row for row in rows if row.startswith("tpu:v5e")]
+    assert row.split()[-7:] == ["TFLOP/s", "197", "TFLOP/s", "50", "TFLOP/s", "820", "GB/s"]
