@@ -118,7 +118,8 @@ def test_plans_by_other_figures_are_others(path, tmp_path, monkeypatch):
 def test_the_command_prints_the_figures(path, capsys):
     assert main(["calibrate", "cpu"]) == 0
     shown = capsys.readouterr()
-    assert "flops_per_second" in shown.out
+    assert shown.out.startswith("cpu: plans are now compared by these figures; estimated times change, peaks do not\n")
+    assert "matmuls of float32" in shown.out
     assert str(path) in shown.err
     assert main(["calibrate", "cpu", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["name"] == "cpu"

@@ -1,7 +1,4 @@
-"""Quoted definitions and whole files.
-
-Between `<!-- source: FILE NAME -->` and `<!-- end of source -->`, `<!-- file: FILE -->` and `<!-- end of file -->`.
-"""
+"""Quoted definitions of this library, between `<!-- source: FILE NAME -->` and `<!-- end of source -->`."""
 
 from __future__ import annotations
 
@@ -10,13 +7,11 @@ import pathlib
 import re
 
 _BLOCK = re.compile(r"(<!-- source: ([\w/.]+) (\w+) -->\n).*?(<!-- end of source -->)", re.DOTALL)
-_FILE = re.compile(r"(<!-- file: ([\w/.]+) -->\n).*?(<!-- end of file -->)", re.DOTALL)
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
 def fill(text: str) -> str:
-    """A page with the quoted definitions and files filled in."""
-    text = _FILE.sub(lambda m: f"{m[1]}\n```python\n{(_ROOT / m[2]).read_text()}```\n\n{m[3]}", text)
+    """A page with the quoted definitions filled in."""
     return _BLOCK.sub(lambda m: f"{m[1]}\n```python\n{definition(m[2], m[3])}\n```\n\n{m[4]}", text)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 from collections.abc import Iterable, Sequence
@@ -32,7 +31,7 @@ from stablehlo_mem.results.explanation import Explanation
 from stablehlo_mem.results.memory_profile import MemoryProfile
 from stablehlo_mem.results.memory_time_curve import CurvePoint
 from stablehlo_mem.results.plan import Plan
-from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.targets.chips import CHIPS, Chip
 from stablehlo_mem.targets.known_targets import KnownTarget
 from stablehlo_mem.utils.plain_data import plain_data
 from stablehlo_mem.utils.units import format_bytes, format_flops, format_seconds
@@ -97,12 +96,19 @@ def targets_report(targets: Sequence[KnownTarget]) -> RenderableType:
 
 
 def chip_report(chip: Chip) -> RenderableType:
-    """A rich table of the fields of a chip."""
-    rows: list[Sequence[str]] = []
-    for field in dataclasses.fields(chip):
-        value = getattr(chip, field.name)
-        rows.append((field.name, f"{value:.2g}" if isinstance(value, float) else str(value)))
-    return _table(Section("", ("", "here"), rows, (1,)))
+    """A rich table of what `calibrate` measures, in words, and what it is good for."""
+    typical = CHIPS[chip.name]
+    figures = (
+        ("matmuls of float32", "flops_per_second", lambda rate: f"{format_flops(rate)}/s"),
+        ("reads and writes of memory", "bytes_per_second", lambda rate: f"{rate / 1e9:,.3g} GB/s"),
+        ("an iteration of a loop", "step_seconds", format_seconds),
+        ("a result of a reduction", "reduced_seconds", lambda seconds: f"{seconds * 1e9:.2g} ns"),
+        ("cores", "cores", str),
+        ("cache for a loop's values", "cache_bytes", format_bytes),
+    )
+    shown = [(what, form(getattr(chip, name)), form(getattr(typical, name))) for what, name, form in figures]
+    title = f"{chip.name}: plans are now compared by these figures; estimated times change, peaks do not"
+    return Group(*_table_block(Section(title, ("", "measured here", "typical"), shown, (1, 2))))
 
 
 def curve_report(points: Sequence[CurvePoint]) -> RenderableType:
