@@ -3,8 +3,8 @@
 `--check` writes nothing and names the stale files. `make docs` and tests/test_docs.py call this.
 
 Generated are: the IR on the pages of passes (from tests/ir), the table of ops (from the rules), the output of the
-programs on the tutorial and errors pages, the API page, quoted source, whole files, the gallery, and the pictures.
-Tables of measurements are written by benchmarks/tables.py.
+programs on the tutorial and errors pages, the API page, quoted source, the gallery, and the pictures. Tables of
+measurements are written by benchmarks/tables.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
 import api
-import files
 import gallery
 import ir_cases
 import ops
@@ -40,8 +39,7 @@ def generated(names: list[str]) -> Iterator[tuple[pathlib.Path, str]]:
         if names and path.relative_to(DOCS).as_posix() not in names:
             continue
         text = path.read_text()
-        fills = (ir_cases.fill, ops.fill, api.fill, sources.fill, files.fill, gallery.fill, programs.fill)
-        for fill in fills:
+        for fill in (ir_cases.fill, ops.fill, api.fill, sources.fill, gallery.fill, programs.fill):
             text = fill(text)
         yield path, text
     for name in pictures.PROGRAMS:

@@ -16,12 +16,9 @@ def flattened(exported: Exported) -> Exported:
 
     An Exported whose arguments or results have nodes of classes (`equinox.Module`, `flax.struct`, optax's states)
     serialises only after `jax.export.register_pytree_node_serialization` of each class, and is read only where these
-    classes can be imported. One of leaves always serialises, and runs where there is only JAX:
-
-    >>> flat = shm.flattened(shm.export(jax.jit(step), "14GiB")(model, x))
-    >>> open("step.bin", "wb").write(flat.serialize())
-    >>> leaves = jax.export.deserialize(open("step.bin", "rb").read()).call(*jax.tree.leaves((model, x)))
-    >>> model, loss = jax.tree.unflatten(exported.out_tree, leaves)
+    classes can be imported. One of leaves always serialises, and runs where there is only JAX. It is called with
+    `*jax.tree.leaves((args, kwargs))`, and `jax.tree.unflatten(exported.out_tree, leaves)` makes a tree of what it
+    returns.
 
     Args:
         exported: any; its derivatives remain.

@@ -51,8 +51,9 @@ def budget(
         target: as in `jit`.
         options: as in `optimize`.
 
-    Yields:
-        An object whose `plans` are those made for the programs that were called.
+    Returns:
+        A context manager and decorator. After `with stablehlo_mem.budget(...) as block`, `block.plans` are the plans of
+        the programs that were called.
 
     Raises:
         InputError: the budget is invalid or says nothing of small programs ("25%", "min", None); or the block is in a
