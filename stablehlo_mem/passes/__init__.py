@@ -14,6 +14,7 @@ from stablehlo_mem.passes.fold_converts import FoldConverts
 from stablehlo_mem.passes.fold_transposes import FoldTransposes
 from stablehlo_mem.passes.matmul_chain import MatmulChain
 from stablehlo_mem.passes.narrow import Narrow
+from stablehlo_mem.passes.offload_to_host import OffloadToHost
 from stablehlo_mem.passes.one_hot_scatter import OneHotScatter
 from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
 from stablehlo_mem.passes.pallas_attention import PallasAttention
@@ -46,6 +47,7 @@ PASSES: tuple[AnyPass, ...] = (
     OneHotScatter(),
     SinkConverts(),
     Rematerialise(),
+    OffloadToHost(),
     RecomputeInLoops(),
     ReblockScans(),
     SplitIntoLoops(),

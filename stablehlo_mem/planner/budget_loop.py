@@ -31,6 +31,7 @@ from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.results.memory_profile import MemoryProfile, Origin, profile_graph
 from stablehlo_mem.results.plan import Figures, Plan, Timing, TooSlow
 from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.targets.measurement import Measured
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils.units import Budget, Share
 
@@ -226,7 +227,16 @@ class _Planning:
         return self.evaluator.search("quick", Goal(chip, self.options, CACHE_MULTIPLE * chip.cache_bytes))[0]
 
     def fits(self, evaluation: Evaluation) -> bool:
-        return isinstance(self.budget, int) and evaluation.peak_bytes <= self.budget and compiles(evaluation)
+        in_budget = isinstance(self.budget, int) and evaluation.peak_bytes <= self.budget
+        return in_budget and compiles(evaluation) and self.fits_host(evaluation)
+
+    def fits_host(self, evaluation: Evaluation) -> bool:
+        """Whether the host has room for the temporaries there: as many as allowed, or as the program had as given."""
+        needed, given = (
+            e.measured.host_temp_bytes if isinstance(e.measured, Measured) else 0
+            for e in (evaluation, self.evaluator.evaluations[0])
+        )
+        return needed <= max(given, self.options.host_bytes)
 
     def plan(self, original: Evaluation, best: Evaluation) -> Plan:
         too_slow = self.fits(best) and self.evaluator.is_slow(best.state)

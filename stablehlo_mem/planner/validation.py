@@ -35,6 +35,7 @@ def check_options(options: Options) -> None:
         raise InputError(f"max_compiles is at least 1, not {options.max_compiles}")
     if options.max_slowdown is not None and not options.max_slowdown >= 1:
         raise InputError(f"max_slowdown is at least 1, or None for no limit, not {options.max_slowdown}")
+    _ = options.host_bytes  # raises where it is no number of bytes
     if options.max_seconds is not None and not options.max_seconds > 0:
         raise InputError(f"max_seconds is more than 0, or None for no limit, not {options.max_seconds}")
 

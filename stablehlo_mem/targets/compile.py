@@ -176,6 +176,10 @@ def _figures(compiled: Any, text: str) -> Measured:
         temp_bytes=analysis.temp_size_in_bytes,
         alias_bytes=analysis.alias_size_in_bytes,
         constant_bytes=hlo_constant_bytes(text),
+        host_fixed_bytes=analysis.host_argument_size_in_bytes
+        + analysis.host_output_size_in_bytes
+        - analysis.host_alias_size_in_bytes,
+        host_temp_bytes=analysis.host_temp_size_in_bytes,
     )
 
 
