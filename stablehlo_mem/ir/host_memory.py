@@ -28,7 +28,7 @@ _CONSTANTS = frozenset({"stablehlo.constant", "stablehlo.broadcast_in_dim"})
 
 def placed(value: Any, memory: Memory) -> Any:
     """A copy of a value in a memory, as JAX writes it, at the current insertion point."""
-    attributes = {
+    attributes: dict[str, Any] = {
         "call_target_name": ir.StringAttr.get(_TARGET),
         "has_side_effect": ir.BoolAttr.get(True),
         "backend_config": ir.StringAttr.get(""),

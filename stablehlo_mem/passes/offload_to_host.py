@@ -37,11 +37,14 @@ from stablehlo_mem.ir.trip_count import block_runs, likely_trips
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
-from stablehlo_mem.rewriting.scan_stacks import find_readers, is_part
+from stablehlo_mem.rewriting.scan_stacks import SLICED, Reader, find_readers, is_part
 from stablehlo_mem.utils.units import format_bytes
 
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 """Candidates offload at least so much of what can be offloaded: a few for the planner to choose from."""
+
+_PEAK_PER_STACK = 64
+"""A stack smaller than the peak over this stays on the device: it frees little for the copies it takes (chosen)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,6 +102,7 @@ class OffloadToHost(Pass[OffloadedStacks]):
                 yield found
             else:
                 stacks.append(found)
+        stacks = [s for s in stacks if s.nbytes * _PEAK_PER_STACK >= peak.temp_bytes]
         stacks.sort(key=lambda s: (-s.nbytes, s.update))
         room = goal.options.host_bytes - peak.host_bytes
         yield from (_no_room(graph, s, room) for s in stacks if s.nbytes > room)
@@ -157,10 +161,28 @@ def _stack(main: Graph, path: Path, loop: Op, carry: int) -> Iterator[Stack | Re
             loop=loop.index,
             carry=carry,
             update=((*path, (loop.index, 1)), update.index),
-            slices=tuple(((*path, *reader.path), reader.op) for reader in readers),
+            slices=tuple(_read_through(block, path, readers)),
             nbytes=result.nbytes,
             slice_bytes=body.values[update.operands[1]].nbytes,
         )
+
+
+def _read_through(block: Graph, path: Path, readers: Sequence[Reader]) -> Iterator[OpPath]:
+    """The last slices of those that a stack of a block is read through."""
+    for reader in readers:
+        for op in _last_slices(nested_graph(block, reader.path), reader.op):
+            yield (*path, *reader.path), op
+
+
+def _last_slices(graph: Graph, op: int) -> Iterator[int]:
+    """The slices that an op's elements are read through: itself, or those that alone read its result."""
+    result = graph.ops[op].results[0]
+    users = [graph.ops[user] for user in graph.users[result]]
+    if users and all(user.name in SLICED and user.operands[0] == result for user in users):
+        for user in users:
+            yield from _last_slices(graph, user.index)
+    else:
+        yield op
 
 
 def _is_filled(value: Any) -> bool:

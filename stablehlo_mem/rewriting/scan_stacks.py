@@ -18,6 +18,9 @@ from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.trip_count import Counter, find_counter
 
+SLICED = frozenset({"stablehlo.dynamic_slice", "stablehlo.slice"})
+"""Ops that read one part of their first operand."""
+
 
 @dataclasses.dataclass(frozen=True)
 class ScanLoop:
@@ -102,7 +105,7 @@ def reads_row(graph: Graph, op: Op) -> bool:
 
 def is_part(graph: Graph, op: Op) -> bool:
     """Whether an op reads at most half of its operand, as a slice."""
-    if op.name not in ("stablehlo.dynamic_slice", "stablehlo.slice"):
+    if op.name not in SLICED:
         return False
     part, whole = (math.prod(graph.values[v].shape) for v in (op.results[0], op.operands[0]))
     return 2 * part <= whole
