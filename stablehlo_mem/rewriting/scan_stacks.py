@@ -7,7 +7,6 @@ into stacks with dynamic_update_slice; the backward loop reads the rows in rever
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from stablehlo_mem.analysis.fusion_classes import Class, classify
@@ -17,9 +16,6 @@ from stablehlo_mem.ir.loop_carries import invariant_carries, is_only_read, reade
 from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.trip_count import Counter, find_counter
-
-SLICED = frozenset({"stablehlo.dynamic_slice", "stablehlo.slice"})
-"""Ops that read one part of their first operand."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,14 +97,6 @@ def _row(body: Graph, carry: int, counter: Counter) -> int | None:
 def reads_row(graph: Graph, op: Op) -> bool:
     """Whether an op reads one row of its operand, or a part of it."""
     return op.name == "stablehlo.dynamic_slice" and integers(graph, op, "slice_sizes")[0] == 1
-
-
-def is_part(graph: Graph, op: Op) -> bool:
-    """Whether an op reads at most half of its operand, as a slice."""
-    if op.name not in SLICED:
-        return False
-    part, whole = (math.prod(graph.values[v].shape) for v in (op.results[0], op.operands[0]))
-    return 2 * part <= whole
 
 
 def find_readers(
