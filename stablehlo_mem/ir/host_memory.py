@@ -69,7 +69,7 @@ def values_in_host_memory(function: Any, *, has_placements: bool) -> set[Any]:
         new = [v for v in (*_handed_on(value), *_taken_over(value)) if v not in found]
         found.update(new)
         pending += new
-    return found
+    return found | set(_initial_values(found))
 
 
 def _handed_on(value: Any) -> Iterator[Any]:
@@ -91,32 +91,41 @@ def _handed_on(value: Any) -> Iterator[Any]:
 
 
 def _taken_over(value: Any) -> Iterator[Any]:
-    """The values whose buffer a value in the host's memory takes over."""
+    """The values whose buffer a value in the host's memory takes over, and what else has that buffer."""
     owner = value.owner
     if isinstance(owner, ir.Block):
-        around = owner.owner
-        if around.name == _WHILE:
-            yield from _carry(around, value.arg_number)
-        return
-    if owner.name == _WHILE:
+        if owner.owner.name == _WHILE:
+            yield from _carry(owner.owner, value.arg_number)
+    elif owner.name == _WHILE:
         yield from _carry(owner, value.result_number)
-    elif owner.name in (*_VIEWS, _UPDATE) and _is_made_for_updates(owner.operands[0]):
+    elif owner.name in (*_VIEWS, _UPDATE) and _is_carried(owner.operands[0]):
         yield owner.operands[0]
 
 
 def _carry(loop: Any, number: int) -> Iterator[Any]:
-    """The values of a loop's carry: the result, the blocks' arguments, and the initial value if it is made for that."""
+    """The values of a loop's carry: the result, the blocks' arguments, and an initial value that a loop made."""
     yield loop.results[number]
     for region in loop.regions:
         yield region.blocks[0].arguments[number]
-    if _is_made_for_updates(loop.operands[number]):
+    if _is_carried(loop.operands[number]):
         yield loop.operands[number]
 
 
-def _is_made_for_updates(value: Any) -> bool:
-    """Whether updates begin with a value: a constant for them alone, a carry, or what updates and views make of one."""
+def _is_carried(value: Any) -> bool:
+    """Whether a value is a carry of a loop, or what updates and views make of one."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         return owner.owner.name == _WHILE
-    is_alone = len(list(value.uses)) == 1
-    return (is_alone and owner.name in _CONSTANTS) or owner.name in (*_VIEWS, _UPDATE, _WHILE)
+    return owner.name in (*_VIEWS, _UPDATE, _WHILE)
+
+
+def _initial_values(found: set[Any]) -> Iterator[Any]:
+    """The constants that only carries in the host's memory begin with."""
+    for value in found:
+        owner = value.owner
+        if not isinstance(owner, ir.Block) and owner.name == _WHILE:
+            initial = owner.operands[value.result_number]
+            is_constant = not isinstance(initial.owner, ir.Block) and initial.owner.name in _CONSTANTS
+            users = [(use.owner, use.operand_number) for use in initial.uses]
+            if is_constant and all(user.name == _WHILE and user.results[n] in found for user, n in users):
+                yield initial

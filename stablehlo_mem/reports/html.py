@@ -19,7 +19,7 @@ from stablehlo_mem.reports.tables import (
     decision_entries,
     explanation_sections,
     measured_sections,
-    memory_section,
+    memory_sections,
     outcome,
     peak_sections,
     refused_notes,
@@ -37,11 +37,13 @@ _SHOWN = 8
 def plan_page(plan: Plan) -> str:
     """The page of a plan: memory over the program before and after, the decisions, and the refusals."""
     profiles = {"before": plan.before, "after": plan.after}
+    memory, *on_host = memory_sections(profiles)
     sections = [
         _tiles(plan),
         _charts(profiles, plan.budget_bytes),
         _section("Decisions", _decisions(plan)),
-        _table_section(memory_section(profiles), *(f'<p class="bad">{escape(n)}</p>' for n in refused_notes(profiles))),
+        _table_section(memory, *(f'<p class="bad">{escape(n)}</p>' for n in refused_notes(profiles))),
+        *map(_table_section, on_host),
         *map(_table_section, (*measured_sections(plan), *peak_sections(plan, _SHOWN))),
         *_advice_section(plan),
         f"<footer>{escape(effort_text(plan))}; made by stablehlo-mem</footer>",

@@ -53,22 +53,40 @@ class Section:
         return dataclasses.replace(self, rows=self.rows[:count], more=max(0, len(self.rows) - count))
 
 
-def memory_section(profiles: Mapping[str, MemoryProfile]) -> Section:
-    """The parts of each profile's peak, as estimated and, if the program was compiled, as the compiler reports them."""
-    attributes = [*(attribute for _, attribute in PARTS), "peak_bytes"]
-    labels = [*(f"− {label}" if attribute == "alias_bytes" else label for label, attribute in PARTS), "peak"]
-    heads, columns = [""], [labels]
-    for name, profile in profiles.items():
-        heads.append(f"{name} static".strip())
-        parts = [getattr(profile, attribute) for attribute in attributes[:-1]]
-        columns.append([format_bytes(nbytes) for nbytes in (*parts, profile.static_peak_bytes)])
-        if profile.measured is not None:
-            heads.append(f"{name} measured".strip())
-            columns.append([_measured_text(profile.measured, attribute) for attribute in attributes])
-    rows = list(zip(*columns, strict=True))
+def memory_sections(profiles: Mapping[str, MemoryProfile]) -> Iterator[Section]:
+    """The parts of each profile's peak on the device; and what is in the host's memory, if anything is."""
+    yield _memory_section(profiles)
+    if any(profile.host_bytes for profile in profiles.values()):
+        parts = {"arguments and outputs": "host_fixed_bytes", "temporaries": "host_temp_bytes"}
+        heads, rows = _parts_table(profiles, parts)
+        yield Section("In the host's memory", heads, rows, range(1, len(heads)))
+
+
+def _memory_section(profiles: Mapping[str, MemoryProfile]) -> Section:
+    parts = {f"− {label}" if attribute == "alias_bytes" else label: attribute for label, attribute in PARTS}
+    heads, rows = _parts_table(profiles, {**parts, "peak": "peak_bytes"})
     devices = max((profile.devices for profile in profiles.values()), default=1)
     title = "Memory of one execution" + (f", on each of {devices} devices" if devices > 1 else "")
     return Section(title, heads, rows, range(1, len(heads)), sums=True)
+
+
+def _parts_table(
+    profiles: Mapping[str, MemoryProfile], parts: Mapping[str, str]
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Heads and rows: parts as estimated and, if the program was compiled, as the compiler reports them.
+
+    Args:
+        parts: the attribute of each part in `MemoryProfile` and `Measured`, by its label.
+    """
+    heads, columns = [""], [list(parts)]
+    for name, profile in profiles.items():
+        heads.append(f"{name} static".strip())
+        estimates = ("static_peak_bytes" if attribute == "peak_bytes" else attribute for attribute in parts.values())
+        columns.append([format_bytes(getattr(profile, attribute)) for attribute in estimates])
+        if profile.measured is not None:
+            heads.append(f"{name} measured".strip())
+            columns.append([_measured_text(profile.measured, attribute) for attribute in parts.values()])
+    return heads, list(zip(*columns, strict=True))
 
 
 def _measured_text(measured: Measured | Refused, attribute: str) -> str:
@@ -118,7 +136,7 @@ def peak_sections(plan: Plan, shown: int) -> Iterator[Section]:
 
 def explanation_sections(explanation: Explanation, shown: int) -> Iterator[Section]:
     """All sections of an explanation; at most `shown` rows of values and refusals, twice as many of steps."""
-    yield memory_section({"": explanation.profile})
+    yield from memory_sections({"": explanation.profile})
     yield from live_section(explanation.profile, "Live at the peak", shown)
     yield _offers_section(explanation.quicker, "Steps that save time, taken first", 2 * shown)
     goal = f"temporaries of at most {format_bytes(explanation.goal_bytes)}"

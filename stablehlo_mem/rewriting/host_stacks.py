@@ -19,6 +19,7 @@ from stablehlo_mem.ir.graph import Graph, Op, Path, nested_graph
 from stablehlo_mem.ir.host_memory import placed
 from stablehlo_mem.ir.loop_carries import unchanged
 from stablehlo_mem.ir.matchers import splat_number, splat_truth_of
+from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import OpPath
 from stablehlo_mem.rewriting.scan_stacks import find_readers, find_scan
 
@@ -121,13 +122,18 @@ def _reads_from(main: Graph, path: Path, slices: tuple[int, ...], whole: tuple[i
         for user in users:
             yield from _reads_from(main, path, (user.index, *slices), whole)
         return
-    value = graph.values[result]
-    dimension = min(range(len(whole)), key=lambda d: value.shape[d] / whole[d])
+    sliced = [d for d, size in enumerate(graph.values[result].shape) if size < whole[d]]
+    ways = [_copied_along(main, path, slices, d, whole) for d in sliced]
+    yield min(ways, key=lambda read: (block_runs(main, read.copied_in) * read.nbytes, read.nbytes))
+
+
+def _copied_along(main: Graph, path: Path, slices: tuple[int, ...], dimension: int, whole: tuple[int, ...]) -> Read:
+    """What a chain of slices reads, copied along a dimension, before all loops that leave that unchanged."""
+    graph = nested_graph(main, path)
+    value = graph.values[graph.ops[slices[0]].results[0]]
     copied = math.prod(whole) // whole[dimension] * value.shape[dimension]
-    nbytes = value.nbytes * copied // max(1, math.prod(value.shape))
-    starts = _starts(graph, slices, dimension)
-    depth = len(path) - _loops_without(main, path, [_stack_in(graph, slices), *starts])
-    yield Read(slices, path, dimension, path[:depth], nbytes)
+    depth = len(path) - _loops_without(main, path, [_stack_in(graph, slices), *_starts(graph, slices, dimension)])
+    return Read(slices, path, dimension, path[:depth], value.nbytes * copied // max(1, math.prod(value.shape)))
 
 
 def _stack_in(graph: Graph, slices: tuple[int, ...]) -> int:
@@ -160,14 +166,9 @@ def _outside(main: Graph, path: Path, values: list[int]) -> list[int] | None:
 
 
 def write_to_host(main: Graph, update: OpPath) -> None:
-    """Copies what an op writes to a stack, which then begins as a constant of its own: no other value shares it."""
+    """Copies what an op writes to a stack to the host."""
     path, op = update
-    graph, loop = nested_graph(main, path[:-1]), path[-1][0]
-    body, handle = nested_graph(main, path), graph.handles[loop]
-    carry = body.returned.index(body.ops[op].results[0])
-    with builders.building(handle, handle.location):
-        handle.operands[carry] = handle.operands[carry].owner.clone().results[0]
-    written = body.handles[op]
+    written = nested_graph(main, path).handles[op]
     with builders.building(written, written.location):
         written.operands[1] = placed(written.operands[1], "pinned_host")
 
