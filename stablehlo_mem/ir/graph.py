@@ -196,6 +196,8 @@ def _has_effect(op: Op, handle: Any) -> bool:
         attributes = handle.attributes
         if is_callback(handle):
             return True  # a pure one too runs as often as it is written
+        if is_placement(handle):
+            return False  # it says that it has an effect so that compilers keep it
         return "has_side_effect" in attributes and ir.BoolAttr(attributes["has_side_effect"]).value
     if not op.results or op.name == "stablehlo.rng":
         return True

@@ -52,6 +52,11 @@ def is_on_host(attributes: dict[str, Any]) -> bool:
     return MEMORY_KIND in attributes and ir.StringAttr(attributes[MEMORY_KIND]).value.endswith("host")
 
 
+def memory_kinds(function: Any, of: Literal["arg_attrs", "res_attrs"]) -> list[Memory]:
+    """In which memory each argument or each result of a function is."""
+    return ["pinned_host" if is_on_host(attributes) else "device" for attributes in signature_attributes(function, of)]
+
+
 def values_in_host_memory(function: Any, *, has_placements: bool) -> set[Any]:
     """The values of a function that are in the host's memory.
 
@@ -70,6 +75,12 @@ def values_in_host_memory(function: Any, *, has_placements: bool) -> set[Any]:
         found.update(new)
         pending += new
     return found | set(_initial_values(found))
+
+
+def stays_in_memory(op: Any, number: int) -> bool:
+    """Whether an op hands on, slices or copies an operand in the host's memory instead of computing with it."""
+    hands_on = op.name in (*_VIEWS, _WHILE, "stablehlo.return") or is_placement(op)
+    return hands_on or (op.name in _SLICES and number == 0) or (op.name == _UPDATE and number < 2)
 
 
 def _handed_on(value: Any) -> Iterator[Any]:

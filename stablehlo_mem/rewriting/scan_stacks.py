@@ -163,6 +163,8 @@ def recompute(body: Graph, scan: ScanLoop, dropped: Iterable[int]) -> RowRecompu
         elif (op := body.producer(value)) is not None:
             if op.index in effects(body):
                 return Blocked("effects", f"{op.name} cannot be run twice")
+            if body.values[value].host_bytes:
+                return Blocked("in-host-memory", "it is in the host's memory")
             ops.add(op.index)
             inputs = [v for v in op.inputs if v not in seen]
             seen.update(inputs)
