@@ -27,12 +27,12 @@ def place_uses(function: Any) -> None:
     uses = {
         (op, number): value for (op, number), value in uses.items() if op != end and not stays_in_memory(op, number)
     }
-    copies: dict[tuple[Any, Any], Any] = {}
+    users: dict[tuple[Any, Any], list[Any]] = {}
+    for (op, _), value in uses.items():
+        users.setdefault((op.block, value), []).append(op)
+    copies = {(block, value): _copy_before_first(value, ops) for (block, value), ops in users.items()}
     for (op, number), value in uses.items():
-        key = op.block, value
-        if key not in copies:
-            copies[key] = _copy_before_first(value, [user for user, _ in uses if user.block == op.block])
-        op.operands[number] = copies[key]
+        op.operands[number] = copies[op.block, value]
     for number, (value, kind) in enumerate(zip(end.operands, kinds, strict=True)):
         if (value in in_host_memory) != (kind == "pinned_host"):
             with end.location, ir.InsertionPoint(end):

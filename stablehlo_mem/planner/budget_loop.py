@@ -25,7 +25,14 @@ from stablehlo_mem.planner.greedy_search import nothing_to_split, propose
 from stablehlo_mem.planner.search_state import SearchState
 from stablehlo_mem.planner.smallest_peak import has_little_left, minimise_peak
 from stablehlo_mem.planner.users_terms import in_users_terms
-from stablehlo_mem.planner.validation import below_floor, check_options, check_tuning, for_platforms, verify
+from stablehlo_mem.planner.validation import (
+    below_floor,
+    check_options,
+    check_tuning,
+    for_platforms,
+    ignored_placements,
+    verify,
+)
 from stablehlo_mem.reports.phrases import budget_error_text
 from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.results.memory_profile import MemoryProfile, Origin, profile_graph
@@ -284,7 +291,9 @@ class _Planning:
         if not refusals:
             candidates, refusals = propose(evaluation.state, Goal(evaluation.target.chip, self.options, 0))
             refusals = (*refusals, *(c.refusal_if_useless for c in candidates))
-        refusals = in_users_terms(refusals, self.evaluator.original_state(evaluation.state.chip).graph)
+        original = self.evaluator.original_state(evaluation.state.chip).graph
+        ignored = tuple(ignored_placements(self.targets, original))
+        refusals = (*ignored, *in_users_terms(refusals, original))
         return refusals or (nothing_to_split(evaluation.state),)
 
     def optimise_vjp(self, exported: Exported) -> Exported:
