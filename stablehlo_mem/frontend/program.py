@@ -325,7 +325,8 @@ def kept_donated(program: Program) -> tuple[int, ...]:
 
 def donated_arguments(exported: Exported) -> tuple[int, ...]:
     """The donated arguments of an Exported, whatever its shapes, as indices into its `in_avals`."""
-    main = main_function(parse_artifact(exported.mlir_module_serialized))
+    module = parse_artifact(exported.mlir_module_serialized)  # it owns what main refers to
+    main = main_function(module)
     return _kept(exported, main, _donated(main))
 
 

@@ -228,10 +228,13 @@ def entry_graph(module: ir.Module, interned: InternTable | None = None) -> Graph
     """The graph of the function `main`; `interned` is that of the program's earlier graphs."""
     main, interned = main_function(module), interned or InternTable()
     parts = marked_parts(main.operation) if is_distributed(module) else None
-    block = main.regions[0].blocks[0]
-    graph = build_graph(block, parts, interned)
+    block, signature_only = main.regions[0].blocks[0], not interned.places_values
     in_host_memory = values_in_host_memory(main, has_placements=interned.places_values)
-    return build_graph(block, parts, interned, in_host_memory) if in_host_memory else graph
+    graph = build_graph(block, parts, interned, in_host_memory)
+    if signature_only and interned.places_values:
+        in_host_memory = values_in_host_memory(main, has_placements=True)
+        graph = build_graph(block, parts, interned, in_host_memory)
+    return graph
 
 
 def nested_graph(graph: Graph, path: Path) -> Graph:

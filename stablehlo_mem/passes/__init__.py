@@ -25,6 +25,7 @@ from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.sort_to_top_k import SortToTopK
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.passes.squeeze_sums import SqueezeSums
+from stablehlo_mem.passes.stream_arguments import StreamArguments
 from stablehlo_mem.passes.swap_dot_operands import SwapDotOperands
 from stablehlo_mem.passes.unroll_reductions import UnrollReductions
 from stablehlo_mem.utils.plain_data import restored
@@ -50,6 +51,7 @@ PASSES: tuple[AnyPass, ...] = (
     OffloadToHost(),
     RecomputeInLoops(),
     ReblockScans(),
+    StreamArguments(),
     SplitIntoLoops(),
 )
 

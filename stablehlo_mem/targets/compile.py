@@ -144,7 +144,8 @@ def _memory_kinds(flat: Exported, platform: str) -> tuple[dict[int, Memory], lis
     """In which memory the arguments and the results are, nothing where all are on the device; a CPU has one memory."""
     if platform == "cpu" or MEMORY_KIND.encode() not in flat.mlir_module_serialized:
         return {}, []
-    main = main_function(parse_artifact(flat.mlir_module_serialized))
+    module = parse_artifact(flat.mlir_module_serialized)  # it owns what main refers to
+    main = main_function(module)
     kinds, kept = memory_kinds(main, "arg_attrs"), flat.module_kept_var_idx
     leading = len(kinds) - len(kept)  # the platform index comes first
     return dict(zip(kept, kinds[leading:], strict=True)), memory_kinds(main, "res_attrs")
