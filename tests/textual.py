@@ -2,7 +2,8 @@
 
 The first line says what is done: `// canonicalize`; `// rematerialise`, all stacks of the first scan that has any to
 drop; `// recompute-in-loops`, all it can; `// compute-where-read`, the first for a GPU; `// sink-converts`, the first
-for a TPU; `// offload-to-host`, all it can; `// reblock-scans by CHUNK`, the first; `// rewrite PASS [bytes first]`,
+for a TPU; `// offload-to-host`, all it can; `// stream-arguments`, 64 bytes at a time;
+`// reblock-scans by CHUNK`, the first; `// rewrite PASS [bytes first]`,
 everywhere the pass matches; or `// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names the
 first op whose result is the seed, in normal form, nested blocks included, and BYTES is the least size of the values
 that are split, 1 if not given.
@@ -24,6 +25,7 @@ from stablehlo_mem.passes.offload_to_host import OffloadToHost
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.sink_converts import SinkConverts
+from stablehlo_mem.passes.stream_arguments import StreamArguments, StreamedArguments
 from stablehlo_mem.rewriting.rewriting_pass import RewritingPass
 from stablehlo_mem.splitting.split_step import Split, split
 from tests.support import blocks, first_for_gpu, offered, offloadable, repeated, rewrite, text, without_stacks
@@ -78,6 +80,8 @@ def rewritten(source: str) -> str:
     elif source.startswith("// offload-to-host\n"):
         found = [c for c in offloadable(entry_graph(module)) if isinstance(c, Candidate)]
         OffloadToHost().apply(module, found[-1].step.params)
+    elif source.startswith("// stream-arguments\n"):
+        StreamArguments().apply(module, StreamedArguments(chunk_bytes=64, arguments=2))
     elif match := _REBLOCK.match(source):
         ReblockScans().apply(module, _first_scan(module, int(match[1])))
     else:
