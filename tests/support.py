@@ -16,8 +16,9 @@ from stablehlo_mem.frontend.program import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options, Refusal
 from stablehlo_mem.passes.compute_where_read import ComputeWhereRead
+from stablehlo_mem.passes.offload_to_host import OffloadToHost
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.rematerialise import DroppedStacks, Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
@@ -370,6 +371,12 @@ def offered(graph: Graph, chip: str = "tpu:v5e") -> list[Candidate]:
     """The slices whose converts sink into loops, at the peak on a chip."""
     goal = Goal(CHIPS[chip], Options(), 0)
     return list(SinkConverts().propose(graph, find_peak(graph, goal.chip), goal))
+
+
+def offloadable(graph: Graph, chip: str = "cuda:h200", host: str = "1GiB") -> list[Candidate | Refusal]:
+    """The stacks that may lie in the host's memory, at the peak on a chip, and why some may not."""
+    goal = Goal(CHIPS[chip], Options(host_memory=host), 0)
+    return list(OffloadToHost().propose(graph, find_peak(graph, goal.chip), goal))
 
 
 def first_for_gpu(graph: Graph, numerics: Any = "reassociate") -> Candidate:

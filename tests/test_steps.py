@@ -7,9 +7,11 @@ import pytest
 from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.passes import PASSES, pass_named, step_from_plain
 from stablehlo_mem.passes.compute_where_read import WhereRead
+from stablehlo_mem.passes.offload_to_host import OffloadedStacks
 from stablehlo_mem.passes.recompute_in_loops import RecomputedValues
 from stablehlo_mem.passes.rematerialise import DroppedStacks
 from stablehlo_mem.passes.sink_converts import HeldSlices
+from stablehlo_mem.passes.stream_arguments import StreamedArguments
 from stablehlo_mem.rewriting.rewriting_pass import Rewriting
 from stablehlo_mem.splitting.split_step import Split
 from stablehlo_mem.utils.plain_data import plain_data
@@ -19,8 +21,10 @@ PARAMS = {
     Split: Split(path=PATH, value=2, dimension=1, big_bytes=1024, chunk=64, elements=128, loops=2, kept=(4, 5)),
     Rewriting: Rewriting(roots=(((), 1), (PATH, 7)), prefer_memory=True),
     DroppedStacks: DroppedStacks(path=PATH, loop=3, dropped=(1, 2), stacks=4, steps=12, segment=3),
+    OffloadedStacks: OffloadedStacks(stacks=(((PATH, 3), 1), (((), 4), 0)), nbytes=4096),
     RecomputedValues: RecomputedValues(path=PATH, values=(5, 6), readers=2),
     WhereRead: WhereRead(path=PATH, value=4, ops=(2, 3), sources=(0, 1), readers=((5,), (6, 7)), sums=(5,)),
+    StreamedArguments: StreamedArguments(chunk_bytes=1024, arguments=5),
     HeldSlices: HeldSlices(slices=((PATH, 7),)),
 }
 

@@ -15,6 +15,7 @@ from stablehlo_mem.analysis.compiler_model import Kernels
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, multiplies
+from stablehlo_mem.analysis.host_link import placements, waiting_seconds
 from stablehlo_mem.analysis.kernel_traffic import (
     copies_seconds,
     fits_chip,
@@ -77,8 +78,15 @@ def _in_loop(costs: Sequence[float], body: Graph, trips: int) -> float:
 @cached_analysis
 def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
     """For each op of a block its share of `graph_seconds`."""
-    if chip.launch_seconds:
-        return _kernels_seconds(graph, chip)
+    seconds = _kernels_seconds(graph, chip) if chip.launch_seconds else _ops_seconds(graph, chip)
+    if placements(graph) and chip.host_link_bytes_per_second:
+        waiting = waiting_seconds(graph, seconds, chip)
+        return tuple(own + waiting.get(op, 0.0) for op, own in enumerate(seconds))
+    return seconds
+
+
+def _ops_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
+    """The same without copies to the host, where ops take the time of their arithmetic or of their traffic."""
     buffers = plan_buffers(graph, chip)
     seconds: list[float] = []
     for op in graph.ops:
@@ -92,7 +100,9 @@ def fused_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
 
 
 def _kernels_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
-    """The same where kernels are started one by one: each takes the longer of its arithmetic and its traffic.
+    """The same without copies to the host, where kernels are started one by one.
+
+    Each takes the longer of its arithmetic and its traffic.
 
     An op has its arithmetic in every kernel that computes it, unless the chip's other unit works longer there: matrix
     units and lanes work side by side. The op that a kernel is named by has the rest.

@@ -8,7 +8,7 @@ allocation, a `Live` the value in it at the peak, a `Scratch` what a kernel need
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from stablehlo_mem.ir.graph import Path
@@ -45,6 +45,7 @@ class Peak:
     op: int
     live: tuple[Live, ...]
     scratch: tuple[Scratch, ...] = ()
+    host_bytes: int = 0
 
     def scratch_bytes(self, path: Path, ops: Collection[int]) -> int:
         """Bytes of scratch of some ops of a block, and of those in their blocks."""
@@ -63,12 +64,14 @@ class Slot:
         holders: the values it holds, each as the tick from which it does, the block and the value; the op of scratch.
         last: the last tick at which it is alive.
         is_scratch: whether it is scratch.
+        host_bytes: its size in the host's memory; then it has none on the device.
     """
 
     nbytes: int
     holders: list[tuple[int, Path, int]]
     last: int
     is_scratch: bool = False
+    host_bytes: int = 0
 
     @property
     def first(self) -> int:
@@ -93,9 +96,11 @@ class Timeline:
         """The last tick so far."""
         return len(self.moments) - 1
 
-    def add(self, nbytes: int, path: Path, index: int, since: int, *, is_scratch: bool = False) -> Slot:
+    def add(
+        self, nbytes: int, path: Path, index: int, since: int, *, is_scratch: bool = False, host_bytes: int = 0
+    ) -> Slot:
         """A new slot, alive since a tick; it ends now unless its `last` is set later."""
-        slot = Slot(nbytes, [(since, path, index)], self.now, is_scratch)
+        slot = Slot(nbytes, [(since, path, index)], self.now, is_scratch, host_bytes)
         self.slots.append(slot)
         return slot
 
@@ -128,29 +133,38 @@ class Timeline:
 
     def totals(self, slots: Sequence[Slot]) -> list[int]:
         """The bytes of slots at each tick."""
+        return self._totals((slot, slot.nbytes) for slot in slots)
+
+    def host_peak_bytes(self, slots: Sequence[Slot]) -> int:
+        """The most bytes that slots have in the host's memory."""
+        on_host = [(slot, slot.host_bytes) for slot in slots if slot.host_bytes]
+        return max(self._totals(on_host)) if on_host else 0
+
+    def _totals(self, sizes: Iterable[tuple[Slot, int]]) -> list[int]:
         change = [0] * (len(self.moments) + 1)
-        for slot in slots:
-            change[slot.first] += slot.nbytes
-            change[slot.last + 1] -= slot.nbytes
+        for slot, nbytes in sizes:
+            change[slot.first] += nbytes
+            change[slot.last + 1] -= nbytes
         return list(accumulate(change))
 
     def peak(self, slots: list[Slot]) -> Peak:
         """The peak of the temporaries."""
-        totals = self.totals(slots)
+        totals, on_host = self.totals(slots), self.host_peak_bytes(slots)
         tick = max(range(len(totals)), key=totals.__getitem__)
         if not totals[tick]:
-            return Peak(0, (), max((op for path, op in self.moments if not path), default=0), ())
+            last = max((op for path, op in self.moments if not path), default=0)
+            return Peak(0, (), last, (), host_bytes=on_host)
         live: list[Live] = []
         scratch: list[Scratch] = []
         for slot in slots:
-            if slot.first <= tick <= slot.last:
+            if slot.first <= tick <= slot.last and not slot.host_bytes:
                 path, index = slot.at(tick)
                 if slot.is_scratch:
                     scratch.append(Scratch(path, index, slot.nbytes))
                 else:
                     live.append(Live(path, index, slot.nbytes))
         live.sort(key=lambda value: -value.nbytes)
-        return Peak(totals[tick], *self.moments[tick], tuple(live), tuple(scratch))
+        return Peak(totals[tick], *self.moments[tick], tuple(live), tuple(scratch), on_host)
 
 
 class _Occupancy:

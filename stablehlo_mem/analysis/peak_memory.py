@@ -146,12 +146,14 @@ class _Walk:
     def _allocate(self, op: Op, value: int) -> None:
         is_hoisted = value in self.hoisted
         # A value whose buffer ends here and can be written over.
+        on_host = self.graph.values[value].host_bytes
         donors = (d for d in self._donors(op, value) if d in self.slot and self.last.get(d) == op.index)
+        donors = (d for d in donors if bool(self.graph.values[d].host_bytes) == bool(on_host))
         donor = None if is_hoisted else next(donors, None)
         if donor is None:
             nbytes = self.model.stored_bytes(self.graph, value)
             since = self.first_tick if is_hoisted or self._starts_early(value) else self.timeline.now
-            self.slot[value] = self.timeline.add(nbytes, self.path, value, since)
+            self.slot[value] = self.timeline.add(nbytes, self.path, value, since, host_bytes=on_host)
         else:
             self.slot[value] = self.slot.pop(donor)
             self.slot[value].holders.append((self.timeline.now, self.path, value))

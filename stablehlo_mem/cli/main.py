@@ -264,6 +264,7 @@ def _parser() -> argparse.ArgumentParser:
     optimize.add_argument(
         "--max-seconds", type=_limit, default=None, metavar="N", help="seconds after which planning ends with its best"
     )
+    optimize.add_argument("--host-memory", metavar="BYTES", help='of the host\'s memory that plans may use, as "64GiB"')
     optimize.add_argument("--tune", action="store_true", help="time the best few plans on this machine's device")
     optimize.add_argument(
         "--check", action="store_true", help="run the original and the result and compare them before writing"
@@ -272,6 +273,7 @@ def _parser() -> argparse.ArgumentParser:
     explain = command(
         "explain", _explain, "say what could be done at the peak, what not and why", *program, numerics, html
     )
+    explain.add_argument("--host-memory", metavar="BYTES", help="as for optimize")
     explain.add_argument("--budget", help="as for optimize; a quarter of the temporaries if it is not given")
     command("curve", _curve, "say which budgets are reachable, at what estimated time", *program, numerics)
     command("targets", _targets_here, "list the targets, and which can be compiled for here", as_json, debug)
@@ -304,7 +306,7 @@ def _limit(text: str) -> float | None:
 
 
 def _options(arguments: argparse.Namespace) -> shm.Options:
-    names = ("numerics", "max_compiles", "max_slowdown", "max_seconds", "tune")
+    names = ("numerics", "max_compiles", "max_slowdown", "max_seconds", "host_memory", "tune")
     return shm.Options(**{name: getattr(arguments, name) for name in names if hasattr(arguments, name)})
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from stablehlo_mem.frontend.clamp_starts import SLICING, clamp_starts
+from stablehlo_mem.frontend.host_uses import place_uses
 from stablehlo_mem.ir.bindings import (
     RULE,
     RULES_PASS,
@@ -19,7 +20,7 @@ from stablehlo_mem.ir.bindings import (
     stablehlo,
     walk_operations,
 )
-from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.ir.graph import entry_graph, main_function
 from stablehlo_mem.ir.shards import mark_shards, remove_marks
 from stablehlo_mem.ir.structural_equality import is_same_block
 
@@ -29,7 +30,7 @@ def canonicalize(module: ir.Module) -> None:
 
     Before: `%1 = call @f(%0)`, `%2:2 = stablehlo.composite "chlo.top_k" %1`, barriers of several operands.
     After: f's body in place of the call, `%2:2 = chlo.top_k(%1)`, one barrier an operand, starts of slices that cannot
-    be out of bounds, `sdy.sharding_rule`s.
+    be out of bounds, a copy to the device of what arithmetic reads in the host's memory, `sdy.sharding_rule`s.
     """
     with module.context:
         open_functions(module)
@@ -40,6 +41,8 @@ def canonicalize(module: ir.Module) -> None:
     if _collect(module, *SLICING):
         clamp_starts(entry_graph(module))
         run_passes(module, "cse", "canonicalize")
+    with module.context:
+        place_uses(main_function(module))
     attach_rules(module)
 
 

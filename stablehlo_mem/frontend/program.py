@@ -30,6 +30,7 @@ from stablehlo_mem.ir.bindings import (
     walk_operations,
 )
 from stablehlo_mem.ir.graph import main_function, tensor_type
+from stablehlo_mem.ir.host_memory import is_on_host, memory_kinds
 from stablehlo_mem.ir.shards import argument_shardings, mesh_axes, part_bytes, result_shardings, sharding_parts
 
 Kind = Literal["exported", "serialized", "module", "text", "bytecode", "artifact"]
@@ -86,11 +87,11 @@ class Program:
     def argument_bytes(self) -> int:
         """Bytes of the arguments of `main` on one device, dense: a target may pad them.
 
-        The platform index is a constant.
+        The platform index is a constant, and arguments in the host's memory are not on the device.
         """
         sizes = self._bytes(self.main.type.inputs, argument_shardings(self.main))
         pairs = zip(sizes, signature_attributes(self.main, "arg_attrs"), strict=True)
-        return sum(nbytes for nbytes, attributes in pairs if _GLOBAL_CONSTANT not in attributes)
+        return sum(n for n, attributes in pairs if _GLOBAL_CONSTANT not in attributes and not is_on_host(attributes))
 
     @property
     def output_bytes(self) -> int:
@@ -102,6 +103,8 @@ class Program:
         shardings = result_shardings(self.main)
         devices = self.exported.nr_devices if self.exported is not None else 1
         sizes = self._bytes(self.main.type.results, shardings)
+        kinds = memory_kinds(self.main, "res_attrs")
+        sizes = [n * (kind == "device") for n, kind in zip(sizes, kinds, strict=True)]
         return [n // devices if s is None else n for n, s in zip(sizes, shardings, strict=True)]
 
     def _bytes(self, types: Sequence[Any], shardings: Sequence[Any]) -> list[int]:
@@ -348,7 +351,8 @@ def kept_donated(program: Program) -> tuple[int, ...]:
 
 def donated_arguments(exported: Exported) -> tuple[int, ...]:
     """The donated arguments of an Exported, whatever its shapes, as indices into its `in_avals`."""
-    main = main_function(parse_artifact(exported.mlir_module_serialized))
+    module = parse_artifact(exported.mlir_module_serialized)  # it owns what main refers to
+    main = main_function(module)
     return _kept(exported, main, _donated(main))
 
 

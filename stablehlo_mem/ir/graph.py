@@ -12,11 +12,13 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.analysis_cache import AnalysisCache, cached_analysis
 from stablehlo_mem.ir.bindings import functions, ir, is_callback, is_public, source_line
+from stablehlo_mem.ir.host_memory import is_placement, values_in_host_memory
 from stablehlo_mem.ir.shards import Parts, is_distributed, marked_parts, part_bytes
 
 NARROW_FLOATS = frozenset({"bf16", "f16"})
@@ -43,8 +45,9 @@ class Value:
     Attributes:
         producer: index of the op of its block that computes it; negative where there is none, see `is_computed`.
         result: its position among the producer's results, the block's arguments or `Graph.captured`.
-        nbytes: dense size in bytes on one device, before any target's padding.
+        nbytes: dense size in bytes on one device, before any target's padding; 0 of a value in the host's memory.
         parts: in how many parts each dimension lies on the devices; () where every device has it whole.
+        host_bytes: dense size in bytes in the host's memory; 0 of a value on the device.
     """
 
     index: int
@@ -54,6 +57,7 @@ class Value:
     producer: int
     result: int
     parts: Parts = ()
+    host_bytes: int = 0
 
     @property
     def is_computed(self) -> bool:
@@ -89,11 +93,13 @@ class InternTable:
 
     Attributes:
         types: shape, element type and bytes of each MLIR type.
+        places_values: whether an op of one of them says in which memory a value is.
         equal_ops: the analyses that hold for all equal ops, by their structure; see `structural_equality`.
     """
 
     def __init__(self) -> None:
         self.types: dict[Any, tuple[tuple[int, ...], str, int]] = {}
+        self.places_values = False
         self.equal_ops: defaultdict[Any, AnalysisCache] = defaultdict(AnalysisCache)
 
 
@@ -190,6 +196,8 @@ def _has_effect(op: Op, handle: Any) -> bool:
         attributes = handle.attributes
         if is_callback(handle):
             return True  # a pure one too runs as often as it is written
+        if is_placement(handle):
+            return False  # it says that it has an effect so that compilers keep it
         return "has_side_effect" in attributes and ir.BoolAttr(attributes["has_side_effect"]).value
     if not op.results or op.name == "stablehlo.rng":
         return True
@@ -218,34 +226,15 @@ def main_function(module: ir.Module) -> Any:
 
 def entry_graph(module: ir.Module, interned: InternTable | None = None) -> Graph:
     """The graph of the function `main`; `interned` is that of the program's earlier graphs."""
-    main = main_function(module)
+    main, interned = main_function(module), interned or InternTable()
     parts = marked_parts(main.operation) if is_distributed(module) else None
-    return build_graph(main.regions[0].blocks[0], parts, interned)
-
-
-def graph_of_copy(graph: Graph, copy: ir.Module) -> Graph:
-    """The graph of the function `main` of a copy of a graph's module: only its MLIR objects differ.
-
-    Its cache is its own, and empty.
-    """
-    return _of_copy(graph, main_function(copy).regions[0].blocks[0], ())
-
-
-def _of_copy(graph: Graph, block: ir.Block, captured: tuple[Any, ...]) -> Graph:
-    handles = tuple([op.operation for op in block.operations])
-    values: list[Any] = [None] * len(graph.values)
-    for index, value in zip((*graph.arguments, *graph.captured), (*block.arguments, *captured), strict=True):
-        values[index] = value
-    ops = list(graph.ops)
-    for op, handle in zip(graph.ops, handles, strict=True):
-        if op.blocks:
-            inner = [block for region in handle.regions for block in region.blocks]
-            pairs = zip(op.blocks, inner, strict=True)
-            copies = [_of_copy(g, b, tuple([values[v] for v in g.captured_from])) for g, b in pairs]
-            ops[op.index] = dataclasses.replace(op, blocks=tuple(copies))
-        for index, result in zip(op.results, handle.results, strict=True):
-            values[index] = result
-    return dataclasses.replace(graph, ops=tuple(ops), handles=handles, mlir_values=tuple(values))
+    block, signature_only = main.regions[0].blocks[0], not interned.places_values
+    in_host_memory = values_in_host_memory(main, has_placements=interned.places_values)
+    graph = build_graph(block, parts, interned, in_host_memory)
+    if signature_only and interned.places_values:
+        in_host_memory = values_in_host_memory(main, has_placements=True)
+        graph = build_graph(block, parts, interned, in_host_memory)
+    return graph
 
 
 def nested_graph(graph: Graph, path: Path) -> Graph:
@@ -277,15 +266,21 @@ def len_ops(graph: Graph) -> int:
     return _starts(graph)[-1]
 
 
-def build_graph(block: ir.Block, parts: Sequence[Parts] | None = None, interned: InternTable | None = None) -> Graph:
+def build_graph(
+    block: ir.Block,
+    parts: Sequence[Parts] | None = None,
+    interned: InternTable | None = None,
+    in_host_memory: AbstractSet[Any] = frozenset(),
+) -> Graph:
     """The graph of a block and, recursively, of the blocks in its ops' regions. Linear in their size.
 
     Args:
         block: a function's.
         parts: those of its arguments in a distributed program, () where none is; None in any other program.
         interned: that of the program's earlier graphs.
+        in_host_memory: the values in the host's memory.
     """
-    graph, _ = _build(block, interned or InternTable(), parts)
+    graph, _ = _build(block, interned or InternTable(), parts, in_host_memory)
     return graph
 
 
@@ -311,8 +306,8 @@ def tensor_type(mlir_type: Any) -> tuple[tuple[int, ...], str, int]:
 class _Builder:
     """The graph of one block in the making; `outer` is that of the block around it."""
 
-    def __init__(self, interned: InternTable, outer: _Builder | None) -> None:
-        self.outer, self.types = outer, interned.types
+    def __init__(self, interned: InternTable, outer: _Builder | None, in_host_memory: AbstractSet[Any]) -> None:
+        self.outer, self.types, self.in_host_memory = outer, interned.types, in_host_memory
         self.values: list[Value] = []
         self.mlir_values: list[Any] = []
         self.ids: dict[Any, int] = {}
@@ -329,7 +324,8 @@ class _Builder:
         shape, dtype, nbytes = known
         if parts:
             nbytes = part_bytes(shape, nbytes, parts)
-        self.values.append(Value(index, shape, dtype, nbytes, producer, result, parts))
+        on_device, on_host = (0, nbytes) if mlir_value in self.in_host_memory else (nbytes, 0)
+        self.values.append(Value(index, shape, dtype, on_device, producer, result, parts, on_host))
         self.mlir_values.append(mlir_value)
         self.users.append([])
         self.ids[mlir_value] = index
@@ -355,9 +351,13 @@ class _Builder:
 
 
 def _build(
-    block: ir.Block, interned: InternTable, argument_parts: Sequence[Parts] | None, outer: _Builder | None = None
+    block: ir.Block,
+    interned: InternTable,
+    argument_parts: Sequence[Parts] | None,
+    in_host_memory: AbstractSet[Any],
+    outer: _Builder | None = None,
 ) -> tuple[Graph, list[Any]]:
-    builder = _Builder(interned, outer)
+    builder = _Builder(interned, outer, in_host_memory)
     arguments = tuple(
         builder.define(argument, _NO_OP, i, argument_parts[i] if argument_parts else ())
         for i, argument in enumerate(block.arguments)
@@ -374,11 +374,12 @@ def _build(
         for region in op.regions:
             for inner in region.blocks:
                 of_arguments = () if parts and op.name != "stablehlo.while" else parts
-                nested, outer_values = _build(inner, interned, of_arguments, builder)
+                nested, outer_values = _build(inner, interned, of_arguments, in_host_memory, builder)
                 indices = tuple(builder.use(v, index) for v in outer_values)
                 captures.update(dict.fromkeys(indices))
                 blocks.append(dataclasses.replace(nested, captured_from=indices))
         results = tuple(builder.define(r, index, i, parts[i] if parts else ()) for i, r in enumerate(op.results))
+        interned.places_values |= is_placement(op)
         ops.append(Op(index, op.name, operands, tuple(captures), results, tuple(blocks)))
         handles.append(op)
     graph = Graph(

@@ -49,7 +49,7 @@ def _op_structure(graph: Graph, op: int) -> tuple[Any, ...]:
     """What equal ops have in common."""
     one, handle = graph.ops[op], graph.handles[op]
     values = [graph.values[v] for v in (*one.inputs, *one.results)]
-    types = tuple([(v.shape, v.dtype, v.parts) for v in values])
+    types = tuple([(v.shape, v.dtype, v.parts, v.host_bytes) for v in values])
     attributes = tuple([(name, handle.attributes[name]) for name in handle.attributes])
     position = {value: number for number, value in enumerate(one.captures)}
     captures = tuple([tuple([position[v] for v in block.captured_from]) for block in one.blocks])

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, OpId, Path, nested_graph, op_id
 from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.utils.units import parse_bytes
 
 Numerics = Literal["exact", "reassociate", "relaxed"]
 """exact: no float sum is regrouped; reassociate: sums may be; relaxed: also cheaper, less precise forms."""
@@ -39,6 +40,8 @@ class Options:
             limit. With budget="min" twice as much is allowed.
         max_seconds: after so long planning ends with the best program found so far, once the compilation or rewrite
             that is under way has ended. The result then depends on the machine, and is not kept in the cache.
+        host_memory: bytes of the host's memory in which values may be kept that are not needed on the device for a
+            while, such as "64GiB"; None for none.
         verify: run the MLIR verifier and check the signature of the result.
         cache: reuse plans of earlier calls: those in $STABLEHLO_MEM_CACHE, or beside the executables that JAX keeps
             (`jax_compilation_cache_dir`). `jit` keeps its own too.
@@ -50,8 +53,18 @@ class Options:
     max_compiles: int = 16
     max_slowdown: float | None = 2.0
     max_seconds: float | None = None
+    host_memory: int | str | None = None
     verify: bool = True
     cache: bool = True
+
+    @property
+    def host_bytes(self) -> int:
+        """`host_memory` in bytes; 0 for none.
+
+        Raises:
+            InputError: it is no number of bytes.
+        """
+        return 0 if self.host_memory is None else parse_bytes(self.host_memory, "host_memory")
 
 
 def allows(options: Options, numerics: Numerics) -> bool:

@@ -14,6 +14,7 @@ from stablehlo_mem.passes.fold_converts import FoldConverts
 from stablehlo_mem.passes.fold_transposes import FoldTransposes
 from stablehlo_mem.passes.matmul_chain import MatmulChain
 from stablehlo_mem.passes.narrow import Narrow
+from stablehlo_mem.passes.offload_to_host import OffloadToHost
 from stablehlo_mem.passes.one_hot_scatter import OneHotScatter
 from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
 from stablehlo_mem.passes.pallas_attention import PallasAttention
@@ -24,6 +25,7 @@ from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.sort_to_top_k import SortToTopK
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.passes.squeeze_sums import SqueezeSums
+from stablehlo_mem.passes.stream_arguments import StreamArguments
 from stablehlo_mem.passes.swap_dot_operands import SwapDotOperands
 from stablehlo_mem.passes.unroll_reductions import UnrollReductions
 from stablehlo_mem.utils.plain_data import restored
@@ -46,8 +48,10 @@ PASSES: tuple[AnyPass, ...] = (
     OneHotScatter(),
     SinkConverts(),
     Rematerialise(),
+    OffloadToHost(),
     RecomputeInLoops(),
     ReblockScans(),
+    StreamArguments(),
     SplitIntoLoops(),
 )
 

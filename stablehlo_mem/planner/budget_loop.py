@@ -30,6 +30,7 @@ from stablehlo_mem.planner.validation import (
     check_options,
     check_tuning,
     for_platforms,
+    ignored_placements,
     is_below,
     verify,
 )
@@ -38,6 +39,7 @@ from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.results.memory_profile import MemoryProfile, Origin, profile_graph
 from stablehlo_mem.results.plan import Figures, Plan, Timing, TooSlow
 from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.targets.measurement import Measured
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils.progress import shown
 from stablehlo_mem.utils.units import Budget, Share
@@ -234,7 +236,16 @@ class _Planning:
         return self.evaluator.search("quick", Goal(chip, self.options, CACHE_MULTIPLE * chip.cache_bytes))[0]
 
     def fits(self, evaluation: Evaluation) -> bool:
-        return isinstance(self.budget, int) and evaluation.peak_bytes <= self.budget and compiles(evaluation)
+        in_budget = isinstance(self.budget, int) and evaluation.peak_bytes <= self.budget
+        return in_budget and compiles(evaluation) and self.fits_host(evaluation)
+
+    def fits_host(self, evaluation: Evaluation) -> bool:
+        """Whether the host has room for the temporaries there: as many as allowed, or as the program had as given."""
+        needed, given = (
+            e.measured.host_temp_bytes if isinstance(e.measured, Measured) else 0
+            for e in (evaluation, self.evaluator.evaluations[0])
+        )
+        return needed <= max(given, self.options.host_bytes)
 
     def plan(self, original: Evaluation, best: Evaluation) -> Plan:
         too_slow = self.fits(best) and self.evaluator.is_slow(best.state)
@@ -287,7 +298,9 @@ class _Planning:
                 refusals = (*refusals, *(c.refusal_if_useless for c in candidates))
             elif candidates:
                 return in_users_terms(refusals, self.evaluator.original_state(evaluation.state.chip).graph)
-        refusals = in_users_terms(refusals, self.evaluator.original_state(evaluation.state.chip).graph)
+        original = self.evaluator.original_state(evaluation.state.chip).graph
+        ignored = tuple(ignored_placements(self.targets, original))
+        refusals = (*ignored, *in_users_terms(refusals, original))
         return refusals or (nothing_to_split(evaluation.state),)
 
     def optimise_vjp(self, exported: Exported) -> Exported:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Iterator
 from typing import Literal, get_args
 
-from stablehlo_mem.frontend.canonicalize import canonicalize, remove_rules
+from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, ir
 from stablehlo_mem.ir.graph import len_ops
@@ -17,7 +17,7 @@ from stablehlo_mem.pass_api.candidate import Goal, Identity, Options, Refusal
 from stablehlo_mem.planner.discrepancy_search import search
 from stablehlo_mem.planner.greedy_search import cheapen
 from stablehlo_mem.planner.pareto_front import CLEARLY, ParetoFront
-from stablehlo_mem.planner.search_state import SearchState, start
+from stablehlo_mem.planner.search_state import SearchState, as_returned, start
 from stablehlo_mem.results.memory_profile import constant_bytes
 from stablehlo_mem.results.plan import Cost
 from stablehlo_mem.targets.chips import Chip
@@ -243,9 +243,7 @@ class Evaluator:
 
     def measure(self, state: SearchState, refusals: tuple[Refusal, ...]) -> Evaluation:
         """Compiles a state in the form in which it would be returned."""
-        module = clone_module(state.module)
-        remove_rules(module)
-        return self.compiled(state, module, refusals)
+        return self.compiled(state, as_returned(state.module), refusals)
 
     def compiled(self, state: SearchState, module: ir.Module, refusals: tuple[Refusal, ...]) -> Evaluation:
         """Compiles for every target; the result is of the one with the highest peak."""

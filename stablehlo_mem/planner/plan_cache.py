@@ -20,12 +20,12 @@ from typing import Any
 import jax
 
 from stablehlo_mem.errors import PassError
-from stablehlo_mem.frontend.canonicalize import canonicalize, remove_rules
+from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.passes import step_from_plain
-from stablehlo_mem.planner.search_state import take
+from stablehlo_mem.planner.search_state import as_returned, take
 from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils.atomic_write import write_whole
@@ -168,6 +168,5 @@ def replay(module: ir.Module, cached: CachedPlan) -> ir.Module | None:
         except PassError as error:
             _log.warning("a plan of an earlier call cannot be followed: %s", error)
             return None
-    if steps:
-        remove_rules(clone)
+    clone = as_returned(clone) if steps else clone
     return clone if fingerprint(clone) == cached.fingerprint else None

@@ -13,13 +13,14 @@ from typing import Any
 from stablehlo_mem.analysis.cost_model import graph_flops, graph_seconds
 from stablehlo_mem.analysis.peak_memory import Peak, find_peak
 from stablehlo_mem.errors import PassError
-from stablehlo_mem.frontend.canonicalize import attach_rules, canonicalize
+from stablehlo_mem.frontend.canonicalize import attach_rules, canonicalize, remove_rules
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.ir.graph import Graph, InternTable, entry_graph, len_ops
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Step
 from stablehlo_mem.passes import pass_named
 from stablehlo_mem.results.decision import Decision
+from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.utils import gc_pause
 
@@ -140,6 +141,14 @@ def take(
     except Exception as error:
         raise PassError(step.pass_name, str(error), tuple(s.pass_name for s in before)) from error
     attach_rules(module)
+
+
+def as_returned(module: ir.Module) -> ir.Module:
+    """A copy of a state's module in the form in which it is compiled and returned."""
+    clone = clone_module(module)
+    remove_rules(clone)
+    write_over_arguments(clone)
+    return clone
 
 
 def with_decision(before: SearchState, after: SearchState) -> SearchState:

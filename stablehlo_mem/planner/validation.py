@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TypeGuard, get_args
 
 import jax
@@ -11,8 +12,8 @@ import jax.numpy as jnp
 from stablehlo_mem.errors import InputError, PassError
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import ir, is_callback, source_line, walk_operations
-from stablehlo_mem.ir.graph import main_function
-from stablehlo_mem.pass_api.candidate import Numerics, Options, Step
+from stablehlo_mem.ir.graph import Graph, main_function
+from stablehlo_mem.pass_api.candidate import Numerics, Options, Refusal, Step
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.targets.target import Target
@@ -35,6 +36,7 @@ def check_options(options: Options) -> None:
         raise InputError(f"max_compiles is at least 1, not {options.max_compiles}")
     if options.max_slowdown is not None and not options.max_slowdown >= 1:
         raise InputError(f"max_slowdown is at least 1, or None for no limit, not {options.max_slowdown}")
+    _ = options.host_bytes  # raises where it is no number of bytes
     if options.max_seconds is not None and not options.max_seconds > 0:
         raise InputError(f"max_seconds is more than 0, or None for no limit, not {options.max_seconds}")
 
@@ -70,6 +72,19 @@ def check_tuning(program: Program, targets: tuple[Target, ...]) -> None:
         raise InputError(
             f"tune=True draws arguments, and does not know how to draw {keys[0]}: pass jax.random.key_data"
         )
+
+
+def ignored_placements(targets: tuple[Target, ...], main: Graph) -> Iterator[Refusal]:
+    """Why arguments in the host's memory count as on the device, for the first target where they do."""
+    on_host = [v for v in main.arguments if main.values[v].host_bytes]
+    ignoring = next((t for t in targets if not t.places_arguments), None)
+    if on_host and ignoring is not None:
+        largest = max(on_host, key=lambda v: main.values[v].host_bytes)
+        nbytes, name = main.values[largest].host_bytes, f"argument {main.arguments.index(largest)}"
+        message = f"the compiler of {ignoring.name} puts it on the device, whatever its memory kind"
+        if ignoring.chip.kind != "cpu":
+            message += ": without a device it ignores memory kinds"
+        yield Refusal.at(main, ((), 0), f"{name} {main.values[largest]}", nbytes, "placement-ignored", message)
 
 
 def verify(program: Program, module: ir.Module, steps: tuple[Step, ...]) -> None:

@@ -20,6 +20,7 @@ from stablehlo_mem.reports.tables import (
     decision_entries,
     explanation_sections,
     measured_sections,
+    memory_sections,
     outcome,
     peak_sections,
     refused_notes,
@@ -55,14 +56,16 @@ _BUFFER_HEADS = (
 def plan_page(plan: Plan) -> str:
     """The page of a plan: memory over the program before and after, the decisions, and the refusals."""
     profiles = {"before": plan.before, "after": plan.after}
+    memory, *on_host = memory_sections(profiles)
     sections = [
         _tiles(plan),
         _charts(profiles, plan.budget_bytes),
         _buffers(profiles),
         _section("Decisions", _decisions(plan)),
         _table_section(
-            told_apart_section(profiles), *(f'<p class="bad">{escape(n)}</p>' for n in refused_notes(profiles))
+            told_apart_section(memory, profiles), *(f'<p class="bad">{escape(n)}</p>' for n in refused_notes(profiles))
         ),
+        *map(_table_section, on_host),
         *map(_table_section, (*measured_sections(plan), *peak_sections(plan, _SHOWN))),
         *_advice_section(plan),
         f"<footer>{escape(effort_text(plan))}; made by stablehlo-mem</footer>",

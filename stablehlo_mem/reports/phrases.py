@@ -65,7 +65,8 @@ def headline(plan: Plan) -> str:
         verdict = f"{'within' if is_within else 'OVER'} the budget of {format_bytes(plan.budget_bytes)}"
     if plan.too_slow or plan.slowdown >= _SLOW:
         verdict += f", {'TOO SLOW' if plan.too_slow else 'slow'}: {plan.slowdown:.2g} times the estimated time"
-    return f"{targets_text(plan)}: {peaks}, {verdict}"
+    on_host = f" and {format_bytes(plan.after.host_bytes)} in the host's memory" if plan.after.host_bytes else ""
+    return f"{targets_text(plan)}: {peaks}{on_host}, {verdict}"
 
 
 def targets_text(plan: Plan) -> str:

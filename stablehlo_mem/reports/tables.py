@@ -53,9 +53,27 @@ class Section:
         return dataclasses.replace(self, rows=self.rows[:count], more=max(0, len(self.rows) - count))
 
 
-def told_apart_section(profiles: Mapping[str, MemoryProfile]) -> Section:
-    """`memory_section` with a row for the temporaries that are the compiler's own: the measured beyond the static."""
-    section = memory_section(profiles)
+def memory_sections(profiles: Mapping[str, MemoryProfile]) -> Iterator[Section]:
+    """The parts of each profile's peak on the device; and what is in the host's memory, if anything is."""
+    parts = {f"− {label}" if attribute == "alias_bytes" else label: attribute for label, attribute in PARTS}
+    heads, rows = _parts_table(profiles, {**parts, "peak": "peak_bytes"})
+    yield Section(_memory_title(profiles.values()), heads, rows, range(1, len(heads)), sums=True)
+    if any(profile.host_bytes for profile in profiles.values()):
+        parts = {"arguments and outputs": "host_fixed_bytes", "temporaries": "host_temp_bytes"}
+        heads, rows = _parts_table(profiles, parts)
+        yield Section("In the host's memory", heads, rows, range(1, len(heads)))
+
+
+def _memory_title(profiles: Iterable[MemoryProfile]) -> str:
+    """On which target, and on how many devices of it."""
+    origin = next((profile.origin for profile in profiles if profile.origin is not None), None)
+    devices = max((profile.devices for profile in profiles), default=1)
+    where = f" on {origin.target.name}" if origin is not None else ""
+    return f"Memory of one execution{where}" + (f", on each of {devices} devices" if devices > 1 else "")
+
+
+def told_apart_section(section: Section, profiles: Mapping[str, MemoryProfile]) -> Section:
+    """The device's section with a row for what the compiler adds: the measured temporaries beyond the static."""
     row = ["of these the compiler's own: padding, scratch"]
     for profile in profiles.values():
         row.append("")
@@ -73,28 +91,23 @@ def own_bytes(profile: MemoryProfile) -> int:
     return profile.measured.temp_bytes - profile.temp_bytes if isinstance(profile.measured, Measured) else 0
 
 
-def memory_section(profiles: Mapping[str, MemoryProfile]) -> Section:
-    """The parts of each profile's peak, as estimated and, if the program was compiled, as the compiler reports them."""
-    attributes = [*(attribute for _, attribute in PARTS), "peak_bytes"]
-    labels = [*(f"− {label}" if attribute == "alias_bytes" else label for label, attribute in PARTS), "peak"]
-    heads, columns = [""], [labels]
+def _parts_table(
+    profiles: Mapping[str, MemoryProfile], parts: Mapping[str, str]
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Heads and rows: parts as estimated and, if the program was compiled, as the compiler reports them.
+
+    Args:
+        parts: the attribute of each part in `MemoryProfile` and `Measured`, by its label.
+    """
+    heads, columns = [""], [list(parts)]
     for name, profile in profiles.items():
         heads.append(f"{name} static".strip())
-        parts = [getattr(profile, attribute) for attribute in attributes[:-1]]
-        columns.append([format_bytes(nbytes) for nbytes in (*parts, profile.static_peak_bytes)])
+        estimates = ("static_peak_bytes" if attribute == "peak_bytes" else attribute for attribute in parts.values())
+        columns.append([format_bytes(getattr(profile, attribute)) for attribute in estimates])
         if profile.measured is not None:
             heads.append(f"{name} measured".strip())
-            columns.append([_measured_text(profile.measured, attribute) for attribute in attributes])
-    rows = list(zip(*columns, strict=True))
-    return Section(_memory_title(profiles.values()), heads, rows, range(1, len(heads)), sums=True)
-
-
-def _memory_title(profiles: Iterable[MemoryProfile]) -> str:
-    """On which target, and on how many devices of it."""
-    origin = next((profile.origin for profile in profiles if profile.origin is not None), None)
-    devices = max((profile.devices for profile in profiles), default=1)
-    where = f" on {origin.target.name}" if origin is not None else ""
-    return f"Memory of one execution{where}" + (f", on each of {devices} devices" if devices > 1 else "")
+            columns.append([_measured_text(profile.measured, attribute) for attribute in parts.values()])
+    return heads, list(zip(*columns, strict=True))
 
 
 def _measured_text(measured: Measured | Refused, attribute: str) -> str:
@@ -144,7 +157,7 @@ def peak_sections(plan: Plan, shown: int) -> Iterator[Section]:
 
 def explanation_sections(explanation: Explanation, shown: int) -> Iterator[Section]:
     """All sections of an explanation; at most `shown` rows of values and refusals, twice as many of steps."""
-    yield memory_section({"": explanation.profile})
+    yield from memory_sections({"": explanation.profile})
     yield from live_section(explanation.profile, "Live at the peak", shown)
     yield _offers_section(explanation.quicker, "Steps that save time, taken first", 2 * shown)
     goal = f"temporaries of at most {format_bytes(explanation.goal_bytes)}"

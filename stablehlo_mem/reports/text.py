@@ -21,7 +21,7 @@ from stablehlo_mem.reports.tables import (
     explanation_sections,
     live_section,
     measured_sections,
-    memory_section,
+    memory_sections,
     outcome,
     peak_sections,
     refused_notes,
@@ -43,7 +43,7 @@ _TEXT_WIDTH = 120
 def profile_report(profile: MemoryProfile) -> RenderableType:
     """Rich tables of a profile: the parts of the peak, its source line, and the values live there."""
     return _spaced(
-        _table_block(memory_section({"": profile})),
+        *map(_table_block, memory_sections({"": profile})),
         _refused_block({"the program": profile}),
         *map(_table_block, live_section(profile, "Live at the peak", SHOWN)),
     )
@@ -59,7 +59,7 @@ def plan_report(plan: Plan) -> RenderableType:
     profiles = {"before": plan.before, "after": plan.after}
     return _spaced(
         [Text(headline(plan), style="bold green" if plan.fits else "bold red")],
-        *map(_table_block, (memory_section(profiles), *measured_sections(plan))),
+        *map(_table_block, (*memory_sections(profiles), *measured_sections(plan))),
         _refused_block(profiles),
         _decisions_block(plan),
         *map(_table_block, peak_sections(plan, SHOWN)),

@@ -35,6 +35,8 @@ class MemoryProfile(HasText):
 
     Attributes:
         live: the values live at the peak, largest first.
+        host_fixed_bytes, host_temp_bytes: what is in the host's memory, by the static profile: arguments + outputs −
+            aliased, and the most there is of temporaries. All other figures are of the device's memory.
         point: the op at the peak and the user's source line.
         measured: the compiler's figures, `Refused`, or None if the program was not compiled.
         history: static memory over the program, None in a profile without it.
@@ -48,6 +50,8 @@ class MemoryProfile(HasText):
     constant_bytes: int
     live: tuple[LiveValue, ...]
     point: str
+    host_fixed_bytes: int = 0
+    host_temp_bytes: int = 0
     measured: Measured | Refused | None = None
     history: History | None = None
     origin: Origin | None = dataclasses.field(default=None, repr=False, compare=False)
@@ -65,6 +69,13 @@ class MemoryProfile(HasText):
         if isinstance(self.measured, Refused) and self.measured.needed_bytes is not None:
             return self.measured.needed_bytes
         return self.static_peak_bytes
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes in the host's memory: the compiler's figure where there is one."""
+        if isinstance(self.measured, Measured):
+            return self.measured.host_bytes
+        return self.host_fixed_bytes + self.host_temp_bytes
 
     @property
     def devices(self) -> int:
@@ -99,6 +110,8 @@ def profile_graph(graph: Graph, chip: Chip) -> MemoryProfile:
     arguments = sum(sizes[v] for v in graph.arguments)
     outputs = sum(sizes[v] for v in graph.returned)
     aliased, constants = _alias_bytes(graph, main, sizes), constant_bytes(graph)
+    host_sizes = [value.host_bytes for value in graph.values]
+    on_host = sum(host_sizes[v] for v in (*graph.arguments, *graph.returned)) - _alias_bytes(graph, main, host_sizes)
     return MemoryProfile(
         argument_bytes=arguments,
         output_bytes=outputs,
@@ -107,6 +120,8 @@ def profile_graph(graph: Graph, chip: Chip) -> MemoryProfile:
         constant_bytes=constants,
         live=tuple(live_value(graph, live) for live in peak.live),
         point=_point(graph, peak),
+        host_fixed_bytes=on_host,
+        host_temp_bytes=peak.host_bytes,
         history=build_history(graph, timeline, temporaries, arguments + outputs + constants - aliased),
     )
 

@@ -23,7 +23,8 @@ from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import building
 from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.float_comparisons import COMPARED, decides
-from stablehlo_mem.ir.graph import Graph, Path, entry_graph, graph_of_copy, nested_graph
+from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
+from stablehlo_mem.ir.graph_copy import graph_of_copy
 from stablehlo_mem.ir.trip_count import block_runs, likely_trips
 from stablehlo_mem.pass_api.candidate import (
     Candidate,

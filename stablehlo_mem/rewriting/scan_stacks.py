@@ -7,7 +7,7 @@ into stacks with dynamic_update_slice; the backward loop reads the rows in rever
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from stablehlo_mem.analysis.fusion_classes import Class, classify
 from stablehlo_mem.ir.blocked import Blocked
@@ -39,7 +39,7 @@ class ScanLoop:
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """A dynamic_slice that reads one row of a stack, or a part of it.
+    """A slice that reads a part of a stack.
 
     Attributes:
         path: of its block, from the stack's.
@@ -94,25 +94,34 @@ def _row(body: Graph, carry: int, counter: Counter) -> int | None:
     return update.operands[1] if whole_row and in_order and alone and shape[0] == counter.steps else None
 
 
-def find_readers(graph: Graph, value: int) -> tuple[Reader, ...] | Blocked:
-    """All readers of a stack, if it is only read row by row, in its block or in blocks inside."""
+def reads_row(graph: Graph, op: Op) -> bool:
+    """Whether an op reads one row of its operand, or a part of it."""
+    return op.name == "stablehlo.dynamic_slice" and integers(graph, op, "slice_sizes")[0] == 1
+
+
+def find_readers(
+    graph: Graph, value: int, reads_part: Callable[[Graph, Op], bool] = reads_row
+) -> tuple[Reader, ...] | Blocked:
+    """All readers of a stack, if it is only read in parts, in its block or in blocks inside."""
     readers: list[Reader] = []
-    for reader in _readers(graph, value, ()):
+    for reader in _readers(graph, value, (), reads_part):
         if isinstance(reader, Blocked):
             return reader
         readers.append(reader)
     return tuple(readers)
 
 
-def _readers(graph: Graph, value: int, path: Path) -> Iterator[Reader | Blocked]:
+def _readers(
+    graph: Graph, value: int, path: Path, reads_part: Callable[[Graph, Op], bool]
+) -> Iterator[Reader | Blocked]:
     for op in (graph.ops[user] for user in readers_in(graph, value)):
-        if op.name == "stablehlo.dynamic_slice" and op.operands[0] == value and _slice_rows(graph, op) == 1:
+        if op.operands[:1] == (value,) and reads_part(graph, op):
             yield Reader(path, op.index)
         elif op.name == "stablehlo.while":
             body = op.blocks[1]
             for i in (i for i, v in enumerate(op.operands) if v == value):
                 if is_only_read(graph, op, i):
-                    yield from _readers(body, body.arguments[i], (*path, (op.index, 1)))
+                    yield from _readers(body, body.arguments[i], (*path, (op.index, 1)), reads_part)
                 else:
                     yield Blocked("used-whole", f"{op.name} uses all of it")
         elif op is graph.ops[-1]:
@@ -122,11 +131,7 @@ def _readers(graph: Graph, value: int, path: Path) -> Iterator[Reader | Blocked]
         for i, block in enumerate(op.blocks):
             if value in block.captured_from:
                 inner = block.captured[block.captured_from.index(value)]
-                yield from _readers(block, inner, (*path, (op.index, i)))
-
-
-def _slice_rows(graph: Graph, op: Op) -> int:
-    return integers(graph, op, "slice_sizes")[0]
+                yield from _readers(block, inner, (*path, (op.index, i)), reads_part)
 
 
 def stored(body: Graph, row: int) -> int:
@@ -158,6 +163,8 @@ def recompute(body: Graph, scan: ScanLoop, dropped: Iterable[int]) -> RowRecompu
         elif (op := body.producer(value)) is not None:
             if op.index in effects(body):
                 return Blocked("effects", f"{op.name} cannot be run twice")
+            if body.values[value].host_bytes:
+                return Blocked("in-host-memory", "it is in the host's memory")
             ops.add(op.index)
             inputs = [v for v in op.inputs if v not in seen]
             seen.update(inputs)

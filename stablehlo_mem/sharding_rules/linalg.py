@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from stablehlo_mem.ir.bindings import RULE, ir, sdy
-from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, shardy_rule
+from stablehlo_mem.ir.host_memory import is_placement
+from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, same_shape_rule, shardy_rule
 from stablehlo_mem.sharding_rules.op_rule import OpRule
 
 _CONFIG = "mhlo.backend_config"
 
 
 def _custom_call_rule(op: Any) -> FactorRule | None:
-    """The rule JAX itself attached to its batched LAPACK and cuSOLVER calls; any other custom call is a barrier."""
+    """The rule JAX itself attached to its batched LAPACK and cuSOLVER calls; that of a copy to or from the host.
+
+    Any other custom call is a barrier.
+    """
+    if is_placement(op):
+        return same_shape_rule(op)
     if _is_trsm(op):
         return _solve_rule(op, ir.IntegerAttr(ir.DictAttr(op.attributes[_CONFIG])["side"]).value == ord("L"))
     rule = shardy_rule(op)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from stablehlo_mem.analysis.peak_memory import Path
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, entry_graph, graph_of_copy, nested_graph
+from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
+from stablehlo_mem.ir.graph_copy import graph_of_copy
 from stablehlo_mem.pass_api.candidate import SizeParams, StepParams
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting.axis import grow_axis

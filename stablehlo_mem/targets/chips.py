@@ -33,6 +33,7 @@ class Chip:
             (`cost_model.VECTOR_SHARE`).
         bytes_per_second: memory bandwidth.
         link_bytes_per_second: bandwidth to other devices of the same mesh, in one direction.
+        host_link_bytes_per_second: bandwidth to the host's memory, in one direction; 0 where there is no other memory.
         step_seconds: overhead of one loop iteration.
         launch_seconds: to start a kernel; 0 where kernels are not counted one by one.
         on_chip_bytes: of the memory on the chip, an L2 cache or a VMEM, in which values stay between the kernels that
@@ -58,6 +59,7 @@ class Chip:
     bytes_per_second: float
     step_seconds: float
     link_bytes_per_second: float = 0.0
+    host_link_bytes_per_second: float = 0.0
     half_flops_per_second: float = 0.0
     rounds_operands: bool = False
     vector_flops_per_second: float = 0.0
@@ -113,6 +115,11 @@ _LINKS = {"h200": 4.5e11, "h100": 4.5e11, "a100": 3e11, "v5e": 1e11, "v6e": 2.24
 """Bytes per second of NVLink and of the interchip interconnect, one direction: half of what the same sources publish,
 which count both."""
 
+_HOST_LINKS = {"h200": 5e10, "h100": 5e10, "a100": 2.5e10, "v5e": 1.6e10, "v6e": 1.6e10, "v5p": 1.6e10}
+"""Bytes per second of the link to the host, one direction, as copies reach them. GPUs: about four fifths of what 16
+lanes of PCIe have in the generation of the data sheets, 64 and 32 GB/s. TPU v5e: 16 lanes of PCIe 3, as users measured
+(https://github.com/jax-ml/jax/issues/28988); nothing is published of the others, which are taken for as slow."""
+
 
 def _cuda(
     name: str, memory_bytes: int, flops: float, half: float, bandwidth: float, vector: float, l2_bytes: int
@@ -136,6 +143,7 @@ def _cuda(
         vector_flops_per_second=vector,
         bytes_per_second=bandwidth,
         link_bytes_per_second=_LINKS[name],
+        host_link_bytes_per_second=_HOST_LINKS[name],
         step_seconds=2e-6,
         launch_seconds=2e-6,
         on_chip_bytes=l2_bytes,
@@ -163,6 +171,7 @@ def _tpu(name: str, memory_bytes: int, flops: float, half: float, bandwidth: flo
         rounds_operands=True,
         bytes_per_second=bandwidth,
         link_bytes_per_second=_LINKS[name],
+        host_link_bytes_per_second=_HOST_LINKS[name],
         step_seconds=4e-6,
         launch_seconds=1e-6,
         on_chip_bytes=7 * vmem_bytes // 8,

@@ -23,7 +23,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 from stablehlo_mem.errors import TargetError
 from stablehlo_mem.frontend.program import Program, as_exported, kept_donated
 from stablehlo_mem.ir.bindings import axis_types, ir, parse_artifact
-from stablehlo_mem.ir.graph import dtype_bytes
+from stablehlo_mem.ir.graph import dtype_bytes, main_function
+from stablehlo_mem.ir.host_memory import MEMORY_KIND, Memory, memory_kinds
 from stablehlo_mem.ir.shards import mesh_axes
 from stablehlo_mem.targets.measurement import Measured, Refused, is_out_of_memory
 
@@ -73,7 +74,7 @@ def measure_exported(
     try:
         with jax.enable_x64(True), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-            return _compiled_figures(_lower(exported, donated, shardings, devices), platform)
+            return _compiled_figures(_lower(exported, donated, shardings, devices, platform), platform)
     except jax.errors.JaxRuntimeError as error:
         return refusal(str(error), floor_bytes)
 
@@ -108,7 +109,7 @@ def executable(
     exported: Exported, donated: tuple[int, ...], platform: str, devices: Sequence[Any]
 ) -> tuple[Any, list[int]]:
     """An Exported with flat trees, compiled, and which of its arguments the executable takes."""
-    lowered = _lower(exported, donated, _argument_shardings(exported, devices), devices)
+    lowered = _lower(exported, donated, _argument_shardings(exported, devices), devices, platform)
     return _compile(lowered, platform), _used_arguments(exported)
 
 
@@ -116,8 +117,11 @@ def _used_arguments(flat: Exported) -> list[int]:
     return [i for i, aval in enumerate(flat.in_avals) if i in flat.module_kept_var_idx or not _is_plain(aval)]
 
 
-def _lower(flat: Exported, donated: tuple[int, ...], shardings: Sequence[Any], devices: Sequence[Any]) -> Any:
+def _lower(
+    flat: Exported, donated: tuple[int, ...], shardings: Sequence[Any], devices: Sequence[Any], platform: str
+) -> Any:
     used = _used_arguments(flat)
+    of_arguments, of_results = _memory_kinds(flat, platform)
 
     def call(*arguments: jax.Array) -> Any:
         by_index = dict(zip(used, arguments, strict=True))
@@ -125,11 +129,29 @@ def _lower(flat: Exported, donated: tuple[int, ...], shardings: Sequence[Any], d
         indexed = enumerate(flat.in_avals)
         return flat.call(*(by_index[i] if i in by_index else jnp.zeros(a.shape, a.dtype) for i, a in indexed))
 
-    sharded = ((flat.in_avals[i], shardings[i]) for i in used)
+    sharded = ((flat.in_avals[i], _in_memory(shardings[i], of_arguments.get(i, "device"))) for i in used)
     specs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval, sharding in sharded]
     # Without arguments, only the results can say for which device it is.
     placement: dict[str, Any] = {} if used else {"out_shardings": _replicated(flat, devices)}
+    if "pinned_host" in of_results:
+        whole = _replicated(flat, devices)
+        placement = {"out_shardings": tuple(_in_memory(whole, kind) for kind in of_results)}
     return jax.jit(call, donate_argnums=tuple(used.index(i) for i in donated), **placement).lower(*specs)
+
+
+def _memory_kinds(flat: Exported, platform: str) -> tuple[dict[int, Memory], list[Memory]]:
+    """In which memory the arguments and the results are, nothing where all are on the device; a CPU has one memory."""
+    if platform == "cpu" or MEMORY_KIND.encode() not in flat.mlir_module_serialized:
+        return {}, []
+    module = parse_artifact(flat.mlir_module_serialized)  # it owns what main refers to
+    main = main_function(module)
+    kinds, kept = memory_kinds(main, "arg_attrs"), flat.module_kept_var_idx
+    leading = len(kinds) - len(kept)  # the platform index comes first
+    return dict(zip(kept, kinds[leading:], strict=True)), memory_kinds(main, "res_attrs")
+
+
+def _in_memory(sharding: Any, memory: Memory) -> Any:
+    return sharding if memory == "device" else sharding.with_memory_kind(memory)
 
 
 def _is_plain(aval: Any) -> bool:
@@ -175,6 +197,10 @@ def _figures(compiled: Any, text: str) -> Measured:
         temp_bytes=analysis.temp_size_in_bytes,
         alias_bytes=analysis.alias_size_in_bytes,
         constant_bytes=hlo_constant_bytes(text),
+        host_fixed_bytes=analysis.host_argument_size_in_bytes
+        + analysis.host_output_size_in_bytes
+        - analysis.host_alias_size_in_bytes,
+        host_temp_bytes=analysis.host_temp_size_in_bytes,
     )
 
 

@@ -59,6 +59,14 @@ class Target:
     chip: Chip
     grid: str = ""
 
+    @property
+    def places_arguments(self) -> bool:
+        """Whether its compiler heeds in which memory arguments and results are said to be.
+
+        XLA:GPU does not without a device, and XLA:CPU has one memory.
+        """
+        return self.platform == "tpu" or (self.platform == "cuda" and ":" not in self.name)
+
     def devices(self, count: int = 1) -> tuple[Any, ...]:
         """The devices to compile for: those of the topology, or `count` or more of a chip, or all of this machine's.
 

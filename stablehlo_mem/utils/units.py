@@ -68,6 +68,18 @@ def parse_budget(budget: Any) -> Budget:
     return nbytes
 
 
+def parse_bytes(size: Any, name: str) -> int:
+    """A number of bytes as users write it, for the option of a name.
+
+    Raises:
+        InputError: it is something else, a share among others, zero or negative.
+    """
+    nbytes = parse_budget(size)
+    if not isinstance(nbytes, int):
+        raise InputError(f'{name} is an int of bytes or a string like "64GiB", not {size!r}')
+    return nbytes
+
+
 def _parse_share(text: str, percent: str | None, of: str | None, device: str | None) -> Share:
     fraction, is_of_device = Fraction(percent or 100) / 100, device or (of or "").lower().endswith("device")
     if fraction > 1:

@@ -1,0 +1,53 @@
+"""Time of copies between a device and its host: how much of it the work of a block does not hide.
+
+`cost_model` adds it to the op that copies. Copies are asynchronous, each way for itself: one runs beside the ops that
+neither lead to it nor depend on it, and all copies of a block in one direction share the link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.graph import Graph, producers_of, reachable
+from stablehlo_mem.ir.host_memory import is_placement
+from stablehlo_mem.targets.chips import Chip
+
+
+@cached_analysis
+def placements(graph: Graph) -> tuple[int, ...]:
+    """The ops of a block that copy a value from one memory to another."""
+    custom = (op for op in graph.ops if op.name == "stablehlo.custom_call")
+    return tuple(op.index for op in custom if is_placement(graph.handles[op.index]))
+
+
+def copied_bytes(graph: Graph, op: int, *, to_host: bool) -> int:
+    """Bytes that a placement moves in a direction; none if its value is in that memory already."""
+    source, result = graph.values[graph.ops[op].operands[0]], graph.values[graph.ops[op].results[0]]
+    return min(source.nbytes, result.host_bytes) if to_host else min(source.host_bytes, result.nbytes)
+
+
+def waiting_seconds(graph: Graph, seconds: Sequence[float], chip: Chip) -> dict[int, float]:
+    """For each placement of a block the seconds that the block waits for it.
+
+    Args:
+        seconds: what each op of the block takes.
+    """
+    waiting: dict[int, float] = {}
+    for to_host in (True, False):
+        sizes = {op: copied_bytes(graph, op, to_host=to_host) for op in placements(graph)}
+        copying = {op: nbytes / chip.host_link_bytes_per_second for op, nbytes in sizes.items() if nbytes}
+        total = sum(copying.values())
+        for op, own in copying.items():
+            # The copies of a direction share what each could run beside.
+            hidden = sum(seconds[other] for other in beside(graph, op)) * own / total
+            waiting[op] = max(0.0, own - hidden)
+    return waiting
+
+
+@cached_analysis
+def beside(graph: Graph, op: int) -> frozenset[int]:
+    """The ops of a block that a copy may run beside: they neither lead to it nor depend on it."""
+    before = reachable([op], lambda o: producers_of(graph)[o])
+    after = reachable([op], lambda o: [user for v in graph.ops[o].results for user in graph.users[v]])
+    return frozenset(range(len(graph.ops))) - before.keys() - after.keys()

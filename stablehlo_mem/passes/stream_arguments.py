@@ -1,0 +1,126 @@
+"""stream-arguments: many arrays in the host's memory are read and updated one after the other, some rows at a time.
+
+Before, with the moments %m1, %m2, ... of unstacked layers in the host's memory:
+    %c1 = annotate_device_placement(%m1) "device"; %u1 = ...; %c2 = annotate_device_placement(%m2) "device"; ...
+After:
+    %u1 = while(...) { %c = annotate_device_placement(dynamic_slice %m1, %i) "device"; ... }
+    %u2 = while(...) { ... }
+
+Each array alone is small, so no split of one lowers the peak: all are alive at once, as compilers start copies early.
+One step splits them all. It is exact: axes along which a sum would be regrouped are left alone.
+
+Refuses nothing. Leaves alone what splits of single values do as well: a copy that alone is most of the peak.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from stablehlo_mem.analysis.host_link import copied_bytes, placements
+from stablehlo_mem.analysis.live_ranges import Live, Peak
+from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.graph import Graph, InternTable, Value, entry_graph, reachable
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
+from stablehlo_mem.pass_api.pass_protocol import Pass
+from stablehlo_mem.sharding_rules import rule_book
+from stablehlo_mem.splitting.axis import grow_axis
+from stablehlo_mem.splitting.candidates import regroups
+from stablehlo_mem.splitting.emit_loops import emit_loops
+from stablehlo_mem.splitting.loop_schedule import LoopSchedule
+from stablehlo_mem.splitting.loop_scheduling import schedule_loops
+from stablehlo_mem.utils.units import format_bytes
+
+_STEPS = (2, 8)
+"""Steps of the loops in which the largest array is copied: a few for the planner to choose from."""
+_LEAST_COPIES = 3
+"""Copies at the peak from which one step for all is proposed; splits of single values do for fewer."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamedArguments(StepParams):
+    """How arguments are streamed.
+
+    Attributes:
+        chunk_bytes: of one chunk of one of them, at most; smaller arguments stay whole.
+        arguments: how many there are, for people.
+    """
+
+    chunk_bytes: int
+    arguments: int
+
+
+class StreamArguments(Pass[StreamedArguments]):
+    """The pass: finds programs that copy several arguments from the host as a whole."""
+
+    name = "stream-arguments"
+    params_type = StreamedArguments
+
+    def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
+        """A candidate for each size of the chunks, if what is made of several such copies is alive at the peak."""
+        copies = _copies(graph) if not goal.include_small_values else []
+        alive = _made_of(graph, copies, peak) if len(copies) >= _LEAST_COPIES else []
+        if len(alive) < _LEAST_COPIES or not any(_loop_over(graph, v) for v in copies):
+            return
+        largest = max(copies, key=lambda v: graph.values[v].nbytes)
+        place, value = ((), graph.values[largest].producer), f"copies of {len(copies)} arguments"
+        nbytes = graph.values[largest].nbytes
+        for steps in _STEPS:
+            yield Candidate(
+                step=Step(self.name, "", StreamedArguments(chunk_bytes=max(1, nbytes // steps), arguments=len(copies))),
+                saved_bytes=sum(item.nbytes for item in alive) - nbytes // steps,
+                added_seconds=len(copies) * steps * goal.chip.step_seconds,
+                numerics="exact",
+                summary=f"copy {len(copies)} arguments from the host one after the other",
+                identity=(self.name,),
+                refusal_if_useless=Refusal.at(graph, place, value, nbytes, "no-gain", "streaming them frees nothing"),
+            )
+
+    def describe(self, params: StreamedArguments) -> str:
+        """How large the chunks are."""
+        return f"{format_bytes(params.chunk_bytes)} at a time"
+
+    def apply(self, module: ir.Module, params: StreamedArguments) -> None:
+        """Splits what is computed with each argument, in place."""
+        skipped, interned = 0, InternTable()
+        while True:
+            graph = entry_graph(module, interned)
+            copies = [v for v in _copies(graph) if graph.values[v].nbytes > params.chunk_bytes][skipped:]
+            if not copies:
+                return
+            loop = _loop_over(graph, copies[0])
+            if loop is None:
+                skipped += 1
+                continue
+            with module.context:
+                emit_loops(graph, loop, _chunk(graph.values[copies[0]], loop, params.chunk_bytes))
+
+
+def _copies(graph: Graph) -> list[int]:
+    """The copies of whole arguments that a function's block makes on the device."""
+    found = (graph.ops[op] for op in placements(graph) if copied_bytes(graph, op, to_host=False))
+    return [op.results[0] for op in found if op.operands[0] in graph.arguments]
+
+
+def _made_of(graph: Graph, copies: list[int], peak: Peak) -> list[Live]:
+    """The values of a function's block at the peak that are copies of arguments, or computed from some."""
+    first = [graph.values[v].producer for v in copies]
+    ops = reachable(first, lambda op: [user for v in graph.ops[op].results for user in graph.users[v]])
+    return [item for item in peak.live if item.path == () and graph.values[item.value].producer in ops]
+
+
+def _loop_over(graph: Graph, value: int) -> LoopSchedule | None:
+    """The loop along the first dimension of a copy in which all that is made of it runs, no sum regrouped."""
+    copy = graph.values[value]
+    for dimension in (d for d, size in enumerate(copy.shape) if size > 1):
+        axis = grow_axis(graph, rule_book(graph), (value, dimension), copy.nbytes)
+        schedule = schedule_loops(graph, axis)
+        if schedule is not None and schedule.loop_count == 1 and not regroups(graph, schedule):
+            return schedule
+    return None
+
+
+def _chunk(copy: Value, loop: LoopSchedule, chunk_bytes: int) -> int:
+    """The elements of the axis in one step: they divide it, so that the argument can be written over."""
+    most = max(1, loop.axis.n * chunk_bytes // copy.nbytes)
+    return next(size for size in range(min(most, loop.axis.n - 1), 0, -1) if loop.axis.n % size == 0)

@@ -1,0 +1,235 @@
+"""Arguments and results in the host's memory: not on the device, read and updated by slices, with the same results."""
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from jax.export import export
+from jax.sharding import SingleDeviceSharding
+
+import stablehlo_mem as shm
+from stablehlo_mem.analysis.peak_memory import find_peak
+from stablehlo_mem.frontend.canonicalize import remove_rules
+from stablehlo_mem.frontend.program import ingest
+from stablehlo_mem.ir.bindings import parse_module
+from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.passes.stream_arguments import StreamArguments, StreamedArguments
+from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
+from stablehlo_mem.splitting.split_step import Split, split
+from stablehlo_mem.targets.chips import CHIPS
+from stablehlo_mem.targets.devices import topology_devices
+from stablehlo_mem.targets.measurement import Measured
+from tests.support import normal, normals, run, same_bits, text
+from tests.test_targets import needs
+
+GIB = 2**30
+tpu = needs["tpu"]
+
+
+def shardings(device):
+    """Of arrays on a device, and on its host."""
+    return SingleDeviceSharding(device), SingleDeviceSharding(device, memory_kind="pinned_host")
+
+
+def of_tpu():
+    return shardings(topology_devices(CHIPS["tpu:v5e"], 1)[0])
+
+
+def array(*shape, on, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=on)
+
+
+def moment(m, g):
+    m = 0.9 * m + 0.1 * g
+    return m, jnp.tanh(m).sum(1)
+
+
+def moment_step(rows=6, platform="cpu"):
+    """A donated moment on the host, updated by one expression."""
+    device, host = shardings(jax.devices("cpu")[0])
+    jitted = jax.jit(moment, donate_argnums=0, out_shardings=(host, device))
+    return export(jitted, platforms=[platform])(array(rows, 8, on=host), array(rows, 8, on=device))
+
+
+def split_by(module, chunk):
+    """Splits the update along its rows, in place."""
+    graph = entry_graph(module)
+    value = next(op.results[0] for op in graph.ops if op.name == "stablehlo.add")
+    split(module, Split(path=(), value=value, dimension=0, big_bytes=1, chunk=chunk))
+    remove_rules(module)
+
+
+def test_they_are_no_bytes_of_the_device():
+    program = ingest(moment_step())
+    assert program.argument_bytes == 6 * 8 * 4
+    assert program.output_bytes == 6 * 4
+    assert program.floor_bytes == 6 * 8 * 4 + 6 * 4
+    profile = shm.profile(moment_step(platform="cuda"), target="cuda:h200")
+    assert (profile.argument_bytes, profile.host_fixed_bytes) == (6 * 8 * 4, 6 * 8 * 4)
+    assert "In the host's memory" in str(profile)
+
+
+def test_a_copy_to_the_device_is_a_temporary():
+    module = normal(ingest(moment_step()))
+    peak = find_peak(entry_graph(module), CHIPS["tpu:v5e"])
+    assert peak.temp_bytes >= 6 * 8 * 4
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 4])
+def test_split_and_written_over_it_computes_the_same(chunk):
+    program = ingest(moment_step())
+    module = normal(program)
+    split_by(module, chunk)
+    before = text(module)
+    write_over_arguments(module)
+    assert module.operation.verify()
+    # A ragged last chunk reads rows that were updated already.
+    assert (text(module) != before) == (6 % chunk == 0)
+    assert (" = %arg0" in text(module)) == (6 % chunk == 0)
+    args = normals(6, 8), normals(6, 8, seed=1)
+    assert all(map(same_bits, run(program, module, *args), run(program, None, *args)))
+
+
+def test_a_program_without_them_is_left_as_it_is():
+    module = normal(ingest(moment_step()))
+    split_by(module, 2)
+    on_device = parse_module(text(module).replace('"pinned_host"', '"device"'))
+    before = text(on_device)
+    write_over_arguments(on_device)
+    assert text(on_device) == before
+
+
+def test_an_argument_that_is_read_elsewhere_is_not_written_over():
+    device, host = shardings(jax.devices("cpu")[0])
+    jitted = jax.jit(lambda m, g: (*moment(m, g), m[::-1] + g), donate_argnums=0, out_shardings=(host, device, device))
+    program = ingest(export(jitted)(array(6, 8, on=host), array(6, 8, on=device)))
+    module = normal(program)
+    split_by(module, 2)
+    write_over_arguments(module)
+    args = normals(6, 8), normals(6, 8, seed=1)
+    assert all(map(same_bits, run(program, module, *args), run(program, None, *args)))
+
+
+def test_cpu_says_that_it_has_one_memory():
+    plan = shm.plan(moment_step(4096), 4096 * 8 * 4 + 4096 * 4 + 1000, target="cpu")
+    assert not plan.fits
+    assert "placement-ignored" in {refusal.code for refusal in plan.refusals}
+
+
+@needs["cuda"]
+def test_cuda_without_a_device_says_that_it_ignores_them():
+    exported = moment_step(4096, platform="cuda")
+    plan = shm.plan(exported, 4096 * 8 * 4 + 4096 * 4 + 1000, target="cuda:h200")
+    assert not plan.fits
+    (refusal,) = (refusal for refusal in plan.refusals if refusal.code == "placement-ignored")
+    assert "without a device" in refusal.message
+
+
+def nearest(queries, points):
+    """The ten nearest of points that come in blocks."""
+
+    def step(best, block):
+        index, rows = block
+        distances = (queries**2).sum(1)[:, None] - 2 * queries @ rows.T + (rows**2).sum(1)
+        found, at = jax.lax.top_k(-distances, 10)
+        merged = jnp.concatenate([best[0], found], 1), jnp.concatenate([best[1], at + index * len(rows)], 1)
+        values, order = jax.lax.top_k(merged[0], 10)
+        return (values, jnp.take_along_axis(merged[1], order, 1)), None
+
+    none = jnp.full((len(queries), 10), -jnp.inf), jnp.zeros((len(queries), 10), jnp.int32)
+    return jax.lax.scan(step, none, (jnp.arange(len(points)), points))[0]
+
+
+def kernel(x, points, v):
+    """A kernel matrix times a vector."""
+    squared = (x**2).sum(1)[:, None] - 2 * x @ points.T + (points**2).sum(1)
+    return jnp.exp(-squared) @ v
+
+
+@tpu
+def test_forty_gib_of_points_are_searched_in_one_of_device_memory():
+    device, host = of_tpu()
+    exported = export(jax.jit(nearest), platforms=["tpu"])(
+        array(1024, 128, on=device), array(1024, 81920, 128, on=host)
+    )
+    plan = shm.plan(exported, "1GiB", target="tpu:v5e")
+    assert plan.fits
+    assert isinstance(plan.after.measured, Measured)
+    assert plan.after.measured.peak_bytes <= GIB
+    assert plan.after.measured.host_fixed_bytes == 40 * GIB
+
+
+@tpu
+def test_twenty_gib_of_points_are_multiplied_in_one_of_device_memory():
+    device, host = of_tpu()
+    count = 20 * 2**21
+    specs = array(2048, 128, on=device), array(count, 128, on=host), array(count, on=device)
+    plan = shm.plan(export(jax.jit(kernel), platforms=["tpu"])(*specs), "1GiB", target="tpu:v5e")
+    assert plan.fits
+    assert isinstance(plan.after.measured, Measured)
+    assert plan.after.measured.peak_bytes <= GIB
+    assert plan.after.measured.host_fixed_bytes == 20 * GIB
+    assert {step.pass_name for step in plan.steps} >= {"split-into-loops"}
+
+
+def adam_update(optimiser, shapes):
+    """optax's update with both moments on the host of a TPU, donated, as one expression over flat trees."""
+    device, host = of_tpu()
+    parameters = {name: array(*shape, on=device) for name, shape in shapes.items()}
+    state = jax.eval_shape(optimiser.init, parameters)
+    state = jax.tree.map(lambda s: array(*s.shape, on=host if s.ndim else device, dtype=s.dtype), state)
+    leaves, tree = jax.tree.flatten((parameters, parameters, state))
+
+    def step(*leaves):
+        parameters, gradients, state = jax.tree.unflatten(tree, leaves)
+        updates, state = optimiser.update(gradients, state, parameters)
+        return tuple(jax.tree.leaves((optax.apply_updates(parameters, updates), state)))
+
+    donated = (*range(len(shapes)), *range(2 * len(shapes), len(leaves)))
+    placed = tuple(leaves[i].sharding for i in donated)
+    return export(jax.jit(step, donate_argnums=donated, out_shardings=placed), platforms=["tpu"])(*leaves)
+
+
+STACKED = {"up": (24, 1024, 4096), "down": (24, 4096, 1024)}
+UNSTACKED = {f"{name}{i}": STACKED[name][1:] for i in range(6) for name in STACKED}
+OPTIMISERS = {"adam": optax.adam(1e-3), "adamw": optax.adamw(1e-3)}
+
+
+@tpu
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize(("shapes", "layers"), [(STACKED, 24), (UNSTACKED, 6)], ids=["stacked", "unstacked"])
+def test_the_moments_of_adam_leave_the_device(optimiser, shapes, layers):
+    """Layers of two matrices: beside parameters and gradients less than two layers' moments are on the device."""
+    layer = 2 * 2 * 4096 * 1024 * 4
+    moments = parameters_and_gradients = layers * layer
+    budget = parameters_and_gradients + 2 * layer + 2**20
+    plan = shm.plan(adam_update(OPTIMISERS[optimiser], shapes), budget, target="tpu:v5e")
+    assert plan.fits
+    before, after = plan.before.measured, plan.after.measured
+    assert isinstance(before, Measured)
+    assert before.peak_bytes > budget
+    assert isinstance(after, Measured)
+    assert (after.host_fixed_bytes, after.host_temp_bytes) == (moments, 0)
+    assert after.peak_bytes <= budget
+
+
+def test_streamed_arguments_compute_the_same():
+    """Also where one of them is too small to be streamed, and one is read by two expressions."""
+    device, host = shardings(jax.devices("cpu")[0])
+
+    def update(a, b, c, g):
+        a, b = 0.9 * a + g, 0.9 * b + g**2
+        return a, b, c * 2, jnp.tanh(a) / jnp.sqrt(1 + b)
+
+    shapes = (6, 8), (6, 8), (2, 2), (6, 8)
+    specs = [array(*shape, on=on) for shape, on in zip(shapes, (host, host, host, device), strict=True)]
+    jitted = jax.jit(update, donate_argnums=(0, 1, 2), out_shardings=(host, host, host, device))
+    program = ingest(export(jitted)(*specs))
+    module = normal(program)
+    StreamArguments().apply(module, StreamedArguments(chunk_bytes=2 * 8 * 4, arguments=3))
+    remove_rules(module)
+    write_over_arguments(module)
+    assert module.operation.verify()
+    assert text(module).count("stablehlo.while") == 1
+    args = [normals(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    assert all(map(same_bits, run(program, module, *args), run(program, None, *args)))
