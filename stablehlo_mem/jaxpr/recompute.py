@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from jax.extend.core import ClosedJaxpr
+
 from stablehlo_mem.ir.bindings import core, debugging, pe
 
 _PRINTS = (debugging.debug_callback_p, debugging.debug_print_p)
@@ -104,7 +106,7 @@ def _without_inside(equation: Any, primitives: tuple[Any, ...], is_removed: Call
             return tuple(map(removed, value))
         if isinstance(value, core.Jaxpr):
             return _without(value, primitives, is_removed)
-        is_closed = isinstance(value, core.ClosedJaxpr)
+        is_closed = isinstance(value, ClosedJaxpr)
         return value.replace(jaxpr=_without(value.jaxpr, primitives, is_removed)) if is_closed else value
 
     params = {name: removed(value) for name, value in equation.params.items()}
