@@ -97,6 +97,11 @@ def test_progress_can_be_turned_off_and_on(terminal: Terminal) -> None:
     assert "compile 2" in terminal.getvalue()
 
 
+def test_progress_takes_no_words() -> None:
+    with pytest.raises(shm.InputError, match="progress is True or False, not 'off'"):
+        shm.progress("off")  # pyright: ignore[reportArgumentType]
+
+
 def test_only_the_outer_one_of_two_is_shown(terminal: Terminal) -> None:
     with watched(terminal, "outer"), shown("inner", delay_seconds=0):
         tell("compile 1, for cpu")

@@ -67,9 +67,6 @@ def out_of_memory(monkeypatch):
 
     def fail(rescued, message="RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes."):
         class Failing:
-            def _cache_size(self):
-                return 0
-
             def __call__(self, *_, **__):
                 raise jax.errors.JaxRuntimeError(message)
 

@@ -279,8 +279,9 @@ def test_an_error_names_the_program_and_says_what_to_do():
         jnp.subtract(X[:, None], X[None])
     assert caught.value.__notes__[:2] == [  # JAX adds one
         "The program is jit(subtract).",
-        "Outside of jax.jit each function of jax.numpy is a program, which returns its result whole: put what calls it "
-        "(such as the initialisation of a model) under jax.jit, or outside of the block.",
+        "Outside of jax.jit each function of jax.numpy is a program, which returns its result whole, and jax.grad "
+        "makes two, of which the first returns all that is saved for the second: put what calls them (the gradient, the "
+        "initialisation of a model) under jax.jit, or outside of the block.",
     ]
 
 
@@ -406,3 +407,61 @@ def test_the_budget_is_that_of_each_device():
     command = [sys.executable, "-c", SHARDED]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_programs_inside_of_operations_are_planned(planned):
+    """Outside of `jit`, where JAX would evaluate what is inside one by one."""
+    exported = jax.export.export(jax.jit(energy), platforms=["cpu"])(X)
+    for call in (
+        jax.checkpoint(jax.jit(energy)),
+        exported.call,
+        lambda x: jax.vmap(jax.checkpoint(energy))(x[None])[0],
+    ):
+        with shm.budget(BUDGET) as block:
+            close(call(X))
+        assert any(map(fired, block.plans)), call
+
+
+def test_a_block_may_be_entered_again(planned):
+    block = shm.budget(BUDGET)
+    for _ in range(2):
+        with block as entered:
+            close(jax.jit(fresh())(X))
+        assert fired(entered.plans[0])
+
+
+def test_blocks_that_do_not_nest_are_refused_and_leave_no_budget(planned):
+    first, second = shm.budget(BUDGET), shm.budget(2 * BUDGET)
+    first.__enter__()
+    second.__enter__()
+    for block in (first, second):
+        with pytest.raises(shm.InputError, match="a block ends before one that began in it"):
+            block.__exit__(None, None, None)
+    close(jax.jit(fresh())(X))
+    assert planned == []
+
+
+def test_what_runs_after_its_call_is_no_function_to_decorate():
+    def steps():
+        yield jax.jit(energy)(X)
+
+    async def train():
+        return jax.jit(energy)(X)
+
+    for function in (steps, train):
+        with pytest.raises(shm.InputError, match="runs after its call has returned: put the block inside"):
+            shm.budget(BUDGET)(function)
+
+
+def test_what_is_free_is_looked_up_for_each_block(monkeypatch, planned):
+    from stablehlo_mem.planner import shares
+
+    function = jax.jit(fresh())
+    free = [16 * 2**30, BUDGET]
+    monkeypatch.setattr(shares, "device_memory", lambda _: (16 * 2**30, free[0]))
+    for _ in range(2):
+        with shm.budget("device") as block:
+            close(function(X))
+        free.pop(0)
+        free.append(BUDGET)
+    assert fired(block.plans[0])

@@ -59,7 +59,7 @@ def jit(
     if fun is None:
         return functools.partial(jit, budget=budget, target=target, options=options, **jit_kwargs)
     check_callable(fun)
-    traceable = _traceable(fun, Settings(budget, target, options, _name(fun)), _donation(fun, jit_kwargs))
+    traceable = _traceable(fun, Settings(budget, target, options, name_of(fun)), _donation(fun, jit_kwargs))
     jitted: Any = jax.jit(traceable, **jit_kwargs)
     attributes = {name: value for name, value in vars(jitted).items() if name not in _Traceable.__annotations__}
     jitted.__dict__ = {**getattr(fun, "__dict__", {}), **attributes, "__wrapped__": fun}
@@ -231,7 +231,8 @@ def _is_reference(aval: Any) -> bool:
     return isinstance(aval, state.AbstractRef)
 
 
-def _name(fun: Any) -> str:
+def name_of(fun: Any) -> str:
+    """The name of a function, for messages."""
     return getattr(_underlying(fun, "__name__"), "__name__", type(fun).__name__)
 
 

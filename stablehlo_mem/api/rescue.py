@@ -10,10 +10,9 @@ from typing import Any
 import jax
 from jax.core import Tracer
 
-from stablehlo_mem.api.jit import jit
+from stablehlo_mem.api.jit import jit, name_of
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.targets.free_memory import device_memory
-from stablehlo_mem.targets.measurement import is_out_of_memory
 from stablehlo_mem.targets.target import TargetLike, named_targets
 from stablehlo_mem.utils.units import format_bytes, parse_budget
 
@@ -32,8 +31,8 @@ def rescue(
 
     While the program fits nothing is planned. The first time it does not, it is planned, which the logger
     "stablehlo_mem" says as a warning, and the call is repeated; later calls use the plan, and programs of other shapes
-    that fit are left as they are. The first call of each compiled program waits for its results, as memory may run out
-    after a call has returned. Inside another transformation it is `jax.jit`: put `rescue` outside.
+    that fit are left as they are. Each call waits for its results, as memory may run out after a call has returned:
+    where that costs too much, use `jit`. Inside another transformation it is `jax.jit`: put `rescue` outside.
 
     Args:
         fun: the function; without it, a decorator.
@@ -61,28 +60,34 @@ class _Rescued:
     """What `rescue` returns.
 
     Attributes:
+        name: of the function.
         plain, planned: the function under `jax.jit` and under `stablehlo_mem.jit`.
         is_needed: whether memory has run out.
     """
 
     def __init__(self, fun: Callable[..., Any], plain: Any, planned: Any):
         functools.update_wrapper(self, fun)
+        self.name = name_of(fun)
         self.plain, self.planned = plain, planned
         self.is_needed = False
         self.plan = planned.plan
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Bound to an instance where it is a method."""
-        return self if instance is None else functools.partial(self, instance)
+        if instance is None:
+            return self
+        bound: Any = functools.partial(self, instance)
+        bound.plan = functools.partial(self.plan, instance)
+        return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
             return self.plain(*args, **kwargs)
         if not self.is_needed:
             try:
-                return _first_results_awaited(self.plain, args, kwargs)
+                return jax.block_until_ready(self.plain(*args, **kwargs))
             except jax.errors.JaxRuntimeError as error:
-                if not is_out_of_memory(str(error)):
+                if not _is_out_of_memory(error):
                     raise
                 if any(getattr(leaf, "is_deleted", bool)() for leaf in jax.tree.leaves((args, kwargs))):
                     self.explain(error, "the arguments that were donated to it are gone: use stablehlo_mem.jit at once")
@@ -90,16 +95,14 @@ class _Rescued:
                 _log.warning("%s ran out of memory; it is planned and called again", self.name)
             self.is_needed = True
         try:
-            return _first_results_awaited(self.planned, args, kwargs)
+            return jax.block_until_ready(self.planned(*args, **kwargs))
         except jax.errors.JaxRuntimeError as error:
-            if is_out_of_memory(str(error)):
+            if _is_out_of_memory(error):
                 self.explain(error, 'give a smaller budget, as "80% of device", or delete arrays it does not need')
             raise
 
-    @property
-    def name(self) -> str:
-        """Of the function."""
-        return getattr(self, "__name__", type(self).__name__)
+    def __repr__(self) -> str:
+        return f"rescue({self.plain!r})"
 
     def explain(self, error: Exception, advice: str) -> None:
         """Adds three lines to an error: what ran out, what the device holds, what to do."""
@@ -108,11 +111,9 @@ class _Rescued:
         error.add_note(f"  {advice}")
 
 
-def _first_results_awaited(jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls a function under `jax.jit`, and waits for the results if it was compiled for this call."""
-    compiled = jitted._cache_size()
-    results = jitted(*args, **kwargs)
-    return jax.block_until_ready(results) if jitted._cache_size() > compiled else results
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether XLA says so, and not a callback of the user's whose words it quotes."""
+    return str(error).startswith("RESOURCE_EXHAUSTED")
 
 
 def _memory_text() -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator
-from typing import cast
+import functools
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, cast
 
-from stablehlo_mem.api.jit import bind_program
+from stablehlo_mem.api.jit import bind_program, name_of
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.jaxpr.budget_trace import BudgetTrace, current, is_evaluating
 from stablehlo_mem.jaxpr.plan_at_lowering import Settings
@@ -29,35 +31,61 @@ class UnderBudget:
         return self._trace.plans
 
 
-@contextlib.contextmanager
-def budget(
-    budget: int | str = "device", *, target: TargetLike = None, options: Options = Options()
-) -> Generator[UnderBudget]:
+class _Block:
+    """What `budget` returns: `with` enters it, as often as one likes, and as a decorator it surrounds each call."""
+
+    def __init__(self, settings: Settings, limit: Callable[[], int]):
+        self._settings, self._limit = settings, limit
+        self._entered: list[AbstractContextManager[None]] = []
+
+    def __enter__(self) -> UnderBudget:
+        if not is_evaluating():
+            raise InputError("a function that JAX traces is a part of a program: put the budget around the call of it")
+        trace = BudgetTrace(self._settings, functools.cache(self._limit), bind_program)
+        context = current(trace)
+        context.__enter__()
+        self._entered.append(context)
+        return UnderBudget(trace)
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._entered.pop().__exit__(*error)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise InputError(f"{name_of(function)} runs after its call has returned: put the block inside of it")
+
+        @functools.wraps(function)
+        def within(*args: Any, **kwargs: Any) -> Any:
+            with _Block(self._settings, self._limit):
+                return function(*args, **kwargs)
+
+        return within
+
+
+def budget(budget: int | str = "device", *, target: TargetLike = None, options: Options = Options()) -> Any:
     """A block of code, or as a decorator a function, in which each `jax.jit` that is called runs within a budget.
 
-    It is for trainers that call `jax.jit` themselves: `with shm.budget("14GiB"): model.fit(x, y)`. Every outermost
-    `jit` that this thread calls is planned as by `shm.jit`, with its own donation and shardings, and so are the
-    programs of `grad` and `vmap` of such functions, and `lax.scan`, `while_loop` and `cond` outside of `jit`. What was
-    compiled outside of the block is not run in it, nor the other way round. Programs so small that they fit however
-    they are compiled are not planned. A function under `shm.jit` keeps its own budget.
+    It is for trainers that call `jax.jit` themselves: `with shm.budget("14GiB") as block: model.fit(x, y)`. Every
+    outermost `jit` that this thread calls is planned as by `shm.jit`, with its own donation and shardings, and so are
+    the programs of `grad` and `vmap` of such functions, and what has a program inside outside of `jit`: `lax.scan`,
+    `while_loop`, `cond`, `jax.checkpoint`. What was compiled outside of the block is not run in it, nor the other way
+    round. Programs so small that they fit however they are compiled are not planned. A function under `shm.jit` keeps
+    its own budget. `block.plans` are the plans that were made.
 
-    Not planned is what is lowered and compiled ahead of time (`jit(f).lower(...)`), what other threads call, and what
-    is called while JAX looks for NaNs. A derivative taken outside of `jit` is of two programs, and what JAX saves for
-    the second is a result of the first: take it in the `jit`, as trainers do. `jax.set_mesh` refuses to be called in
-    the block: put the block inside of it.
+    Not planned are single operations outside of `jit`, what is lowered and compiled ahead of time
+    (`jit(f).lower(...)`), what other threads call, and what is called while JAX looks for NaNs. A derivative taken
+    outside of `jit` is of two programs, and what JAX saves for the second is a result of the first: take it in the
+    `jit`, as trainers do. `jax.set_mesh` refuses to be called in the block: put the block inside of it.
 
     Args:
-        budget: of one execution of each program: bytes, "14GiB", "device" or "90% of device", the arguments included.
+        budget: of one execution of each program: bytes, "14GiB", "device" or "90% of device", the arguments included;
+            what is free on the device is looked up once for each block.
         target: as in `jit`.
         options: as in `optimize`.
 
-    Returns:
-        A context manager and decorator. After `with stablehlo_mem.budget(...) as block`, `block.plans` are the plans of
-        the programs that were called.
-
     Raises:
-        InputError: the budget is invalid or says nothing of small programs ("25%", "min", None); or the block is in a
-            function that JAX traces.
+        InputError: the budget is invalid or says nothing of small programs ("25%", "min", None); the block is in a
+            function that JAX traces, decorates a generator or coroutine, or ends before one that began in it.
         BudgetError, InputError, TargetError: on a call in the block, as in `jit`.
     """
     parsed = parse_budget(budget)
@@ -66,15 +94,11 @@ def budget(
             f"a budget of {budget!r} is of one program, and a block runs many: give bytes, such as '512MiB', or a "
             "share of the device, such as '90% of device'"
         )
-    if not is_evaluating():
-        raise InputError("a function that JAX traces is a part of a program: put the budget around the call of it")
 
     def limit() -> int:
         return cast(int, of_device(parsed, named_targets(target)))
 
-    trace = BudgetTrace(Settings(budget, target, options, "a program"), limit, bind_program)
-    with current(trace):
-        yield UnderBudget(trace)
+    return _Block(Settings(budget, target, options, "a program"), limit)
 
 
 __all__ = ["UnderBudget", "budget"]

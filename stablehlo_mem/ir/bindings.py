@@ -12,6 +12,8 @@ import functools
 import hashlib
 import importlib
 import io
+import os
+import pathlib
 import re
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Literal
@@ -265,6 +267,7 @@ def splat_text(op: Any) -> str | None:
     return text[begin : text.index(">", begin)]
 
 
+_LIBRARIES = ("/jax/_src/", "/jax/experimental/", str(pathlib.Path(__file__).parents[1]) + os.sep)
 _PRIMITIVE = re.compile(r"/([\w-]+)\)$")
 """At the end of a source line as `source_line` gives it."""
 _SLASH = re.compile(r"/(?![^(]*\))")
@@ -313,14 +316,14 @@ def same_attributes(a: Any, b: Any, but: str = "") -> bool:
 def source_line(location: ir.Location) -> str:
     """The innermost user source position of a location as "file:line (name)", or "" where none is known.
 
-    Frames inside jax itself are skipped where a frame outside it exists.
+    Frames inside jax itself and inside this package are skipped where a frame outside exists.
     """
     frames: list[tuple[str, int]] = []
     names: list[str] = []
     _collect_frames(location, frames, names)
     if not frames:
         return ""
-    outside = [f for f in frames if "/jax/_src/" not in f[0] and "/jax/experimental/" not in f[0]]
+    outside = [f for f in frames if not any(library in f[0] for library in _LIBRARIES)]
     file, line = (outside or frames)[0]
     name = f" ({names[0]})" if names else ""
     return f"{file}:{line}{name}"

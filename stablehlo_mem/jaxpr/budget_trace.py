@@ -18,8 +18,9 @@ from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr
-from jax.extend.core.primitives import cond_p, jit_p, scan_p, while_p
+from jax.extend.core.primitives import jit_p
 
+from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import core, jit_key_part, linear_util, pe
 from stablehlo_mem.jaxpr.budgeted_primitive import budgeted_p
 from stablehlo_mem.jaxpr.plan_at_lowering import Settings, recording
@@ -29,11 +30,12 @@ from stablehlo_mem.results.plan import Plan
 Bind = Callable[[Any, Settings, list[bool], list[Any]], list[Any]]
 """Binds a jaxpr to the budgeted primitive: jaxpr, settings, which operands are donated, operands."""
 
-_CONTROL_FLOW = frozenset({scan_p, while_p, cond_p})
-"""Outside of `jit` JAX compiles each of these as a program."""
+_CALL_EXPORTED = "call_exported"
 _CERTAIN_SHARE = 0.25
 """A program is not planned whose values, all of them together, take less of the limit. The rest is for what compilers
 add: the scratch of sorts, convolutions and factorisations, which is some times their operands."""
+_COMPUTED_BYTES = 4
+"""What narrower elements may take while they are computed with: XLA:CPU takes most floats as float32."""
 _PADDED = (32, 128)
 """The largest tile of a TPU, to multiples of which it pads the last two dimensions (of one-byte elements)."""
 
@@ -85,11 +87,11 @@ class BudgetTrace(core.EvalTrace):
 
     def process_primitive(self, primitive: Any, args: Any, params: dict[str, Any], /) -> Any:
         """Runs one operation."""
-        if primitive in _CONTROL_FLOW:
-            with core.set_current_trace(self):
-                return _compiled(primitive, tuple(params.items()))(*args)
         if primitive is not jit_p:
-            return _evaluate(primitive, args, params)
+            if not _has_program(primitive, params):
+                return _evaluate(primitive, args, params)
+            with core.set_current_trace(self):  # which JAX has set aside for the operation: the `jit` is to come here
+                return _compiled(primitive, tuple(params.items()))(*args)
         program = self._program(params)
         if program is None:
             return _evaluate(primitive, args, params)
@@ -115,10 +117,10 @@ class BudgetTrace(core.EvalTrace):
             # Each operation is a program, also where JAX calls a function again to find the one that makes a NaN.
             return None
         programs = _programs.setdefault(closed, {})
-        key = self.settings, donated
+        key = self.settings, donated, self.limit()
         if key not in programs:
             settings = dataclasses.replace(self.settings, name=params["name"])
-            if _largest_bytes(closed.jaxpr) <= _CERTAIN_SHARE * self.limit():
+            if _bytes_of_all(closed.jaxpr) <= _CERTAIN_SHARE * self.limit():
                 programs[key] = None
             elif any(equation.primitive is budgeted_p for equation in closed.jaxpr.eqns):
                 programs[key] = _Program()  # it has a budget of its own
@@ -129,13 +131,23 @@ class BudgetTrace(core.EvalTrace):
 
 @contextlib.contextmanager
 def current(trace: BudgetTrace) -> Generator[None]:
-    """Makes it the current trace of this thread, in place of the evaluating one."""
-    outer = _settings.swap_local(trace.settings)
+    """Makes it the current trace of this thread, in place of the evaluating one.
+
+    Raises:
+        InputError: another one is current when the block ends; none of them is then.
+    """
+    outer, outer_trace = _settings.swap_local(trace.settings), core.trace_ctx.trace
+    core.trace_ctx.set_trace(trace)
     try:
-        with core.set_current_trace(trace):
-            yield
+        yield
     finally:
-        _settings.set_local(outer)
+        is_innermost = core.trace_ctx.trace is trace
+        _settings.set_local(outer if is_innermost else None)
+        core.trace_ctx.set_trace(outer_trace if is_innermost else core.eval_trace)
+    if not is_innermost:
+        raise InputError(
+            "a block ends before one that began in it, as where coroutines take turns: no budget is kept from here on"
+        )
 
 
 def is_evaluating() -> bool:
@@ -152,10 +164,20 @@ def _naming(name: str) -> Generator[None]:
         error.add_note(f"The program is jit({name}).")
         if error.best is None:
             error.add_note(
-                "Outside of jax.jit each function of jax.numpy is a program, which returns its result whole: put what "
-                "calls it (such as the initialisation of a model) under jax.jit, or outside of the block."
+                "Outside of jax.jit each function of jax.numpy is a program, which returns its result whole, and "
+                "jax.grad makes two, of which the first returns all that is saved for the second: put what calls them "
+                "(the gradient, the initialisation of a model) under jax.jit, or outside of the block."
             )
         raise
+
+
+def _has_program(primitive: Any, params: dict[str, Any]) -> bool:
+    """Whether an operation has a program inside, as `scan`, `checkpoint` and the call of an Exported have."""
+    try:
+        hash(tuple(params.items()))
+    except TypeError:  # there is nothing to compile it by
+        return False
+    return primitive.name == _CALL_EXPORTED or any(True for _ in core.jaxprs_in_params(params))
 
 
 def _evaluate(primitive: Any, args: Any, params: dict[str, Any]) -> Any:
@@ -191,12 +213,13 @@ def _bound(closed: Any, settings: Settings, donated: tuple[bool, ...], bind: Bin
     return ClosedJaxpr(outer, constants)
 
 
-def _largest_bytes(jaxpr: Any) -> float:
+def _bytes_of_all(jaxpr: Any) -> float:
     """The bytes of all values of a jaxpr and of those inside of it: more than it needs, were nothing ever freed."""
     own = sum(_padded_bytes(v.aval) for v in (*jaxpr.constvars, *jaxpr.invars))
     for equation in jaxpr.eqns:
         own += sum(_padded_bytes(v.aval) for v in equation.outvars)
-        own += sum(map(_largest_bytes, core.jaxprs_in_params(equation.params)))
+        own += math.inf if equation.primitive.name == _CALL_EXPORTED else 0  # its program is no jaxpr
+        own += sum(map(_bytes_of_all, core.jaxprs_in_params(equation.params)))
     return own
 
 
@@ -207,7 +230,7 @@ def _padded_bytes(aval: Any) -> float:
         return 0 if aval is core.abstract_token else math.inf
     tiles = (*[1] * len(shape), *_PADDED)[-len(shape) :]
     padded = (-(-n // tile) * tile for n, tile in zip(shape, tiles, strict=False))
-    return math.prod(padded) * dtype.itemsize
+    return math.prod(padded) * max(dtype.itemsize, _COMPUTED_BYTES)
 
 
 __all__ = ["BudgetTrace", "current", "is_evaluating"]

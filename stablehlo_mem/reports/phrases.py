@@ -52,7 +52,8 @@ def worth_showing(live: Sequence[LiveValue]) -> list[tuple[str, LiveValue]]:
 
 def format_source(source: str) -> str:
     """A source line, relative to the working directory if it is below it; "unknown" if it is empty."""
-    return source.replace(os.path.join(os.getcwd(), ""), "") or "unknown"
+    here = os.path.join(os.getcwd(), "")
+    return (source if here == os.sep else source.removeprefix(here)) or "unknown"
 
 
 def headline(plan: Plan) -> str:

@@ -12,10 +12,16 @@ import threading
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
 
+from stablehlo_mem.errors import InputError
+
 _DELAY_SECONDS = 2.0
 """Who waits for longer wonders why."""
 _log = logging.getLogger("stablehlo_mem")
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("stablehlo_mem_progress", default=None)
+
+
+_on_screen = threading.Lock()
+"""Held by whoever shows: of several threads that plan at a time one."""
 
 
 class _Setting:
@@ -27,7 +33,12 @@ def progress(on: bool) -> None:
 
     It goes to standard error, and to nothing that is not a terminal. The logger "stablehlo_mem" says the same at level
     INFO, always.
+
+    Raises:
+        InputError: `on` is no bool.
     """
+    if on not in (True, False):  # a word would be true
+        raise InputError(f"progress is True or False, not {on!r}")
     _Setting.is_on = on
 
 
@@ -46,13 +57,23 @@ def shown(first: str, delay_seconds: float = _DELAY_SECONDS) -> Generator[None]:
     Args:
         first: what is done until something is told.
     """
-    if not _Setting.is_on or _listener.get() is not None or not sys.stderr.isatty():
+    is_wanted = _Setting.is_on and _listener.get() is None and sys.stderr.isatty()
+    if not (is_wanted and _on_screen.acquire(blocking=False)):
         yield
         return
+    try:
+        with _displayed(first, delay_seconds):
+            yield
+    finally:
+        _on_screen.release()
+
+
+@contextlib.contextmanager
+def _displayed(first: str, delay_seconds: float) -> Generator[None]:
     from rich.console import Console  # takes a while to import, and only terminals need it
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
     console = Console(stderr=True)
     # What the user prints meanwhile goes where it goes without us.
     display = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)

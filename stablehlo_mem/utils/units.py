@@ -19,10 +19,12 @@ _FORMS = (
     '"90% of device", "min" for the smallest, or "none" for no limit'
 )
 _SHARE = re.compile(
-    r"\s*(?:([0-9]+(?:\.[0-9]+)?)\s*%\s*(of\s+device|of\s+(?:the\s+)?temporaries)?|(device))\s*", re.IGNORECASE
+    r"\s*(?:([0-9]+(?:\.[0-9]+)?)\s*%\s*(of\s+(?:the\s+)?(?:device|temporaries))?|(device))\s*", re.IGNORECASE
 )
 _SIZE = re.compile(r"\s*(\d+(?:_\d+)*(?:\.\d+)?)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
 _PREFIXES = "kmgtp"
+_MOST_BYTES = 2**63
+"""What a signed 64-bit integer holds, as compilers report sizes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +65,8 @@ def parse_budget(budget: Any) -> Budget:
         raise InputError(f"a budget cannot be {budget!r} ({type(budget).__name__}): give {_FORMS}")
     else:
         nbytes = budget.__index__()  # numpy's integers too
+    if nbytes >= _MOST_BYTES:
+        raise InputError(f"a budget of {budget!r} is more than any memory: give {_FORMS}")
     if nbytes <= 0:
         raise InputError(f"a budget of {budget!r} is no memory at all: give {_FORMS}")
     return nbytes
