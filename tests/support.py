@@ -18,6 +18,7 @@ from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options, Refusal
 from stablehlo_mem.passes.compute_where_read import ComputeWhereRead
+from stablehlo_mem.passes.lookup_from_host import LookupFromHost
 from stablehlo_mem.passes.offload_to_host import OffloadToHost
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.rematerialise import DroppedStacks, Rematerialise
@@ -377,6 +378,13 @@ def offloadable(graph: Graph, chip: str = "cuda:h200", host: str = "1GiB") -> li
     """The stacks that may lie in the host's memory, at the peak on a chip, and why some may not."""
     goal = Goal(CHIPS[chip], Options(host_memory=host), 0)
     return list(OffloadToHost().propose(graph, find_peak(graph, goal.chip), goal))
+
+
+def lookups(graph: Graph) -> list[Candidate]:
+    """The lookups in tables in the host's memory, at the peak on a TPU."""
+    goal = Goal(CHIPS["tpu:v5e"], Options(), 0)
+    found = LookupFromHost().propose(graph, find_peak(graph, goal.chip), goal)
+    return [one for one in found if isinstance(one, Candidate)]
 
 
 def first_for_gpu(graph: Graph, numerics: Any = "reassociate") -> Candidate:

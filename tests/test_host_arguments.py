@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 from jax.export import export
@@ -9,17 +10,18 @@ from jax.sharding import SingleDeviceSharding
 
 import stablehlo_mem as shm
 from stablehlo_mem.analysis.peak_memory import find_peak
-from stablehlo_mem.frontend.canonicalize import remove_rules
+from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import parse_module
 from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.passes.lookup_from_host import LookupFromHost
 from stablehlo_mem.passes.stream_arguments import StreamArguments, StreamedArguments
 from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
 from stablehlo_mem.splitting.split_step import Split, split
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.devices import topology_devices
 from stablehlo_mem.targets.measurement import Measured
-from tests.support import normal, normals, run, same_bits, text
+from tests.support import lookups, normal, normals, run, same_bits, text
 from tests.test_targets import needs
 
 GIB = 2**30
@@ -233,3 +235,50 @@ def test_streamed_arguments_compute_the_same():
     assert text(module).count("stablehlo.while") == 1
     args = [normals(*shape, seed=seed) for seed, shape in enumerate(shapes)]
     assert all(map(same_bits, run(program, module, *args), run(program, None, *args)))
+
+
+def lookup(table, ids):
+    return jnp.take(table, ids, axis=0, mode="clip")
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3), ()])
+def test_rows_are_looked_up_as_before(shape):
+    """Indices out of bounds too: they are clamped."""
+    device, host = shardings(jax.devices("cpu")[0])
+    program = ingest(export(jax.jit(lookup))(array(7, 4, on=host), array(*shape, on=device, dtype=jnp.int32)))
+    module = normal(program)
+    LookupFromHost().apply(module, lookups(entry_graph(module))[0].step.params)
+    attach_rules(module)
+    assert module.operation.verify()
+    assert find_peak(entry_graph(module), CHIPS["cuda:h200"]).temp_bytes < 7 * 4 * 4  # a TPU pads so small tables
+    remove_rules(module)
+    ids = np.random.default_rng(0).integers(-3, 10, shape).astype(np.int32)
+    args = normals(7, 4), ids
+    assert all(map(same_bits, run(program, module, *args), run(program, None, *args)))
+
+
+@tpu
+def test_rows_of_thirty_gib_are_looked_up_in_the_room_of_the_result():
+    device, host = of_tpu()
+    specs = array(30 * 2**18, 1024, on=host), array(8192, on=device, dtype=jnp.int32)
+    plan = shm.plan(export(jax.jit(lookup), platforms=["tpu"])(*specs), "1GiB", target="tpu:v5e")
+    assert plan.fits
+    assert [step.pass_name for step in plan.steps] == ["lookup-from-host"]
+    assert isinstance(plan.after.measured, Measured)
+    assert plan.after.measured.peak_bytes <= 33 * 2**20
+
+
+@tpu
+def test_the_gradient_of_a_table_of_thirty_gib_needs_one():
+    device, host = of_tpu()
+    specs = array(30 * 2**18, 1024, on=host), array(8192, on=device, dtype=jnp.int32), array(8192, 1024, on=device)
+
+    def gradient(table, ids, g):
+        return jax.vjp(lambda table: table[ids], table)[1](g)[0]
+
+    exported = export(jax.jit(gradient, out_shardings=host), platforms=["tpu"])(*specs)
+    plan = shm.plan(exported, "1GiB", target="tpu:v5e")
+    assert plan.fits
+    assert isinstance(plan.after.measured, Measured)
+    assert plan.after.measured.peak_bytes <= GIB
+    assert plan.after.measured.host_fixed_bytes == 30 * GIB

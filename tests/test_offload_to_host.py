@@ -1,8 +1,10 @@
 """offload-to-host: stacks in the host's memory, with the same results; compiled for a GPU and a TPU."""
 
 import dataclasses
+import functools
 
 import jax
+import jax.ad_checkpoint
 import jax.numpy as jnp
 import pytest
 from jax.export import export
@@ -13,6 +15,7 @@ from stablehlo_mem.analysis.host_link import placements, waiting_seconds
 from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules
+from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal
 from stablehlo_mem.passes.offload_to_host import OffloadToHost
@@ -129,6 +132,27 @@ def test_copies_run_beside_the_work_that_does_not_wait_for_them():
     assert sum(busy.values()) == 0
     slow = dataclasses.replace(chip, name="slow", host_link_bytes_per_second=1e6)
     assert graph_seconds(graph, slow) > graph_seconds(graph, chip)
+
+
+def test_a_program_that_offloads_by_hand_is_counted_so():
+    """JAX's own policy for the layers' inputs: 5 x 96 x 64 floats."""
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["h"], offload_src="device", offload_dst="pinned_host"
+    )
+
+    @functools.partial(jax.checkpoint, policy=policy)
+    def layer(h, w):
+        h = jax.ad_checkpoint.checkpoint_name(h, "h")
+        return h + jnp.tanh(h @ w) @ w.T, None
+
+    def loss(h, weights):
+        return (jax.lax.scan(layer, h, weights)[0] ** 2).sum()
+
+    program = exported(jax.grad(loss, (0, 1)), spec(96, 64), spec(5, 64, 64), platform="cuda")
+    graph = graph_of(ingest(program))
+    peak = find_peak(graph, CHIPS["cuda:h200"])
+    assert peak.host_bytes >= 5 * 96 * 64 * 4
+    assert all(graph.values[item.value].shape != (5, 96, 64) for item in peak.live if item.path == ())
 
 
 @pytest.mark.parametrize("size", [0, -1, "much", "10%", "min", True])

@@ -7,6 +7,7 @@ import pytest
 from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.passes import PASSES, pass_named, step_from_plain
 from stablehlo_mem.passes.compute_where_read import WhereRead
+from stablehlo_mem.passes.lookup_from_host import HostLookup
 from stablehlo_mem.passes.offload_to_host import OffloadedStacks
 from stablehlo_mem.passes.recompute_in_loops import RecomputedValues
 from stablehlo_mem.passes.rematerialise import DroppedStacks
@@ -25,6 +26,7 @@ PARAMS = {
     RecomputedValues: RecomputedValues(path=PATH, values=(5, 6), readers=2),
     WhereRead: WhereRead(path=PATH, value=4, ops=(2, 3), sources=(0, 1), readers=((5,), (6, 7)), sums=(5,)),
     StreamedArguments: StreamedArguments(chunk_bytes=1024, arguments=5),
+    HostLookup: HostLookup(gather=(PATH, 4), rows=12),
     HeldSlices: HeldSlices(slices=((PATH, 7),)),
 }
 

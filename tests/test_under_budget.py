@@ -280,8 +280,8 @@ def test_an_error_names_the_program_and_says_what_to_do():
     assert caught.value.__notes__[:2] == [  # JAX adds one
         "The program is jit(subtract).",
         "Outside of jax.jit each function of jax.numpy is a program, which returns its result whole, and jax.grad "
-        "makes two, of which the first returns all that is saved for the second: put what calls them (the gradient, the "
-        "initialisation of a model) under jax.jit, or outside of the block.",
+        "makes two, of which the first returns all that is saved for the second: put what calls them (the gradient, "
+        "the initialisation of a model) under jax.jit, or outside of the block.",
     ]
 
 
@@ -415,6 +415,7 @@ def test_programs_inside_of_operations_are_planned(planned):
     for call in (
         jax.checkpoint(jax.jit(energy)),
         exported.call,
+        jax.jit(exported.call),
         lambda x: jax.vmap(jax.checkpoint(energy))(x[None])[0],
     ):
         with shm.budget(BUDGET) as block:

@@ -366,21 +366,21 @@ def _build(
     handles: list[Any] = []
     for handle in block.operations:
         op = handle.operation
-        index = len(ops)
+        name, index = op.name, len(ops)
         operands = tuple(builder.use(v, index) for v in op.operands)
         parts = None if argument_parts is None else marked_parts(op)
         blocks: list[Graph] = []
         captures: dict[int, None] = {}
         for region in op.regions:
             for inner in region.blocks:
-                of_arguments = () if parts and op.name != "stablehlo.while" else parts
+                of_arguments = () if parts and name != "stablehlo.while" else parts
                 nested, outer_values = _build(inner, interned, of_arguments, in_host_memory, builder)
                 indices = tuple(builder.use(v, index) for v in outer_values)
                 captures.update(dict.fromkeys(indices))
                 blocks.append(dataclasses.replace(nested, captured_from=indices))
         results = tuple(builder.define(r, index, i, parts[i] if parts else ()) for i, r in enumerate(op.results))
-        interned.places_values |= is_placement(op)
-        ops.append(Op(index, op.name, operands, tuple(captures), results, tuple(blocks)))
+        interned.places_values |= name == "stablehlo.custom_call" and is_placement(op)
+        ops.append(Op(index, name, operands, tuple(captures), results, tuple(blocks)))
         handles.append(op)
     graph = Graph(
         ops=tuple(ops),

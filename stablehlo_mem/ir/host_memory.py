@@ -7,6 +7,7 @@ the bytes of these values apart; `passes.offload_to_host` writes the calls.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -79,7 +80,7 @@ def values_in_host_memory(function: Any, *, has_placements: bool) -> set[Any]:
 
 def stays_in_memory(op: Any, number: int) -> bool:
     """Whether an op hands on, slices or copies an operand in the host's memory instead of computing with it."""
-    hands_on = op.name in (*_VIEWS, _WHILE, "stablehlo.return") or is_placement(op)
+    hands_on = op.name in (_WHILE, "stablehlo.return") or _is_view(op) or is_placement(op)
     return hands_on or (op.name in _SLICES and number == 0) or (op.name == _UPDATE and number < 2)
 
 
@@ -87,7 +88,7 @@ def _handed_on(value: Any) -> Iterator[Any]:
     """The values that users of a value make in the same memory."""
     for use in value.uses:
         op, number = use.owner, use.operand_number
-        if op.name in _VIEWS:
+        if _is_view(op):
             yield op.results[number]
         elif (op.name in _SLICES and number == 0) or (op.name == _UPDATE and number < 2):
             yield op.results[0]
@@ -109,7 +110,7 @@ def _taken_over(value: Any) -> Iterator[Any]:
             yield from _carry(owner.owner, value.arg_number)
     elif owner.name == _WHILE:
         yield from _carry(owner, value.result_number)
-    elif owner.name in (*_VIEWS, _UPDATE) and _is_carried(owner.operands[0]):
+    elif (owner.name == _UPDATE or _is_view(owner)) and _is_carried(owner.operands[0]):
         yield owner.operands[0]
 
 
@@ -127,7 +128,15 @@ def _is_carried(value: Any) -> bool:
     owner = value.owner
     if isinstance(owner, ir.Block):
         return owner.owner.name == _WHILE
-    return owner.name in (*_VIEWS, _UPDATE, _WHILE)
+    return owner.name in (_UPDATE, _WHILE) or _is_view(owner)
+
+
+def _is_view(op: Any) -> bool:
+    """Whether an op gives its operands other types and moves nothing: a broadcast that adds dimensions of one too."""
+    if op.name == "stablehlo.broadcast_in_dim":
+        operand, result = op.operands[0].type.shape, op.results[0].type.shape
+        return len(operand) > 0 and math.prod(operand) == math.prod(result)
+    return op.name in _VIEWS
 
 
 def _initial_values(found: set[Any]) -> Iterator[Any]:
