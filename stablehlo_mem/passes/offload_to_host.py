@@ -125,7 +125,7 @@ def _stacks_at_peak(graph: Graph, peak: Peak) -> Iterator[Stack | Refusal]:
                 else:
                     value = nested_graph(graph, path).values[op.results[carry]]
                     code, message = found[1].code, found[1].message
-                    yield Refusal.at(graph, (path, op.index), f"stack {value}", value.nbytes, code, message)
+                    yield Refusal.at(graph, (path, op.index), f"stored {value}", value.nbytes, code, message)
 
 
 def _prefixes(graph: Graph, stacks: Sequence[Stack], peak: Peak, goal: Goal, room: int) -> Iterator[Candidate]:
@@ -141,14 +141,14 @@ def _prefixes(graph: Graph, stacks: Sequence[Stack], peak: Peak, goal: Goal, roo
 def _candidate(graph: Graph, stacks: Sequence[Stack], goal: Goal) -> Candidate:
     first, nbytes = stacks[0], sum(s.nbytes for s in stacks)
     place, value = (first.path, first.loop), _title(graph, first)
-    more = f" and {len(stacks) - 1} more" if len(stacks) > 1 else ""
+    more = f" and {len(stacks) - 1} other{'s' * (len(stacks) > 2)}" if len(stacks) > 1 else ""
     params = OffloadedStacks(stacks=tuple(((s.path, s.loop), s.carry) for s in stacks), nbytes=nbytes)
     return Candidate(
         step=Step(OffloadToHost.name, "", params),
         saved_bytes=nbytes,
         added_seconds=sum(_waiting_seconds(graph, s, goal) for s in stacks),
         numerics="exact",
-        summary=f"keep {value}{more} in the host's memory",
+        summary=f"keep {value}{more} in the host's memory between the loops",
         identity=(OffloadToHost.name, *place, first.carry),
         refusal_if_useless=Refusal.at(graph, place, value, first.nbytes, "no-gain", "keeping it there frees nothing"),
     )
@@ -171,4 +171,4 @@ def _no_room(graph: Graph, stack: Stack, room: int) -> Refusal:
 
 def _title(graph: Graph, stack: Stack) -> str:
     block = nested_graph(graph, stack.path)
-    return f"stack {block.values[block.ops[stack.loop].results[stack.carry]]}"
+    return f"stored {block.values[block.ops[stack.loop].results[stack.carry]]}"

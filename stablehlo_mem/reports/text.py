@@ -119,7 +119,7 @@ def curve_report(points: Sequence[CurvePoint]) -> RenderableType:
         figures = (format_bytes(point.peak_bytes), format_seconds(point.seconds), f"×{point.slowdown:.2f}")
         rows.append((*figures, steps))
     title = "Memory against time, both estimated; ×1 is the program as it is"
-    return Group(*_table_block(Section(title, ("peak", "time", "slower", "steps"), rows, (0, 1, 2))))
+    return Group(*_table_block(Section(title, ("peak", "time", "× as written", "steps"), rows, (0, 1, 2))))
 
 
 def plain_text(result: Plan | MemoryProfile | Explanation | Check) -> str:
