@@ -112,6 +112,11 @@ def test_a_wrong_budget(budget: str, message: str, file: str, capsys: pytest.Cap
     assert said(capsys, "optimize", file, "--target", "cpu", "--budget", budget) == (cli.EXIT_USAGE, message)
 
 
+def test_a_folder_is_no_file_to_write(file: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("optimize", file, "--target", "cpu", "--budget", "3MiB", "-o", str(tmp_path))
+    assert said(capsys, *command) == (cli.EXIT_USAGE, f"cannot write {tmp_path}: it is a folder")
+
+
 def test_no_limit_is_none_in_python_and_in_the_shell(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert shm.plan(exported(attention, *[spec(64, 8)] * 3), "none", target="cpu").budget_bytes is None
     assert said(capsys, "optimize", file, "--target", "cpu", "--budget", "none")[0] == 0

@@ -9,6 +9,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator
 
@@ -153,3 +154,20 @@ def test_a_plan_for_chips_that_are_not_there_is_silent() -> None:
     )
     assert len(done.stdout.split()) == 3
     assert done.stderr == ""
+
+
+def test_threads_that_are_quiet_at_once_leave_standard_error_in_place(capfd: pytest.CaptureFixture[str]) -> None:
+    def work(number: int) -> None:
+        for _ in range(20):
+            with quiet():
+                os.write(2, f"line of {number}\n".encode())
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    os.write(2, b"the end\n")
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[-1] == "the end"
+    assert sorted(lines[:-1]) == sorted(f"line of {number}" for number in range(4) for _ in range(20))

@@ -106,9 +106,9 @@ def write_output(path: str, data: bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
-    target = pathlib.Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():  # a pipe or a device cannot be replaced
-        target.write_bytes(data)
+    given, target = pathlib.Path(path), pathlib.Path(os.path.realpath(path))
+    if given.exists() and not given.is_file():  # a pipe or a device cannot be replaced
+        given.write_bytes(data)
         return
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
@@ -327,8 +327,10 @@ def _check_output(path: str | None) -> None:
     """Raises before minutes of compiling if a file could not be written."""
     if path in (None, "-"):
         return
+    if os.path.isdir(path):
+        raise InputError(f"cannot write {path}: it is a folder")
     folder = pathlib.Path(os.path.realpath(path)).parent
-    if not folder.is_dir():
+    if not os.path.exists(path) and not folder.is_dir():
         raise InputError(f"cannot write {path}: no folder {folder}")
 
 

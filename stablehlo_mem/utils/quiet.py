@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Generator
 
 _NOISE = re.compile(
@@ -31,6 +32,8 @@ _NOISE = re.compile(
 _NVIDIA_DEVICE = "/dev/nvidiactl"
 """There where NVIDIA's driver is: a plugin that finds no CUDA libraries is then worth a line."""
 _STDERR = 2
+_one_at_a_time = threading.RLock()
+"""The descriptor belongs to the process: a second thread would put back the first one's file."""
 
 
 @contextlib.contextmanager
@@ -40,12 +43,14 @@ def quiet() -> Generator[None]:
     It is for the start of plugins, which takes moments, not for compilations: what a process wrote in the block before
     it dies is lost.
     """
-    try:
-        saved = os.dup(_STDERR)
-    except OSError:  # there is no standard error
-        yield
-        return
-    with tempfile.TemporaryFile() as written, _without_plugin_errors():
+    with _one_at_a_time, contextlib.ExitStack() as stack:
+        try:
+            saved = os.dup(_STDERR)
+        except OSError:  # there is no standard error
+            yield
+            return
+        stack.enter_context(_without_plugin_errors())
+        written = stack.enter_context(tempfile.TemporaryFile())
         _flush()
         os.dup2(written.fileno(), _STDERR)
         try:
