@@ -122,9 +122,9 @@ def _check_refusal(original: Exported, budget: int, options: shm.Options) -> Non
 def _check_plan(plan: shm.Plan, original: Exported, budget: Any, options: shm.Options) -> None:
     """What a plan says of itself."""
     if isinstance(budget, int):
-        assert plan.fits == (plan.after.peak_bytes <= budget), (
-            f"{plan.after.peak_bytes} bytes for {budget}: {plan.fits}"
-        )
+        is_within = plan.after.peak_bytes <= budget
+        assert plan.fits == (is_within and not plan.too_slow), f"{plan.after.peak_bytes} for {budget}: {plan.fits}"
+        assert not plan.too_slow or plan.slowdown > (options.max_slowdown or math.inf), plan.slowdown
         assert plan.before.peak_bytes > budget or not plan.steps, "changed though it fits"
     else:
         assert plan.fits
