@@ -161,9 +161,12 @@ def test_the_option_is_a_number_of_bytes(size):
         shm.plan(exported(jnp.sin, spec(4)), 100, options=shm.Options(host_memory=size))
 
 
-@pytest.mark.parametrize("target", [H200, V5E])
+@pytest.mark.parametrize("target", [H200])
 def test_keeps_a_budget_that_recomputation_does_not(target):
-    """32 blocks: their inputs alone, which recomputation begins with, are over the budget."""
+    """32 blocks: their inputs alone, which recomputation begins with, are over the budget.
+
+    libtpu takes ten seconds for each compilation: it is asked for the 24 layers below.
+    """
     program = exported(mlp_gradient, *MLP, platform=target.partition(":")[0])
     fixed = 2 * 2 * 32 * 2 * 2048 * 8192 + 2 * 4096 * 2048
     budget = fixed + 400 * MIB
@@ -181,7 +184,7 @@ def test_keeps_a_budget_that_recomputation_does_not(target):
     assert "host" not in str(without)
 
 
-@pytest.mark.parametrize("target", [H200, V5E])
+@pytest.mark.parametrize("target", [H200])
 def test_is_not_done_where_recomputation_is_enough(target):
     program = exported(mlp_gradient, *MLP, platform=target.partition(":")[0])
     plan = shm.plan(program, "6GiB", target=target, options=shm.Options(host_memory="1GiB"))

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import textwrap
@@ -42,7 +43,7 @@ def public_names() -> str:
 
 def described(path: str) -> str:
     """A function or class in Markdown: its signature and its docstring, and those of a class's methods."""
-    loaded: Any = griffe.load(_PACKAGE)[path.removeprefix(f"{_PACKAGE}.")]
+    loaded: Any = _package()[path.removeprefix(f"{_PACKAGE}.")]
     if loaded.is_function:
         return "\n".join((f"### `{loaded.name}`\n", _signature(loaded), *_docstring(loaded), ""))
     methods = [member for member in loaded.all_members.values() if _is_public_method(member)]
@@ -51,6 +52,11 @@ def described(path: str) -> str:
         parts += [f"#### `{loaded.name}.{method.name}`\n", *([_signature(method)] if method.is_function else [])]
         parts += _docstring(method)
     return "\n".join((*parts, ""))
+
+
+@functools.cache
+def _package() -> Any:
+    return griffe.load(_PACKAGE)
 
 
 def _is_public_method(member: Any) -> bool:
