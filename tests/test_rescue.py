@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem.jaxpr import plan_at_lowering
-from stablehlo_mem.planner import budget_loop
+from stablehlo_mem.planner import budget_loop, shares
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "rescued.py"
 X = jnp.linspace(0, 1, 512)
@@ -138,7 +137,7 @@ def test_it_is_a_decorator_and_takes_methods_and_what_jit_takes():
 
 
 def test_a_budget_that_the_device_has_not_is_said_when_it_is_planned(monkeypatch, caplog):
-    monkeypatch.setattr(plan_at_lowering, "device_memory", lambda _: (2**20, 2**10))
+    monkeypatch.setattr(shares, "device_memory", lambda _: (2**20, 2**10))
     jitted = shm.jit(lambda x: spread(x) + 1, "3MiB")
     with caplog.at_level(logging.WARNING, logger="stablehlo_mem"):
         jitted(X)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 from jax.export import Exported
 
 from stablehlo_mem.errors import InputError
+from stablehlo_mem.targets import compile as compiling
 
 
 def flattened(exported: Exported) -> Exported:
@@ -36,14 +36,9 @@ def flattened(exported: Exported) -> Exported:
             f"flattened takes an Exported, not a {type(given).__name__}: export the function first, by shm.export or "
             "jax.export.export"
         )
-    arguments, results = (0,) * len(exported.in_avals), (0,) * len(exported.out_avals)
-    return dataclasses.replace(
-        exported,
-        in_tree=jax.tree.structure((arguments, {})),
-        out_tree=jax.tree.structure(results),
-        # JAX exports the derivative over leaves, from the function and its trees.
-        _get_vjp=(lambda _: exported.vjp()) if exported.has_vjp() else None,
-    )
+    # JAX exports the derivative over leaves, from the function and its trees.
+    get_vjp = (lambda _: exported.vjp()) if exported.has_vjp() else None
+    return dataclasses.replace(compiling.flattened(exported), _get_vjp=get_vjp)
 
 
 __all__ = ["flattened"]

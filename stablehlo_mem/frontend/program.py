@@ -38,8 +38,6 @@ Kind = Literal["exported", "serialized", "module", "text", "bytecode", "artifact
 _PORTABLE_PRODUCER = b"StableHLO_v"
 _EFFECTFUL_OPS = frozenset({"infeed", "outfeed", "send", "recv"})
 _GLOBAL_CONSTANT = "jax.global_constant"
-
-
 _HOW_TO_EXPORT = (
     'export the function first, open("f.bin", "wb").write(jax.export.export(jax.jit(f))(*arguments).serialize())'
 )

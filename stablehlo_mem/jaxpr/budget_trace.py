@@ -173,11 +173,13 @@ def _naming(name: str) -> Generator[None]:
 
 def _has_program(primitive: Any, params: dict[str, Any]) -> bool:
     """Whether an operation has a program inside, as `scan`, `checkpoint` and the call of an Exported have."""
+    if primitive.name != _CALL_EXPORTED and not any(True for _ in core.jaxprs_in_params(params)):
+        return False
     try:
         hash(tuple(params.items()))
     except TypeError:  # there is nothing to compile it by
         return False
-    return primitive.name == _CALL_EXPORTED or any(True for _ in core.jaxprs_in_params(params))
+    return True
 
 
 def _evaluate(primitive: Any, args: Any, params: dict[str, Any]) -> Any:

@@ -24,9 +24,8 @@ from stablehlo_mem.jaxpr.planning_thread import run_in_planning_thread
 from stablehlo_mem.jaxpr.processes import plan_everywhere
 from stablehlo_mem.jaxpr.recompute import primitives_in, without_inspections
 from stablehlo_mem.pass_api.candidate import Options
-from stablehlo_mem.planner import budget_loop
+from stablehlo_mem.planner import budget_loop, shares
 from stablehlo_mem.results.plan import Plan
-from stablehlo_mem.targets.free_memory import device_memory
 from stablehlo_mem.targets.target import Target, TargetLike, named_targets, platforms_of
 from stablehlo_mem.utils.units import Budget, format_bytes, parse_budget
 
@@ -127,9 +126,8 @@ def _plan(
 def _warn_if_not_free(plan: Plan, targets: tuple[Target, ...], name: str, argument_bytes: int) -> None:
     """Says in the log that a plan needs more than the device has free, before XLA says it at length."""
     for target in targets:
-        total, free = device_memory(target)
-        available = min(total, free + argument_bytes)
-        if plan.after.peak_bytes > available:
+        available = shares.of_device(parse_budget("device"), (target,), argument_bytes)
+        if isinstance(available, int) and plan.after.peak_bytes > available:
             _log.warning(
                 "%s takes %s within its budget, and %s has %s free for it: give the budget 'device', or free memory",
                 name,

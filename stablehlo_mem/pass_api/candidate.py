@@ -77,6 +77,11 @@ def weakest(numerics: Iterable[Numerics]) -> Numerics:
     return max(numerics, key=get_args(Numerics).index)
 
 
+def and_others(count: int) -> str:
+    """What a summary adds to the first of so many values: " and 2 others", "" for one."""
+    return f" and {count - 1} other{'s' * (count > 2)}" if count > 1 else ""
+
+
 @dataclasses.dataclass(frozen=True)
 class Goal:
     """What the passes are asked for: at most `temp_bytes` of temporaries, by the static profile of a chip.

@@ -29,7 +29,7 @@ from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
 from stablehlo_mem.ir.trip_count import block_runs, likely_trips
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams, and_others
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.host_stacks import Stack, find_stacks, read_from_host, write_to_host
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
@@ -141,7 +141,7 @@ def _prefixes(graph: Graph, stacks: Sequence[Stack], peak: Peak, goal: Goal, roo
 def _candidate(graph: Graph, stacks: Sequence[Stack], goal: Goal) -> Candidate:
     first, nbytes = stacks[0], sum(s.nbytes for s in stacks)
     place, value = (first.path, first.loop), _title(graph, first)
-    more = f" and {len(stacks) - 1} other{'s' * (len(stacks) > 2)}" if len(stacks) > 1 else ""
+    more = and_others(len(stacks))
     params = OffloadedStacks(stacks=tuple(((s.path, s.loop), s.carry) for s in stacks), nbytes=nbytes)
     return Candidate(
         step=Step(OffloadToHost.name, "", params),

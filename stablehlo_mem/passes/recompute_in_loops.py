@@ -31,7 +31,7 @@ from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects, entry_graph, nested_graph
 from stablehlo_mem.ir.loop_carries import drop_dead_carries, invariant_carries, readers_in, unchanged
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams, and_others
 from stablehlo_mem.pass_api.pass_protocol import Pass
 
 _LARGE_SHARE = 8
@@ -195,7 +195,7 @@ def _timed(main: Graph, path: Path, one: _Recomputed, goal: Goal) -> _Recomputed
 def _candidate(main: Graph, path: Path, values: Sequence[_Recomputed]) -> Candidate:
     largest = max(values, key=lambda one: one.nbytes)
     refusal = _refusal(main, path, largest)
-    more = f" and {len(values) - 1} other{'s' * (len(values) > 2)}" if len(values) > 1 else ""
+    more = and_others(len(values))
     readers = len({reader for one in values for reader, _ in one.readers})
     params = RecomputedValues(path=path, values=tuple(sorted(one.value for one in values)), readers=readers)
     return Candidate(

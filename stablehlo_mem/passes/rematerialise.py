@@ -32,7 +32,7 @@ from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.loop_carries import drop_dead_carries, unchanged, with_carries
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams, and_others
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
 from stablehlo_mem.rewriting.scan_segments import find_backward, segment_length, take_in_segments
@@ -196,7 +196,7 @@ class _ScanAtPeak:
         refusal = self.refusal(
             max(dropped, key=lambda c: self.nbytes[c]), "no-gain", "computing it again frees nothing"
         )
-        more = f" and {len(dropped) - 1} other{'s' * (len(dropped) > 2)}" if len(dropped) > 1 else ""
+        more = and_others(len(dropped))
         params = DroppedStacks(
             path=self.path,
             loop=scan.op,

@@ -31,7 +31,7 @@ from stablehlo_mem.ir.builders import building, tensor
 from stablehlo_mem.ir.graph import Graph, Op, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.loop_carries import unchanged
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams, and_others
 from stablehlo_mem.pass_api.pass_protocol import Pass
 
 
@@ -97,7 +97,7 @@ def _candidate(graph: Graph, loop: OpPath, slices: dict[OpPath, int], goal: Goal
     block = nested_graph(graph, path)
     sliced = [block.values[v] for v in sorted(set(slices.values()))]
     largest = max(sliced, key=lambda v: v.nbytes)
-    more = f" and {len(sliced) - 1} other{'s' * (len(sliced) > 2)}" if len(sliced) > 1 else ""
+    more = and_others(len(sliced))
     seconds = 0.0
     for inner, op in slices:
         body = nested_graph(graph, inner)

@@ -290,18 +290,16 @@ class _Planning:
         if not evaluation.refusals:
             compiled = filter(compiles, self.evaluator.evaluations)
             evaluation = min(compiled, key=lambda e: e.peak_bytes, default=evaluation)
-        refusals = evaluation.refusals
+        refusals, untried = evaluation.refusals, False
         if not refusals:
             candidates, refusals = propose(evaluation.state, Goal(evaluation.target.chip, self.options, 0))
             # Before anything was tried nothing is known to be useless.
-            if len(self.evaluator.evaluations) > 1:
-                refusals = (*refusals, *(c.refusal_if_useless for c in candidates))
-            elif candidates:
-                return in_users_terms(refusals, self.evaluator.original_state(evaluation.state.chip).graph)
+            untried = bool(candidates) and len(self.evaluator.evaluations) == 1
+            refusals = refusals if untried else (*refusals, *(c.refusal_if_useless for c in candidates))
         original = self.evaluator.original_state(evaluation.state.chip).graph
         ignored = tuple(ignored_placements(self.targets, original))
         refusals = (*ignored, *in_users_terms(refusals, original))
-        return refusals or (nothing_to_split(evaluation.state),)
+        return refusals if refusals or untried else (nothing_to_split(evaluation.state),)
 
     def optimise_vjp(self, exported: Exported) -> Exported:
         """The vjp of the original, optimised under the budget that was asked for: a share is one of its own memory.

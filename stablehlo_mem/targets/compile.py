@@ -26,7 +26,7 @@ from stablehlo_mem.ir.bindings import axis_types, ir, parse_artifact
 from stablehlo_mem.ir.graph import dtype_bytes, main_function
 from stablehlo_mem.ir.host_memory import MEMORY_KIND, Memory, memory_kinds
 from stablehlo_mem.ir.shards import mesh_axes
-from stablehlo_mem.targets.measurement import Measured, Refused, is_out_of_memory
+from stablehlo_mem.targets.measurement import Measured, Refused
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ _PLAIN_GEMMS: dict[str, Any] = {"xla_gpu_enable_triton_gemm": False}
 """For programs with odd sizes for which XLA:GPU finds no Triton tiling without a device: cuBLAS compiles them."""
 
 _CONSTANT = re.compile(r"= ([a-z]\w*)\[([\d,]+)\]\S* constant\(")
+_OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory")
 _NEEDED = (
     (re.compile(r"HLO temporaries \(([\d.]+)([KMGT]?)i?B?\)"), True),
     (re.compile(r"total memory required[^(]*\(([\d.]+)([KMGT]?)i?B?\)"), False),
@@ -88,7 +89,7 @@ def flattened(exported: Exported) -> Exported:
 
 def refusal(message: str, floor_bytes: int) -> Refused:
     """The refusal of a compiler's error message, with the bytes the message names if memory ran out."""
-    if is_out_of_memory(message):
+    if _OUT_OF_MEMORY.search(message):
         for pattern, temporaries in _NEEDED:
             match = pattern.search(message)
             if match:
@@ -173,7 +174,7 @@ def _compile(lowered: Any, platform: str) -> Any:
     try:
         return lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        if platform != "cuda" or is_out_of_memory(str(error)):
+        if platform != "cuda" or _OUT_OF_MEMORY.search(str(error)):
             raise
         return lowered.compile(compiler_options=_PLAIN_GEMMS)
 
@@ -183,7 +184,7 @@ def _compile_without_fusions(lowered: Any) -> Any:
     try:
         return lowered.compile(compiler_options=_NO_YNN_FUSIONS)
     except jax.errors.JaxRuntimeError as error:
-        if is_out_of_memory(str(error)):
+        if _OUT_OF_MEMORY.search(str(error)):
             raise
         _log.info("no report without YNN fusions: %s", error)
         return None

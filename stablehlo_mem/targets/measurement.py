@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-
-_OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,8 +39,3 @@ class Refused:
 
     message: str
     needed_bytes: int | None
-
-
-def is_out_of_memory(message: str) -> bool:
-    """Whether the message of a compiler or a device says that memory ran out."""
-    return _OUT_OF_MEMORY.search(message) is not None
