@@ -1,7 +1,8 @@
 """BlackJAX: HMC over the two hyperparameters of a kernel regression, whose density goes over all pairs of points.
 
 A sampler compares energies with random numbers. What is compared with other floats is rounded as it was written, so a
-plan of the whole step would leave the energies' arrays as they are: the density has a budget of its own.
+plan of the whole step would leave the energies' arrays as they are: the density has a budget of its own. With
+`Options(numerics="relaxed")` a whole step is planned, which may decide otherwise where the two are nearly equal.
 """
 
 import blackjax

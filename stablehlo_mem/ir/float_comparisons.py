@@ -3,6 +3,9 @@
 Loops recompute values of an earlier loop. The gradient of a maximum asks which values are equal to it: where one loop
 rounds them differently from the one that found the maximum, none is, and zero is divided by zero. Passes that change
 how something is rounded ask here first.
+
+Whether one float is below another is asked by a sampler that accepts a step, or by a line search. Another rounding
+rarely changes that, but what follows is another sample: `numerics="relaxed"` allows it. Equality it does not allow.
 """
 
 from __future__ import annotations
@@ -11,17 +14,25 @@ from collections.abc import Iterable, Iterator
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Path, nested_graph, reachable
-from stablehlo_mem.ir.matchers import splat_value
+from stablehlo_mem.ir.matchers import direction, splat_value
 
 COMPARED = "it is compared with floats that are computed elsewhere, and has to be rounded as they are"
 """The reason of such a pass for leaving a value alone."""
+ORDER_COMPARED = f"{COMPARED}; Options(numerics='relaxed') lets the smallest differences decide otherwise"
+"""The reason if it is compared by < or > only."""
 _Place = tuple[Path, int]
 """A block, and a value in it or an op."""
 
 
-def decides(main: Graph, path: Path, values: Iterable[int]) -> bool:
-    """Whether some values of a block are compared with floats that are not computed from them and no constants."""
-    return bool(_comparisons(main)) and _decides(main, path, tuple(sorted(values)))
+def why_rounded_alike(main: Graph, path: Path, values: Iterable[int], *, relaxed: bool) -> str:
+    """Why some values of a block must be rounded as they are: they are compared with other floats; "" if they are not.
+
+    Those are floats that are not computed from the values and no constants. With `relaxed` only equality counts.
+    """
+    found = _directions(main, path, tuple(sorted(values))) if _comparisons(main) else frozenset()
+    if found & {"EQ", "NE"}:
+        return COMPARED
+    return ORDER_COMPARED if found and not relaxed else ""
 
 
 @cached_analysis
@@ -40,10 +51,15 @@ def _compared_in(graph: Graph, path: Path) -> Iterator[_Place]:
 
 
 @cached_analysis
-def _decides(main: Graph, path: Path, values: tuple[int, ...]) -> bool:
+def _directions(main: Graph, path: Path, values: tuple[int, ...]) -> frozenset[str]:
+    """How values are compared with others: EQ, LT and so on."""
     dependent = reachable([(path, v) for v in values], lambda place: _dependents(main, *place))
-    operands = ([(at, v) for v in nested_graph(main, at).ops[index].operands] for at, index in _comparisons(main))
-    return any({value in dependent for value in compared} == {True, False} for compared in operands)
+    return frozenset(
+        direction(graph, graph.ops[index])
+        for at, index in _comparisons(main)
+        for graph in (nested_graph(main, at),)
+        if {(at, v) in dependent for v in graph.ops[index].operands} == {True, False}
+    )
 
 
 def _dependents(main: Graph, path: Path, value: int) -> Iterator[_Place]:

@@ -36,7 +36,7 @@ from stablehlo_mem.analysis.op_cost import arithmetic_seconds, kernel_arithmetic
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
-from stablehlo_mem.ir.float_comparisons import decides
+from stablehlo_mem.ir.float_comparisons import why_rounded_alike
 from stablehlo_mem.ir.graph import FLOATS, NARROW_FLOATS, Graph, Op, Path, entry_graph, nested_graph, reachable
 from stablehlo_mem.ir.op_attributes import dot_numbers, dot_sizes
 from stablehlo_mem.ir.trip_count import block_runs
@@ -151,7 +151,9 @@ class _Block:
         if params is None:
             return None
         numerics = "reassociate" if params.sums else "exact"
-        if not allows(goal.options, numerics) or decides(self.main, self.path, self.results_of(params)):
+        relaxed = allows(goal.options, "relaxed")
+        compared = why_rounded_alike(self.main, self.path, self.results_of(params), relaxed=relaxed)
+        if compared or not allows(goal.options, numerics):
             return None
         title = f"{self.graph.title(self.graph.values[value].producer)} {self.graph.values[value]}"
         refusal = Refusal.at(

@@ -22,7 +22,7 @@ from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import building
 from stablehlo_mem.ir.dead_ops import needed_only_by
-from stablehlo_mem.ir.float_comparisons import COMPARED, decides
+from stablehlo_mem.ir.float_comparisons import why_rounded_alike
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.graph_copy import graph_of_copy
 from stablehlo_mem.ir.trip_count import block_runs, likely_trips
@@ -31,6 +31,7 @@ from stablehlo_mem.pass_api.candidate import (
     Goal,
     Numerics,
     OpPath,
+    Options,
     Refusal,
     Step,
     StepParams,
@@ -112,7 +113,9 @@ class RewritingPass(Pass[Rewriting]):
         paying: list[_BlockMatch] = []
         for path in block_paths(graph):
             block = _BlockCosts(graph, path, goal.chip)
-            matches = [m for m in self._matches(block, prefer_memory=goal.prefer_memory) if isinstance(m, Match)]
+            matches = [
+                m for m in self._matches(block, goal.options, prefer_memory=goal.prefer_memory) if isinstance(m, Match)
+            ]
             matches = _outermost([m for m in matches if allows(goal.options, m.numerics)])
             anyway = {m.root for m in matches if self.pays_anyway(block.graph, m, goal.chip)}
             paying += [(block, m) for m in block.paying(matches, anyway)]
@@ -127,7 +130,7 @@ class RewritingPass(Pass[Rewriting]):
         for depth in range(len(peak.path), -1, -1):
             block = _BlockCosts(graph, peak.path[:depth], goal.chip)
             live = {item.value: item.nbytes for item in peak.live if item.path == block.path}
-            results = list(self._matches(block, prefer_memory=True))
+            results = list(self._matches(block, goal.options, prefer_memory=True))
             yield from (item for item in results if isinstance(item, Refusal))
             matches = [item for item in results if isinstance(item, Match)]
             alone = (_MatchSet((m,), m.removed) for m in matches)
@@ -140,11 +143,12 @@ class RewritingPass(Pass[Rewriting]):
                     message = f"it could {first.summary} with Options(numerics={first.numerics!r})"
                     yield block.refusal(first.root, f"needs-{first.numerics}", message)
 
-    def _matches(self, block: _BlockCosts, *, prefer_memory: bool) -> Iterator[Match | Refusal]:
+    def _matches(self, block: _BlockCosts, options: Options, *, prefer_memory: bool) -> Iterator[Match | Refusal]:
         """All matches of a block in program order, and the refusals."""
         for op, match in _matched(block.graph, self, prefer_memory=prefer_memory):
-            if isinstance(match, Match) and unsettles(block.main, block.path, match):
-                yield block.refusal(op, "compared", COMPARED)
+            reason = why_left_alone(block.main, block.path, match, options) if isinstance(match, Match) else ""
+            if reason:
+                yield block.refusal(op, "compared", reason)
             else:
                 yield block.refusal(op, match.code, match.message) if isinstance(match, Blocked) else match
 
@@ -206,12 +210,12 @@ class RewritingPass(Pass[Rewriting]):
         run_passes(module, "cse", "canonicalize")
 
 
-def unsettles(main: Graph, path: Path, match: Match) -> bool:
-    """Whether a match changes the rounding of a float that is compared with others: see `ir.float_comparisons`."""
+def why_left_alone(main: Graph, path: Path, match: Match, options: Options) -> str:
+    """Why a match must not be replaced, "" if it may: a float that it rounds is compared (`ir.float_comparisons`)."""
     if match.numerics == "exact" and all(kernel.matmul is None for kernel in match.kernels):
-        return False
+        return ""
     values = match.replaced or nested_graph(main, path).ops[match.root].results
-    return decides(main, path, values)
+    return why_rounded_alike(main, path, values, relaxed=allows(options, "relaxed"))
 
 
 @cached_analysis

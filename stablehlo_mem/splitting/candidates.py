@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.peak_memory import Path, Peak
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.float_comparisons import COMPARED, decides
+from stablehlo_mem.ir.float_comparisons import why_rounded_alike
 from stablehlo_mem.ir.graph import Graph, dtype_bytes, nested_graph, op_id
 from stablehlo_mem.ir.op_attributes import dot_labels
 from stablehlo_mem.ir.trip_count import block_runs
@@ -24,6 +24,7 @@ from stablehlo_mem.pass_api.candidate import (
     Goal,
     Identity,
     Numerics,
+    Options,
     Refusal,
     Size,
     Step,
@@ -233,9 +234,10 @@ class _Proposals:
         if schedule.loop_count > 1 and allows(self.goal.options, "reassociate"):
             online = self.online(axis, schedule)
             variants += [online] if online else []
-        allowed = [variant for variant in variants if not regroups_compared(self.main, self.path, variant)]
+        reasons = [why_not_regrouped(self.main, self.path, variant, self.goal.options) for variant in variants]
+        allowed = [variant for variant, reason in zip(variants, reasons, strict=True) if not reason]
         if not allowed:
-            yield self.about_seed(axis, "compared", COMPARED)
+            yield self.about_seed(axis, "compared", reasons[0])
         candidates = tuple(c for c in (self.candidate(axis, variant) for variant in allowed) if c is not None)
         if candidates:
             yield candidates
@@ -375,13 +377,14 @@ def checkpoint_bytes(schedule: LoopSchedule) -> int:
     return int(sum(elements))
 
 
-def regroups_compared(main: Graph, path: Path, schedule: LoopSchedule) -> bool:
-    """Whether loops regroup sums that are compared with floats computed elsewhere: see `ir.float_comparisons`."""
+def why_not_regrouped(main: Graph, path: Path, schedule: LoopSchedule, options: Options) -> str:
+    """Why loops must not regroup their sums, "" if they may or do not: see `ir.float_comparisons`."""
     if not regroups(schedule.graph, schedule):
-        return False
+        return ""
     sums = {output.value for output in schedule.outputs if output.accumulated}
     scans = (split_op for split_op in schedule.first_loop if split_op.cumulative)
-    return decides(main, path, sums.union(*(schedule.graph.ops[scan.op].results for scan in scans)))
+    sums.update(*(schedule.graph.ops[scan.op].results for scan in scans))
+    return why_rounded_alike(main, path, sums, relaxed=allows(options, "relaxed"))
 
 
 def regroups(graph: Graph, schedule: LoopSchedule) -> bool:

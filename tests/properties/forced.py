@@ -33,7 +33,7 @@ from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
 from stablehlo_mem.planner import search_state
 from stablehlo_mem.planner.search_state import SearchState
-from stablehlo_mem.rewriting.rewriting_pass import Match, Rewriting, RewritingPass, unsettles
+from stablehlo_mem.rewriting.rewriting_pass import Match, Rewriting, RewritingPass, why_left_alone
 from stablehlo_mem.rewriting.scan_segments import find_backward, segment_length
 from stablehlo_mem.rewriting.scan_stacks import find_scan, stored
 from stablehlo_mem.sharding_rules import rule_book
@@ -173,7 +173,7 @@ def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
     least = (1, 1, 256, max(1, value.nbytes // 2))[draw(0, 3)]
     axis = grow_axis(graph, rule_book(graph), (value.index, dimensions[draw(0, len(dimensions) - 1)]), least)
     region = schedule_loops(graph, axis, streaming=bool(draw(0, 1)))
-    if region is None or axis.n < 2 or candidates.regroups_compared(main, path, region):
+    if region is None or axis.n < 2 or candidates.why_not_regrouped(main, path, region, Options()):
         return None
     kept = worth_saving(graph, region, CHIPS["cpu"], 1 << 62) if not draw(0, 3) else ()
     split = Split(
@@ -244,7 +244,7 @@ def _places(state: SearchState, one: RewritingPass, draw: Draw, *, prefer_memory
         removed: set[int] = set()
         for op in reversed(graph.ops):
             match = one.match(graph, op.index, prefer_memory=prefer_memory) if op.name in one.roots else None
-            if not isinstance(match, Match) or unsettles(state.graph, path, match):
+            if not isinstance(match, Match) or why_left_alone(state.graph, path, match, Options()):
                 continue
             if not removed.intersection(match.removed) and draw(0, 2):
                 sites.append((path, op.index))
