@@ -39,8 +39,8 @@ HONEST: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
 """XLA:CPU's fusions of dots with what is around them off: they round differently at different sizes."""
 
 UNOPTIMISED: dict[str, Any] = {**HONEST, "xla_backend_optimization_level": 0}
-"""The same without LLVM's optimisations, in half the time: for programs whose memory alone is asked for. Buffers are
-assigned before LLVM generates code."""
+"""The same without LLVM's optimisations, in half the time: for programs whose memory alone is asked for, as buffers are
+assigned before LLVM generates code, and for references in double precision."""
 
 
 def spec(*shape: int, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
@@ -257,7 +257,8 @@ def in_f64(fun: Callable[..., Any], *args: Any) -> list[np.ndarray]:
     """The function's results in double precision."""
     with jax.enable_x64(True):
         wide = [_widened(np.asarray(a)) for a in args]
-        return [np.asarray(leaf) for leaf in jax.tree.leaves(jax.jit(fun)(*wide))]
+        compiled = jax.jit(fun).lower(*wide).compile(compiler_options=UNOPTIMISED)
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(compiled(*wide))]
 
 
 def _widened(a: np.ndarray) -> np.ndarray:

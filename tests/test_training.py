@@ -20,7 +20,7 @@ from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.planner import budget_loop
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.measurement import Measured
-from tests.support import HONEST, UNOPTIMISED, in_f64, memory_of, normals, spec, yardstick
+from tests.support import UNOPTIMISED, in_f64, memory_of, normals, spec, yardstick
 
 BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
 if not BENCHMARKS.exists():
@@ -55,7 +55,7 @@ def at_share(program: Any, share: float) -> shm.Plan:
 
 def compiled(call: Any, program: Any) -> Any:
     lowered = jax.jit(call, donate_argnums=program.donated).lower(*program.specs)
-    return lowered.compile(compiler_options=HONEST)
+    return lowered.compile(compiler_options=UNOPTIMISED)
 
 
 def drawn(program: Any, labels: int) -> tuple[np.ndarray, ...]:
@@ -136,7 +136,7 @@ def check_donation(program: Any, plan: shm.Plan, original: Any, optimised: Any) 
     marks = [exported.mlir_module().count(mark) for mark in ("tf.aliasing_output", "jax.buffer_donor")]
     assert sum(marks) == len(leaves)
     jitted = shm.jit(program.function, donate_argnums=program.donated, **options).lower(*program.specs)
-    for executable in (optimised, jitted.compile(compiler_options=HONEST)):
+    for executable in (optimised, jitted.compile(compiler_options=UNOPTIMISED)):
         assert executable.memory_analysis().alias_size_in_bytes == wanted
         assert sum(memory_of(executable)) <= plan.budget_bytes
         aliases = executable.as_text().partition("input_output_alias={")[2].partition("entry_computation_layout")[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
@@ -24,8 +25,28 @@ from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.utils import gc_pause
 
-_MAX_CACHED_OPS = 20_000
-"""Ops of all the modules cached as successors of one state: a bound on memory, chosen so that small programs fit."""
+_MAX_CACHED_OPS = 200_000
+"""Ops of all the modules in a `SuccessorCache`: 0.5 GB, as an op of GPT-2's step takes 2.4 KB with module and graph."""
+
+
+class SuccessorCache:
+    """The states after candidates that were tried in one search; those used least recently are dropped."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[Hashable, SearchState] = OrderedDict()
+        self._ops = 0
+
+    def get(self, key: Hashable, compute: Callable[[], SearchState]) -> SearchState:
+        """The state of a key, computed if it is not here or was dropped."""
+        if key in self._states:
+            self._states.move_to_end(key)
+            return self._states[key]
+        state = self._states[key] = compute()
+        self._ops += len_ops(state.graph)
+        while self._ops > _MAX_CACHED_OPS and len(self._states) > 1:
+            _, dropped = self._states.popitem(last=False)
+            self._ops -= len_ops(dropped.graph)
+        return state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +57,7 @@ class SearchState:
         tried: the candidate of the last step, of which `with_decision` makes a decision.
         first: the identity of the first candidate that was taken.
         added_seconds, moved_seconds: the sums of the candidates' estimates.
+        successors: the states tried in this search.
     """
 
     module: ir.Module
@@ -48,6 +70,7 @@ class SearchState:
     first: Identity | None = None
     added_seconds: float = 0.0
     moved_seconds: float = 0.0
+    successors: SuccessorCache = dataclasses.field(default_factory=SuccessorCache, repr=False, compare=False)
 
     @property
     def fingerprint(self) -> str:
@@ -99,22 +122,21 @@ def apply(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState:
         first=state.first or candidate.identity,
         added_seconds=state.added_seconds + candidate.added_seconds,
         moved_seconds=state.moved_seconds + candidate.moved_seconds,
+        successors=state.successors,
     )
 
 
-@gc_pause.kept()
 def _after_step(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState:
-    """The state of the module after a candidate's step, without its history; cached if the program is small."""
-    cached: dict[Any, SearchState] = state.graph.cache.tables["changed states"]
-    key = goal.chip, candidate.step.pass_name, *_effect(candidate)
-    if key in cached:
-        return cached[key]
+    """The state of the module after a candidate's step, without its history."""
+    key = state.fingerprint, goal.chip, candidate.step.pass_name, *_effect(candidate)
+    return state.successors.get(key, lambda: _changed(state, candidate, goal))
+
+
+@gc_pause.kept()
+def _changed(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState:
     module = clone_module(state.module)
     take(module, candidate.step, state.steps, candidate.apply_to_copy)
-    new = start(module, goal, state.graph.interned)
-    if (len(cached) + 1) * len_ops(new.graph) <= _MAX_CACHED_OPS:
-        cached[key] = new
-    return new
+    return start(module, goal, state.graph.interned)
 
 
 def _effect(candidate: Candidate) -> tuple[Hashable, Hashable]:
