@@ -21,7 +21,7 @@ _FORMS = (
 _SHARE = re.compile(
     r"\s*(?:([0-9]+(?:\.[0-9]+)?)\s*%\s*(of\s+(?:the\s+)?(?:device|temporaries))?|(device))\s*", re.IGNORECASE
 )
-_SIZE = re.compile(r"\s*(\d+(?:_\d+)*(?:\.\d+)?)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*((?:\d+(?:_\d+)*(?:\.\d+)?|\.\d+)(?:e\+?\d{1,2})?)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
 _PREFIXES = "kmgtp"
 _MOST_BYTES = 2**63
 """What a signed 64-bit integer holds, as compilers report sizes."""
