@@ -154,7 +154,19 @@ def test_budgets(budget, nbytes):
     "budget",
     [
         *(0, -1, "-1", "0", "0GiB", "", " ", "lots", "MiB", "5 apples", "1iB", "1GiBB", "1e-3", "1e999"),
-        *("nan", "inf", "1,5GB", "101%", "-5%", "%", "0% of device", "120% of device", "half", "50% of it", "device 90%"),
+        *(
+            "nan",
+            "inf",
+            "1,5GB",
+            "101%",
+            "-5%",
+            "%",
+            "0% of device",
+            "120% of device",
+            "half",
+            "50% of it",
+            "device 90%",
+        ),
         *("least", True, False, 1.5, float("nan"), float("inf"), [], {}, b"1GiB", ("1GiB",)),
     ],
 )
