@@ -97,7 +97,7 @@ def rewritten(source: str) -> str:
     elif source.startswith("// offload-residuals\n"):
         OffloadResiduals().apply(module, residuals(entry_graph(module))[0].step.params)
     elif source.startswith("// hold-copies\n"):
-        hold_copies(module, ties_stores=True)
+        hold_copies(module)
     elif source.startswith("// stream-arguments\n"):
         StreamArguments().apply(module, StreamedArguments(chunk_bytes=64, arguments=2))
     elif source.startswith("// lookup-from-host\n"):

@@ -149,7 +149,7 @@ def as_returned(module: ir.Module) -> ir.Module:
     clone = clone_module(module)
     remove_rules(clone)
     write_over_arguments(clone)
-    hold_copies(clone, ties_stores=True)
+    hold_copies(clone)
     return clone
 
 

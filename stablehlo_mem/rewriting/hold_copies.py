@@ -23,30 +23,28 @@ from stablehlo_mem.analysis.fusion_classes import Class, classify
 from stablehlo_mem.analysis.host_link import placements
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.graph import Graph, Op, entry_graph
+from stablehlo_mem.ir.graph import Graph, Op, entry_graph, reachable
 from stablehlo_mem.ir.host_memory import memory_of
 
 _KERNELS = frozenset({Class.DOT, Class.REDUCE, Class.CONTROL})
 """Ops whose results every compiler writes to memory: a barrier after them hinders no fusion."""
 
 
-def hold_copies(module: ir.Module, *, ties_stores: bool) -> None:
-    """Adds the barriers, in place; a program without pairs of copies stays as it is.
-
-    Args:
-        ties_stores: whether work is to wait for copies to the host and for the last use of what is copied back.
-    """
+def hold_copies(module: ir.Module) -> None:
+    """Adds the barriers, in place; a program without pairs of copies stays as it is."""
     graph = entry_graph(module)
     holder = _Holder(graph)
     ties: dict[int, dict[int, None]] = {}
     for store, fetch in _pairs(graph):
         on_host, copy = (graph.ops[op].results[0] for op in (store, fetch))
-        ties.setdefault(fetch, {})[on_host] = None
-        if ties_stores:
-            ties.setdefault(store + 1, {})[on_host] = None
-            readers = holder.readers(copy)
-            of_readers = dict.fromkeys(_largest(graph, graph.ops[op]) for op in readers)
-            ties.setdefault(max(readers, default=fetch) + 1, {}).update(of_readers)
+        readers = holder.readers(copy)
+        of_readers = dict.fromkeys(_largest(graph, graph.ops[op]) for op in readers)
+        for place, values in (
+            (store + 1, [on_host]),
+            (fetch, [on_host]),
+            (max(readers, default=fetch) + 1, of_readers),
+        ):
+            ties.setdefault(place, {}).update(dict.fromkeys(values))
     for place in sorted(ties):
         holder.tie(list(ties[place]), place)
 
@@ -85,7 +83,9 @@ class _Holder:
         if kernel is None:
             return
         tied = [*values, _largest(graph, kernel)]
-        users = sorted({user for v in tied for user in graph.users[v] if user >= place and user < len(graph.ops) - 1})
+        users = sorted({user for v in tied for user in graph.users[v] if place <= user < len(graph.ops) - 1})
+        if not users:
+            return
         anchor = graph.handles[place]
         with builders.building(anchor, anchor.location):
             barrier = stablehlo.OptimizationBarrierOp([self.latest[v] for v in tied])
@@ -96,11 +96,11 @@ class _Holder:
 
     def readers(self, value: int) -> list[int]:
         """The first kernels that compute something of a value."""
-        graph, found, pending = self.graph, set[int](), [value]
-        while pending:
-            for user in graph.users[pending.pop()]:
-                if self.is_kernel(graph.ops[user]):
-                    found.add(user)
-                elif user < len(graph.ops) - 1:
-                    pending += graph.ops[user].results
-        return sorted(found)
+        ops, last = self.graph.ops, len(self.graph.ops) - 1
+
+        def following(v: int) -> list[int]:
+            users = (ops[user] for user in self.graph.users[v] if user < last)
+            return [result for op in users if not self.is_kernel(op) for result in op.results]
+
+        users = {user for v in reachable([value], following) for user in self.graph.users[v]}
+        return sorted(user for user in users if self.is_kernel(ops[user]))

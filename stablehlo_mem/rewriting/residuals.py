@@ -47,7 +47,7 @@ def find_residual(graph: Graph, value: int, place: int, chip: Chip) -> Residual 
         return None
     if data.producer in placements(graph):
         return None
-    early, late, moved = {data.producer}, set[int](), dict[int, int]()
+    early, late = {data.producer}, set[int]()
     for user in graph.users[value]:
         kernels = _kernels(graph, buffers, user)
         if not kernels or place in kernels:
@@ -56,11 +56,10 @@ def find_residual(graph: Graph, value: int, place: int, chip: Chip) -> Residual 
             early |= kernels
         elif min(kernels) > place:
             late.add(user)
-            if _moved_to(graph, buffers, user, place, moved) is None:
-                return None
         else:
             return None
-    if not late:
+    moved = _moved(graph, buffers, late, place)
+    if not late or moved is None:
         return None
     first = min(moved.get(user, user) for user in late)
     return Residual(value, data.nbytes, max(early), first, tuple(sorted(late)), tuple(sorted(moved.items())))
@@ -75,22 +74,24 @@ def _kernels(graph: Graph, buffers: Buffers, op: int) -> set[int]:
     return kernels
 
 
-def _moved_to(graph: Graph, buffers: Buffers, op: int, place: int, moved: dict[int, int]) -> int | None:
-    """Where an op can stand after the place: where it does, or before its first user there; None if it cannot.
+def _moved(graph: Graph, buffers: Buffers, late: set[int], place: int) -> dict[int, int] | None:
+    """The ops that stand before the place and can be moved after it, each with its first user there.
 
-    What is moved for that is added to `moved`.
+    They are those of `late` and what is fused with them, None if one of these cannot be moved.
     """
-    if op > place or op in moved:
-        return moved.get(op, op)
-    if not _is_fused(graph, buffers, graph.ops[op]):
-        return None
-    users = {user for v in graph.ops[op].results for user in graph.users[v]}
-    places = [_moved_to(graph, buffers, user, place, moved) for user in users]
-    found = [p for p in places if p is not None]
-    if len(found) < len(places):
-        return None
-    moved[op] = min(found)
-    return moved[op]
+    users = {op: {user for v in graph.ops[op].results for user in graph.users[v]} for op in late if op < place}
+    pending = list(users)
+    while pending:
+        op = pending.pop()
+        if not _is_fused(graph, buffers, graph.ops[op]):
+            return None
+        new = [user for user in users[op] if user < place and user not in users]
+        users.update((one, {user for v in graph.ops[one].results for user in graph.users[v]}) for one in new)
+        pending += new
+    moved: dict[int, int] = {}
+    for op in sorted(users, reverse=True):
+        moved[op] = min(moved.get(user, user) for user in users[op])
+    return moved
 
 
 def _is_fused(graph: Graph, buffers: Buffers, op: Op) -> bool:
