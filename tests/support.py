@@ -19,6 +19,7 @@ from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options, Refusal
 from stablehlo_mem.passes.compute_where_read import ComputeWhereRead
 from stablehlo_mem.passes.lookup_from_host import LookupFromHost
+from stablehlo_mem.passes.offload_residuals import OffloadResiduals
 from stablehlo_mem.passes.offload_to_host import OffloadToHost
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.rematerialise import DroppedStacks, Rematerialise
@@ -379,6 +380,13 @@ def offloadable(graph: Graph, chip: str = "cuda:h200", host: str = "1GiB") -> li
     """The stacks that may lie in the host's memory, at the peak on a chip, and why some may not."""
     goal = Goal(CHIPS[chip], Options(host_memory=host), 0)
     return list(OffloadToHost().propose(graph, find_peak(graph, goal.chip), goal))
+
+
+def residuals(graph: Graph, chip: str = "cuda:h200", host: str = "1GiB") -> list[Candidate]:
+    """The values of straight-line code that may lie in the host's memory, at the peak on a chip."""
+    goal = Goal(CHIPS[chip], Options(host_memory=host), 0)
+    found = OffloadResiduals().propose(graph, find_peak(graph, goal.chip), goal)
+    return [one for one in found if isinstance(one, Candidate)]
 
 
 def lookups(graph: Graph) -> list[Candidate]:

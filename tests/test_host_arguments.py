@@ -161,6 +161,30 @@ def test_forty_gib_of_points_are_searched_in_one_of_device_memory():
     assert plan.after.measured.host_fixed_bytes == 40 * GIB
 
 
+def distances(queries, points):
+    return (queries**2).sum(1)[:, None] - 2 * queries @ points.T + (points**2).sum(1)
+
+
+IN_ONE_EXPRESSION = {
+    "top_k": lambda queries, points: jax.lax.top_k(-distances(queries, points), 10),
+    "argsort": lambda queries, points: jnp.argsort(distances(queries, points), axis=1)[:, :10],
+    "argmin": lambda queries, points: jnp.argmin(distances(queries, points), axis=1),
+}
+
+
+@tpu
+@pytest.mark.parametrize("search", IN_ONE_EXPRESSION)
+def test_forty_gib_of_points_are_searched_by_one_expression(search):
+    """The distances of 64 queries alone would be 20 GiB."""
+    device, host = of_tpu()
+    specs = array(64, 128, on=device), array(80 * 2**20, 128, on=host)
+    plan = shm.plan(export(jax.jit(IN_ONE_EXPRESSION[search]), platforms=["tpu"])(*specs), "1GiB", target="tpu:v5e")
+    assert plan.fits
+    assert isinstance(plan.after.measured, Measured)
+    assert plan.after.measured.peak_bytes <= GIB
+    assert plan.after.measured.host_fixed_bytes == 40 * GIB
+
+
 @tpu
 def test_twenty_gib_of_points_are_multiplied_in_one_of_device_memory():
     device, host = of_tpu()

@@ -8,6 +8,7 @@ from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.passes import PASSES, pass_named, step_from_plain
 from stablehlo_mem.passes.compute_where_read import WhereRead
 from stablehlo_mem.passes.lookup_from_host import HostLookup
+from stablehlo_mem.passes.offload_residuals import OffloadedResiduals
 from stablehlo_mem.passes.offload_to_host import OffloadedStacks
 from stablehlo_mem.passes.recompute_in_loops import RecomputedValues
 from stablehlo_mem.passes.rematerialise import DroppedStacks
@@ -23,6 +24,9 @@ PARAMS = {
     Rewriting: Rewriting(roots=(((), 1), (PATH, 7)), prefer_memory=True),
     DroppedStacks: DroppedStacks(path=PATH, loop=3, dropped=(1, 2), stacks=4, steps=12, segment=3),
     OffloadedStacks: OffloadedStacks(stacks=(((PATH, 3), 1), (((), 4), 0)), nbytes=4096),
+    OffloadedResiduals: OffloadedResiduals(
+        values=(4, 6), stored=(9, 12), fetched=(21, 18), late=((20, 22), (19,)), moved=((7, 20),), nbytes=2048
+    ),
     RecomputedValues: RecomputedValues(path=PATH, values=(5, 6), readers=2),
     WhereRead: WhereRead(path=PATH, value=4, ops=(2, 3), sources=(0, 1), readers=((5,), (6, 7)), sums=(5,)),
     StreamedArguments: StreamedArguments(chunk_bytes=1024, arguments=5),

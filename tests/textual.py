@@ -2,10 +2,11 @@
 
 The first line says what is done: `// canonicalize`; `// rematerialise`, all stacks of the first scan that has any to
 drop; `// recompute-in-loops`, all it can; `// compute-where-read`, the first for a GPU; `// sink-converts`, the first
-for a TPU; `// offload-to-host`, all it can; `// stream-arguments`, 64 bytes at a time; `// lookup-from-host`, the
-first; `// reblock-scans by CHUNK`, the first; `// rewrite PASS [bytes first]`, everywhere the pass matches; or
-`// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names the first op whose result is the seed,
-in normal form, nested blocks included, and BYTES is the least size of the values that are split, 1 if not given.
+for a TPU; `// offload-to-host`, all it can; `// offload-residuals`, the first; `// hold-copies`; `// stream-arguments`,
+64 bytes at a time; `// lookup-from-host`, the first; `// reblock-scans by CHUNK`, the first; `// rewrite PASS [bytes
+first]`, everywhere the pass matches; or `// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names
+the first op whose result is the seed, in normal form, nested blocks included, and BYTES is the least size of the values
+that are split, 1 if not given.
 """
 
 from __future__ import annotations
@@ -21,14 +22,27 @@ from stablehlo_mem.pass_api.candidate import Candidate
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.compute_where_read import ComputeWhereRead
 from stablehlo_mem.passes.lookup_from_host import LookupFromHost
+from stablehlo_mem.passes.offload_residuals import OffloadResiduals
 from stablehlo_mem.passes.offload_to_host import OffloadToHost
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.stream_arguments import StreamArguments, StreamedArguments
+from stablehlo_mem.rewriting.hold_copies import hold_copies
 from stablehlo_mem.rewriting.rewriting_pass import RewritingPass
 from stablehlo_mem.splitting.split_step import Split, split
-from tests.support import blocks, first_for_gpu, lookups, offered, offloadable, repeated, rewrite, text, without_stacks
+from tests.support import (
+    blocks,
+    first_for_gpu,
+    lookups,
+    offered,
+    offloadable,
+    repeated,
+    residuals,
+    rewrite,
+    text,
+    without_stacks,
+)
 
 DIRECTORY = pathlib.Path(__file__).with_name("ir")
 CASES = sorted(path.stem for path in DIRECTORY.glob("*.mlir"))
@@ -80,6 +94,10 @@ def rewritten(source: str) -> str:
     elif source.startswith("// offload-to-host\n"):
         found = [c for c in offloadable(entry_graph(module)) if isinstance(c, Candidate)]
         OffloadToHost().apply(module, found[-1].step.params)
+    elif source.startswith("// offload-residuals\n"):
+        OffloadResiduals().apply(module, residuals(entry_graph(module))[0].step.params)
+    elif source.startswith("// hold-copies\n"):
+        hold_copies(module)
     elif source.startswith("// stream-arguments\n"):
         StreamArguments().apply(module, StreamedArguments(chunk_bytes=64, arguments=2))
     elif source.startswith("// lookup-from-host\n"):

@@ -114,8 +114,10 @@ class Timeline:
         """
         rooms = sorted((nbytes, until) for nbytes, until in outputs if until > 0)
         largest = max((nbytes for nbytes, _ in rooms), default=0)
-        remaining = [slot for slot in self.slots if slot.nbytes > largest]
-        fitting = sorted((s for s in self.slots if s.nbytes <= largest), key=lambda s: -s.nbytes)
+        # What lies in the host's memory takes no room on the device, an output's neither.
+        remaining = [slot for slot in self.slots if slot.nbytes > largest or slot.host_bytes]
+        fitting = [slot for slot in self.slots if slot.nbytes <= largest and not slot.host_bytes]
+        fitting.sort(key=lambda slot: -slot.nbytes)
         occupied = _Occupancy(1 + max((slot.last for slot in fitting), default=0))
         for number, (_, until) in enumerate(rooms):
             occupied.add(until, occupied.ticks, 1 << number)

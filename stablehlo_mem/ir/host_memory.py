@@ -110,8 +110,10 @@ def _taken_over(value: Any) -> Iterator[Any]:
             yield from _carry(owner.owner, value.arg_number)
     elif owner.name == _WHILE:
         yield from _carry(owner, value.result_number)
-    elif (owner.name == _UPDATE or _is_view(owner)) and _is_carried(owner.operands[0]):
+    elif owner.name == _UPDATE and _is_carried(owner.operands[0]):
         yield owner.operands[0]
+    elif _is_view(owner) and _is_carried(owner.operands[value.result_number]):
+        yield owner.operands[value.result_number]
 
 
 def _carry(loop: Any, number: int) -> Iterator[Any]:

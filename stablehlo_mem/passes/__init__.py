@@ -15,6 +15,7 @@ from stablehlo_mem.passes.fold_transposes import FoldTransposes
 from stablehlo_mem.passes.lookup_from_host import LookupFromHost
 from stablehlo_mem.passes.matmul_chain import MatmulChain
 from stablehlo_mem.passes.narrow import Narrow
+from stablehlo_mem.passes.offload_residuals import OffloadResiduals
 from stablehlo_mem.passes.offload_to_host import OffloadToHost
 from stablehlo_mem.passes.one_hot_scatter import OneHotScatter
 from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
@@ -50,6 +51,7 @@ PASSES: tuple[AnyPass, ...] = (
     SinkConverts(),
     Rematerialise(),
     OffloadToHost(),
+    OffloadResiduals(),
     RecomputeInLoops(),
     ReblockScans(),
     LookupFromHost(),

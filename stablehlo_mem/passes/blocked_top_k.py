@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.analysis.cost_model import Kernel
@@ -31,6 +31,7 @@ from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, classify
 from stablehlo_mem.ir.bindings import chlo, ir, stablehlo
 from stablehlo_mem.ir.builders import gathered, reduced, reshaped, retype, sliced, splat, tensor
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
+from stablehlo_mem.pass_api.candidate import Candidate, Goal
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
 _LEAST = 4096
@@ -65,6 +66,11 @@ class BlockedTopK(RewritingPass):
 
     name = "blocked-top-k"
     roots = frozenset({"chlo.top_k"})
+
+    def cheapen(self, graph: Graph, goal: Goal) -> Iterator[Candidate]:
+        """None where memory counts more: a top-k can be split along what it searches, one in blocks cannot."""
+        if not goal.prefer_memory:
+            yield from super().cheapen(graph, goal)
 
     def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | None:
         """The match at a top-k along a long dimension."""

@@ -114,6 +114,7 @@ class SortToTopK(RewritingPass):
             summary=f"find the {'last' if top_k.last else 'first'} {top_k.k} of {key} without sorting all of it",
             detail=top_k,
             replaced=tuple(graph.ops[one.op].results[0] for one in top_k.slices),
+            even_if_slower=True,  # along the dimension in which it searches a top-k can be split, a sort cannot
         )
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:

@@ -21,6 +21,7 @@ from stablehlo_mem.ir.graph import Graph, InternTable, entry_graph, len_ops
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Step
 from stablehlo_mem.passes import pass_named
 from stablehlo_mem.results.decision import Decision
+from stablehlo_mem.rewriting.hold_copies import hold_copies
 from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.utils import gc_pause
@@ -170,6 +171,7 @@ def as_returned(module: ir.Module) -> ir.Module:
     clone = clone_module(module)
     remove_rules(clone)
     write_over_arguments(clone)
+    hold_copies(clone)
     return clone
 
 

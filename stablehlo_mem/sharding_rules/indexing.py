@@ -21,16 +21,6 @@ def _sort_rule(op: Any) -> FactorRule:
     return same_shape_rule(op).block({dimension}, "elements are ordered along it")
 
 
-def _top_k_rule(op: Any) -> FactorRule:
-    """Every dimension passes through except the last, whose size differs between operand and results."""
-    shape = tuple(op.operands[0].type.shape)
-    last = len(shape) - 1
-    dims = tuple((d,) for d in range(last))
-    sizes = (*shape, op.results[0].type.shape[-1])
-    rule = FactorRule(sizes, ((*dims, (last,)),), ((*dims, (last + 1,)),) * 2)
-    return rule.block({last, last + 1}, "the largest elements are searched along it")
-
-
 @refines_shardy
 def _concatenate_rule(op: Any, rule: FactorRule) -> FactorRule:
     joined = rule.results[0][op.attributes["dimension"].value]
@@ -53,5 +43,4 @@ OP_RULES = {
     "stablehlo.pad": OpRule(rule=_pad_rule),
     "stablehlo.reverse": OpRule(),
     "stablehlo.sort": OpRule(rule=_sort_rule),
-    "chlo.top_k": OpRule(rule=_top_k_rule),
 }

@@ -15,10 +15,10 @@ _CONFIG = "mhlo.backend_config"
 def _custom_call_rule(op: Any) -> FactorRule | None:
     """The rule JAX itself attached to its batched LAPACK and cuSOLVER calls; that of a copy to or from the host.
 
-    Any other custom call is a barrier.
+    Any other custom call is a barrier, and so is a value that is copied to the host and back.
     """
     if is_placement(op):
-        return same_shape_rule(op)
+        return None if _is_temporary(op) else same_shape_rule(op)
     if _is_trsm(op):
         return _solve_rule(op, ir.IntegerAttr(ir.DictAttr(op.attributes[_CONFIG])["side"]).value == ord("L"))
     rule = shardy_rule(op)
@@ -27,6 +27,15 @@ def _custom_call_rule(op: Any) -> FactorRule | None:
     # A factor in results alone does not say which part of the operands its parts are computed from.
     unread = _factors(rule.results) - _factors(rule.operands)
     return rule.block(unread, "no operand is split with it")
+
+
+def _is_temporary(copy: Any) -> bool:
+    """Whether a copy is one of a pair, to the host and back, of a whole value."""
+    of = [use.owner for use in copy.results[0].uses]
+    producer = copy.operands[0].owner
+    if not isinstance(producer, ir.Block):
+        of.append(producer)
+    return any(map(is_placement, of))
 
 
 def _is_trsm(op: Any) -> bool:

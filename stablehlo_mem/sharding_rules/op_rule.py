@@ -130,6 +130,7 @@ class Reduction:
         regroups: whether float rounding may change, from the op.
         init_operands: if the whole is the sum of the partial results, the operands that `initial` starts from; None
             if it is not.
+        flops: of one combination, from the op, where that is more than to read and write the carries.
     """
 
     initial: Callable[[Any, Sequence[Any]], list[Any]]
@@ -137,6 +138,7 @@ class Reduction:
     identity: Callable[[Any, int, Sequence[Any]], Any]
     regroups: Callable[[Any], bool]
     init_operands: Callable[[Any], tuple[int, ...] | None] = lambda op: None
+    flops: Callable[[Any], float] = lambda op: 0.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,7 @@ from stablehlo_mem.sharding_rules import (
     indexing,
     linalg,
     reductions,
+    top_k,
     windows,
 )
 from stablehlo_mem.sharding_rules.factor_rule import FactorRule
@@ -34,6 +35,7 @@ from stablehlo_mem.sharding_rules.rule_book import RuleBook
 OP_RULES: dict[str, OpRule] = {
     **elementwise.OP_RULES,
     **reductions.OP_RULES,
+    **top_k.OP_RULES,
     **indexing.OP_RULES,
     **gather_scatter.OP_RULES,
     **linalg.OP_RULES,

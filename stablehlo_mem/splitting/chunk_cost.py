@@ -16,9 +16,17 @@ from typing import TypeVarTuple
 from stablehlo_mem.analysis.cost_model import op_seconds, overhead_seconds
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
 from stablehlo_mem.analysis.kernel_traffic import CACHE_SPEEDUP
-from stablehlo_mem.analysis.op_cost import Matmul, exchange_seconds, flop_seconds, imbalance_factor, matmul_of
+from stablehlo_mem.analysis.op_cost import (
+    Matmul,
+    exchange_seconds,
+    flop_seconds,
+    imbalance_factor,
+    matmul_of,
+    vector_rate,
+)
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.sharding_rules import OP_RULES
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Use
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule, operand_uses
@@ -182,7 +190,7 @@ def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: in
     kernels = step_kernels(graph, schedule, chip)
     launches = sum(kernel.count for kernel in kernels) + len(schedule.outputs)
     step = chip.step_seconds * schedule.loop_count + inside + repeated + exchanged + moved / bandwidth
-    step += chip.launch_seconds * launches
+    step += chip.launch_seconds * launches + _combining_flops(graph, schedule) / vector_rate(chip)
     # Of an op in overlapping windows a step repeats a share of the step before.
     windows = ((s, s.window, max(0, s.window.length - s.window.stride)) for s in runs if s.window is not None)
     step += sum(runs[s] * seconds[s.op] * overlap / window.n for s, window, overlap in windows)
@@ -298,6 +306,13 @@ def _whole_bytes(graph: Graph, schedule: LoopSchedule) -> int:
 def _accumulated_bytes(graph: Graph, schedule: LoopSchedule) -> int:
     sums = (o for o in schedule.outputs if o.accumulated and not _moves_a_part(graph.ops[o.split_op.op]))
     return sum(graph.values[output.value].nbytes for output in sums)
+
+
+def _combining_flops(graph: Graph, schedule: LoopSchedule) -> float:
+    """What a step of every loop takes to combine partial results, beside reading and writing accumulators."""
+    ops = {output.split_op.op for output in schedule.outputs if output.accumulated}
+    reductions = [(OP_RULES[graph.ops[op].name].reduction, graph.handles[op]) for op in sorted(ops)]
+    return sum(reduction.flops(op) for reduction, op in reductions if reduction is not None)
 
 
 def _moves_a_part(op: Op) -> bool:
