@@ -145,6 +145,12 @@ class CompilerModel(abc.ABC):
         """Seconds of an op whose elements one core goes through one after the other; 0 for all other ops."""
         return 0.0
 
+    # Copies to the host.
+
+    def updates_host_along(self, value: Value, dimension: int) -> bool:
+        """Whether parts of a value in the host's memory that are slices along a dimension can be written over."""
+        return True
+
     # What is done before loops.
 
     def hoisted_values(self, body: Graph) -> frozenset[int]:

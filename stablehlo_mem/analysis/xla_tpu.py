@@ -109,6 +109,10 @@ class XlaTpu(CompilerModel):
         read = constants_of_dots(graph, loop, lambda block, dot: {data_source(block, v) for v in dot.operands})
         return {v: graph.values[v].nbytes // 2 for v in read if graph.values[v].dtype == "f32"}
 
+    def updates_host_along(self, value: Value, dimension: int) -> bool:
+        """Not along the lanes: libtpu 0.0.51 has no such copy ("Lane slice updating is not supported")."""
+        return dimension < len(value.shape) - 1
+
     def buffer_bytes(self, value: Value) -> int:
         """The two innermost dimensions are padded to tiles, and narrow types are packed.
 

@@ -20,6 +20,9 @@ from stablehlo_mem.ir.host_memory import (
     stays_in_memory,
     values_in_host_memory,
 )
+from stablehlo_mem.ir.packed_rows import cuts_packed_rows
+
+_SLICING = ("stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice")
 
 
 def place_uses(function: Any) -> None:
@@ -37,7 +40,7 @@ def place_uses(function: Any) -> None:
     for argument in arguments:
         _take_whole_copies_away(argument)
     for argument in arguments:
-        _copy_before_loops(argument)
+        _copy_what_is_no_slice(argument)
     in_host_memory = values_in_host_memory(function, has_placements=True)
     end = list(function.entry_block.operations)[-1].operation
     uses = {(use.owner.operation, use.operand_number): value for value in in_host_memory for use in value.uses}
@@ -64,25 +67,25 @@ def _take_whole_copies_away(argument: Any) -> None:
             copy.erase()
 
 
-def _copy_before_loops(argument: Any) -> None:
-    """Gives the loops that compute with the whole of an argument a copy."""
-    loops = [(use.owner.operation, use.operand_number) for use in argument.uses if use.owner.name == "stablehlo.while"]
-    for loop, number in loops:
-        if not _is_sliced(loop, number):
-            loop.operands[number] = _copy_before_first(argument, [loop])
+def _copy_what_is_no_slice(argument: Any) -> None:
+    """Gives the loops that compute with the whole of an argument a copy, and slices of rows that are not copied alone.
+
+    Other users get one later.
+    """
+    for op, number in [(use.owner.operation, use.operand_number) for use in argument.uses]:
+        if not _takes_slices(op, number) and stays_in_memory(op, number) and op.name != "stablehlo.return":
+            op.operands[number] = _copy_before_first(argument, [op])
 
 
-def _is_sliced(loop: Any, number: int) -> bool:
-    """Whether a loop takes slices of a carry or updates some, and hands on the rest."""
-    blocks = [region.blocks[0] for region in loop.regions]
+def _takes_slices(op: Any, number: int) -> bool:
+    """Whether an op takes slices of an operand, or updates some, and hands on the rest; loops may."""
+    if op.name != "stablehlo.while":
+        return stays_in_memory(op, number) and not (op.name in _SLICING and cuts_packed_rows(op))
+    blocks = [region.blocks[0] for region in op.regions]
     uses = [(use.owner.operation, use.operand_number) for block in blocks for use in block.arguments[number].uses]
     end = list(blocks[1].operations)[-1].operation
-    inner = [(op, n) for op, n in uses if op.name == "stablehlo.while"]
-    return (
-        blocks[1].arguments[number] in _bases(end.operands[number])
-        and all(stays_in_memory(op, n) for op, n in uses)
-        and all(_is_sliced(op, n) for op, n in inner)
-    )
+    hands_on = blocks[1].arguments[number] in _bases(end.operands[number])
+    return hands_on and all(_takes_slices(user, n) for user, n in uses)
 
 
 def _bases(value: Any) -> Iterator[Any]:

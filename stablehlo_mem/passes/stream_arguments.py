@@ -31,7 +31,7 @@ from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 from stablehlo_mem.utils.units import format_bytes
 
-_STEPS = (2, 8)
+_STEPS = (2, 8, 32)
 """Steps of the loops in which the largest array is copied: a few for the planner to choose from."""
 _LEAST_COPIES = 3
 """Copies at the peak from which one step for all is proposed; splits of single values do for fewer."""
@@ -110,9 +110,12 @@ def _made_of(graph: Graph, copies: list[int], peak: Peak) -> list[Live]:
 
 
 def _loop_over(graph: Graph, value: int) -> LoopSchedule | None:
-    """The loop along the first dimension of a copy in which all that is made of it runs, no sum regrouped."""
+    """The loop along the first dimension of a copy in which all that is made of it runs, no sum regrouped.
+
+    The last dimension is left out: TPUs write no slices along it to the host's memory.
+    """
     copy = graph.values[value]
-    for dimension in (d for d, size in enumerate(copy.shape) if size > 1):
+    for dimension in (d for d, size in enumerate(copy.shape[:-1]) if size > 1):
         axis = grow_axis(graph, rule_book(graph), (value, dimension), copy.nbytes)
         schedule = schedule_loops(graph, axis)
         if schedule is not None and schedule.loop_count == 1 and not regroups(graph, schedule):
