@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -156,21 +156,27 @@ def results_on_host(arguments: Sequence[Any], results: Any) -> list[bool]:
     """
     leaves, tree = jax.tree.flatten(results)
     places = jax.tree.unflatten(tree, range(len(leaves)))
-    on_host, taken = [False] * len(leaves), [False] * len(leaves)
+    on_host, taken = [False] * len(leaves), set[int]()
     for argument in sorted(arguments, key=lambda a: -len(jax.tree.leaves(a))):
-        of_argument, structure = jax.tree.flatten(argument)
-        types = [_shape(x) for x in of_argument]
-
-        def is_new_value(part: Any) -> bool:
-            if jax.tree.structure(part) != structure:
-                return False
-            found = jax.tree.leaves(part)
-            return [_shape(leaves[i]) for i in found] == types and not any(taken[i] for i in found)
-
-        parts = filter(is_new_value, jax.tree.leaves(places, is_leaf=is_new_value)) if of_argument else iter(())
-        for i, x in zip(jax.tree.leaves(next(parts, ())), of_argument, strict=False):
-            taken[i], on_host[i] = True, is_on_host(jax.typeof(x))
+        of_argument = jax.tree.leaves(argument)
+        part = next((p for p in _parts_like(argument, places, leaves) if taken.isdisjoint(p)), ())
+        taken.update(part)
+        for i, x in zip(part, of_argument, strict=False):
+            on_host[i] = is_on_host(jax.typeof(x))
     return on_host
+
+
+def _parts_like(argument: Any, places: Any, leaves: Sequence[Any]) -> Iterator[list[int]]:
+    """The parts of some results with an argument's structure, shapes and types, as places of leaves."""
+    of_argument, structure = jax.tree.flatten(argument)
+
+    def is_alike(part: Any) -> bool:
+        return jax.tree.structure(part) == structure
+
+    for part in jax.tree.leaves(places, is_leaf=is_alike) if of_argument else ():
+        found = jax.tree.leaves(part)
+        if is_alike(part) and [_shape(leaves[i]) for i in found] == [_shape(x) for x in of_argument]:
+            yield found
 
 
 def _shape(x: Any) -> tuple[Any, Any]:

@@ -50,7 +50,9 @@ class HostArguments:
         for name, path in zip(self.names, paths, strict=True):
             if not any(_leads_to(path, leaf) for leaf in leaves):
                 beside = [text for text, leaf in zip(shown, leaves, strict=True) if leaf[0] == path[0]]
-                raise InputError(f"host names {name}, and {self.function} has no such array: {_listed(path[0], beside)}")
+                raise InputError(
+                    f"host names {name}, and {self.function} has no such array: {_listed(path[0], beside)}"
+                )
         return [any(_leads_to(path, leaf) for path in paths) for leaf in leaves]
 
     def _leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Path], list[str]]:

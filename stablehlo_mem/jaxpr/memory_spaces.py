@@ -29,8 +29,10 @@ def memory_kind(sharding: Any) -> str | None:
 
     JAX takes a PartitionSpec for one on the device.
     """
-    return "device" if isinstance(sharding, PartitionSpec) else getattr(
-        getattr(sharding, "sharding", sharding), "memory_kind", None
+    return (
+        "device"
+        if isinstance(sharding, PartitionSpec)
+        else getattr(getattr(sharding, "sharding", sharding), "memory_kind", None)
     )
 
 

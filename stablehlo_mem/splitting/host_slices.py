@@ -8,7 +8,6 @@ from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.splitting.axis import Axis
 from stablehlo_mem.targets.chips import Chip
 
-
 UNWRITTEN = "the compiler writes no slices along the last dimension to the host's memory"
 
 
