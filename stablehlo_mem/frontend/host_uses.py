@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.bindings import ir, walk_operations
 from stablehlo_mem.ir.host_memory import (
     is_placement,
     memory_kinds,
@@ -37,6 +37,7 @@ def place_uses(function: Any) -> None:
     if "pinned_host" not in (*of_arguments, *kinds):
         return
     arguments = [v for v, kind in zip(function.arguments, of_arguments, strict=True) if kind == "pinned_host"]
+    _drop_copies_to_the_same_memory(function)
     for argument in arguments:
         _take_whole_copies_away(argument)
     for argument in arguments:
@@ -57,6 +58,16 @@ def place_uses(function: Any) -> None:
         if (value in in_host_memory) != (kind == "pinned_host"):
             with end.location, ir.InsertionPoint(end):
                 end.operands[number] = placed(value, kind)
+
+
+def _drop_copies_to_the_same_memory(function: Any) -> None:
+    """Drops the placements of what is there already, as JAX writes one for each result."""
+    in_host_memory = values_in_host_memory(function, has_placements=True)
+    copies = [op for op in walk_operations(function.operation) if is_placement(op)]
+    useless = [op for op in copies if names_host(memory_of(op)) == (op.operands[0] in in_host_memory)]
+    for op in useless:
+        op.results[0].replace_all_uses_with(op.operands[0])
+        op.erase()
 
 
 def _take_whole_copies_away(argument: Any) -> None:

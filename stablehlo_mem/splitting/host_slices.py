@@ -13,7 +13,7 @@ UNWRITTEN = "the compiler writes no slices along the last dimension to the host'
 
 def is_unwritten_on_host(graph: Graph, axis: Axis, chip: Chip) -> bool:
     """Whether a copy to the host's memory would be made in slices which the chip's compiler does not write there."""
-    to_host = {graph.ops[op].results[0] for op in placements(graph) if copied_bytes(graph, op, to_host=True)}
-    uses = (use for use in axis.producers if use.value in to_host)
     model = compiler_model(chip)
-    return not all(model.updates_host_along(graph.values[use.value], use.dimension) for use in uses)
+    to_host = {op for op in placements(graph) if copied_bytes(graph, op, to_host=True)}
+    results = ((graph.ops[s.op].results[0], s.result_dims[0]) for s in axis.split_ops if s.op in to_host)
+    return not all(d is None or model.updates_host_along(graph.values[v], d) for v, d in results)
