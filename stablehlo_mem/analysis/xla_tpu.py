@@ -110,7 +110,7 @@ class XlaTpu(CompilerModel):
         return {v: graph.values[v].nbytes // 2 for v in read if graph.values[v].dtype == "f32"}
 
     def updates_host_along(self, value: Value, dimension: int) -> bool:
-        """Not along the lanes: libtpu 0.0.51 has no such copy ("Lane slice updating is not supported")."""
+        """Not along the lanes: libtpu 0.0.42 has no such copy ("Lane slice updating is not supported")."""
         return dimension < len(value.shape) - 1
 
     def buffer_bytes(self, value: Value) -> int:

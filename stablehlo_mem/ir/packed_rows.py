@@ -10,7 +10,7 @@ from typing import Any
 from stablehlo_mem.ir.graph import dtype_bytes, tensor_type
 
 _PACK_BYTES = 4
-"""libtpu 0.0.51: "Sublane slicing size must be multiple of element packing factor", of which 32 bits hold as many."""
+"""libtpu 0.0.42: "Sublane slicing size must be multiple of element packing factor", of which 32 bits hold as many."""
 
 
 def packed_rows(mlir_type: Any) -> int:
