@@ -140,8 +140,8 @@ def _spec_on_host(x: Any) -> Any:
     if not isinstance(sharding, NamedSharding):  # JAX's types say nothing of others
         (device,) = sharding.device_set
         sharding = NamedSharding(Mesh(np.array([device]), ("device",)), PartitionSpec())
-    spec = jax.ShapeDtypeStruct.like(x)
-    return spec.update(sharding=sharding.with_memory_kind(_HOST))
+    weak_type = jax.typeof(x).weak_type
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=weak_type, sharding=sharding.with_memory_kind(_HOST))
 
 
 def results_on_host(arguments: Sequence[Any], results: Any) -> list[bool]:
