@@ -33,6 +33,9 @@ from stablehlo_mem.utils.units import format_bytes
 
 _STEPS = (2, 8, 32)
 """Steps of the loops in which the largest array is copied: a few for the planner to choose from."""
+_WHOLE = 8
+"""Arguments of less than a chunk over this stay whole; others take two steps at least, however large a chunk may be
+(chosen: compilers start the copies of whole arguments long before they are needed)."""
 _LEAST_COPIES = 3
 """Copies at the peak from which one step for all is proposed; splits of single values do for fewer."""
 
@@ -42,7 +45,7 @@ class StreamedArguments(StepParams):
     """How arguments are streamed.
 
     Attributes:
-        chunk_bytes: of one chunk of one of them, at most; smaller arguments stay whole.
+        chunk_bytes: of one chunk of one of them, at most; much smaller arguments stay whole.
         arguments: how many there are, for people.
     """
 
@@ -85,7 +88,7 @@ class StreamArguments(Pass[StreamedArguments]):
         skipped, interned = 0, InternTable()
         while True:
             graph = entry_graph(module, interned)
-            copies = [v for v in _copies(graph) if graph.values[v].nbytes > params.chunk_bytes][skipped:]
+            copies = [v for v in _copies(graph) if graph.values[v].nbytes * _WHOLE > params.chunk_bytes][skipped:]
             if not copies:
                 return
             loop = _loop_over(graph, copies[0])
@@ -125,5 +128,5 @@ def _loop_over(graph: Graph, value: int) -> LoopSchedule | None:
 
 def _chunk(copy: Value, loop: LoopSchedule, chunk_bytes: int) -> int:
     """The elements of the axis in one step: they divide it, so that the argument can be written over."""
-    most = max(1, loop.axis.n * chunk_bytes // copy.nbytes)
-    return next(size for size in range(min(most, loop.axis.n - 1), 0, -1) if loop.axis.n % size == 0)
+    most = max(1, min(loop.axis.n * chunk_bytes // copy.nbytes, loop.axis.n // 2))
+    return next(size for size in range(most, 0, -1) if loop.axis.n % size == 0)
