@@ -16,6 +16,7 @@ from stablehlo_mem.ir.host_memory import (
     memory_kinds,
     memory_of,
     names_host,
+    names_host_memory,
     placed,
     stays_in_memory,
     values_in_host_memory,
@@ -33,9 +34,9 @@ def place_uses(function: Any) -> None:
 
     A loop that computes with the whole of an argument gets a copy made before it; one that takes slices copies these.
     """
-    kinds, of_arguments = memory_kinds(function, "res_attrs"), memory_kinds(function, "arg_attrs")
-    if "pinned_host" not in (*of_arguments, *kinds):
+    if not names_host_memory(function):
         return
+    kinds, of_arguments = memory_kinds(function, "res_attrs"), memory_kinds(function, "arg_attrs")
     arguments = [v for v, kind in zip(function.arguments, of_arguments, strict=True) if kind == "pinned_host"]
     _drop_copies_to_the_same_memory(function)
     for argument in arguments:

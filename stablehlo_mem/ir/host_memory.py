@@ -63,6 +63,11 @@ def memory_kinds(function: Any, of: Literal["arg_attrs", "res_attrs"]) -> list[M
     return ["pinned_host" if is_on_host(attributes) else "device" for attributes in signature_attributes(function, of)]
 
 
+def names_host_memory(function: Any) -> bool:
+    """Whether an argument or a result of a function is said to be in the host's memory."""
+    return "pinned_host" in (*memory_kinds(function, "arg_attrs"), *memory_kinds(function, "res_attrs"))
+
+
 def values_in_host_memory(function: Any, *, has_placements: bool) -> set[Any]:
     """The values of a function that are in the host's memory.
 

@@ -21,7 +21,7 @@ from stablehlo_mem.analysis.host_link import copied_bytes, placements
 from stablehlo_mem.analysis.live_ranges import Live, Peak
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, InternTable, Value, entry_graph, reachable
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Size, SizeParams, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting.axis import grow_axis
@@ -40,6 +40,13 @@ _LEAST_COPIES = 3
 """Copies at the peak from which one step for all is proposed; splits of single values do for fewer."""
 
 
+@dataclasses.dataclass(frozen=True)
+class StreamSize(SizeParams):
+    """The size of a step: see `StreamedArguments`."""
+
+    chunk_bytes: int
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamedArguments(StepParams):
     """How arguments are streamed.
@@ -52,6 +59,11 @@ class StreamedArguments(StepParams):
     chunk_bytes: int
     arguments: int
 
+    @property
+    def size(self) -> StreamSize:
+        """The size of the step."""
+        return StreamSize(self.chunk_bytes)
+
 
 class StreamArguments(Pass[StreamedArguments]):
     """The pass: finds programs that copy several arguments from the host as a whole."""
@@ -60,7 +72,7 @@ class StreamArguments(Pass[StreamedArguments]):
     params_type = StreamedArguments
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
-        """A candidate for each size of the chunks, if what is made of several such copies is alive at the peak."""
+        """A candidate in several sizes of the chunks, if what is made of several such copies is alive at the peak."""
         copies = _copies(graph) if not goal.include_small_values else []
         alive = _made_of(graph, copies, peak) if len(copies) >= _LEAST_COPIES else []
         if len(alive) < _LEAST_COPIES or not any(_loop_over(graph, v) for v in copies):
@@ -68,16 +80,28 @@ class StreamArguments(Pass[StreamedArguments]):
         largest = max(copies, key=lambda v: graph.values[v].nbytes)
         place, value = ((), graph.values[largest].producer), f"copies of {len(copies)} arguments"
         nbytes = graph.values[largest].nbytes
-        for steps in _STEPS:
-            yield Candidate(
-                step=Step(self.name, "", StreamedArguments(chunk_bytes=max(1, nbytes // steps), arguments=len(copies))),
-                saved_bytes=sum(item.nbytes for item in alive) - nbytes // steps,
+        alive_bytes = sum(item.nbytes for item in alive)
+        sizes = tuple(
+            Size(
+                StreamSize(chunk_bytes=max(1, nbytes // steps)),
+                saved_bytes=alive_bytes - nbytes // steps,
                 added_seconds=len(copies) * steps * goal.chip.step_seconds,
-                numerics="exact",
-                summary=f"copy {len(copies)} arguments from the host one after the other",
-                identity=(self.name,),
-                refusal_if_useless=Refusal.at(graph, place, value, nbytes, "no-gain", "streaming them frees nothing"),
+                moved_seconds=0.0,
             )
+            for steps in _STEPS
+        )
+        candidate = Candidate(
+            step=Step(self.name, "", StreamedArguments(chunk_bytes=nbytes, arguments=len(copies))),
+            saved_bytes=0,
+            added_seconds=0.0,
+            numerics="exact",
+            summary=f"copy {len(copies)} arguments from the host one after the other",
+            identity=(self.name,),
+            refusal_if_useless=Refusal.at(graph, place, value, nbytes, "no-gain", "streaming them frees nothing"),
+            sizes=sizes,
+        )
+        missing = peak.temp_bytes - goal.temp_bytes
+        yield candidate.resized(next((s for s in sizes if s.saved_bytes >= missing), sizes[-1]))
 
     def describe(self, params: StreamedArguments) -> str:
         """How large the chunks are."""
