@@ -51,6 +51,7 @@ class XlaTpu(CompilerModel):
     fuses_producers = frozenset({"chlo.top_k"})
     sorts_top_k = False
     places_on_chip = True
+    starts_host_copies_early = True
     writes_over_operands = False
     reuses_output_buffers = False
     hoists_operand_converts = True
