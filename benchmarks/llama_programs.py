@@ -124,8 +124,8 @@ def specs(s: Sizes) -> Any:
     }
 
 
-def llama(sizes: Sizes, attention: Attention = "plain", policy: Policy = "none") -> Program:
-    """One training step."""
+def loss_of(attention: Attention, policy: Policy) -> Callable[..., Any]:
+    """The mean cross-entropy of the next tokens."""
 
     def loss(p, inputs, labels):
         x = p["tokens"].astype(jnp.bfloat16)[inputs]
@@ -133,5 +133,27 @@ def llama(sizes: Sizes, attention: Attention = "plain", policy: Policy = "none")
         logits = (x @ p["head"].astype(jnp.bfloat16)).astype(jnp.float32)
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
+    return loss
+
+
+def llama(sizes: Sizes, attention: Attention = "plain", policy: Policy = "none") -> Program:
+    """One training step."""
     tokens = i32(sizes.batch, sizes.tokens)
-    return training_programs.train_step(loss, specs(sizes), tokens, tokens)
+    return training_programs.train_step(loss_of(attention, policy), specs(sizes), tokens, tokens)
+
+
+def fine_tuning(sizes: Sizes, optimiser: optax.GradientTransformation) -> Program:
+    """One step of full fine-tuning: bfloat16 parameters, the optimiser's state and arithmetic in float32."""
+    loss = loss_of("plain", "none")
+
+    def in_float32(tree):
+        return jax.tree.map(lambda x: x.astype(jnp.float32), tree)
+
+    def step(params, opt_state, inputs, labels):
+        value, gradients = jax.value_and_grad(loss)(params, inputs, labels)
+        updates, opt_state = optimiser.update(in_float32(gradients), opt_state, in_float32(params))
+        return optax.apply_updates(params, updates), opt_state, value
+
+    wide, tokens = specs(sizes), i32(sizes.batch, sizes.tokens)
+    narrow = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.bfloat16), wide)
+    return Program(step, (narrow, jax.eval_shape(optimiser.init, wide), tokens, tokens), (0, 1))

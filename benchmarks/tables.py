@@ -24,6 +24,7 @@ DOCUMENTS = (
     "docs/index.md",
     "docs/experiments.md",
     "docs/training.md",
+    "docs/host_memory.md",
     "docs/several_devices.md",
     "docs/memory.md",
     "docs/numerics.md",

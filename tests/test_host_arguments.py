@@ -14,9 +14,11 @@ from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import parse_module
 from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.pass_api.candidate import Goal, Options, Refusal
 from stablehlo_mem.passes.lookup_from_host import LookupFromHost
 from stablehlo_mem.passes.stream_arguments import StreamArguments, StreamedArguments
 from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
+from stablehlo_mem.splitting.candidates import proposals
 from stablehlo_mem.splitting.split_step import Split, split
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.devices import topology_devices
@@ -247,7 +249,7 @@ def test_streamed_arguments_compute_the_same():
         a, b = 0.9 * a + g, 0.9 * b + g**2
         return a, b, c * 2, jnp.tanh(a) / jnp.sqrt(1 + b)
 
-    shapes = (6, 8), (6, 8), (2, 2), (6, 8)
+    shapes = (6, 8), (6, 8), (1, 1), (6, 8)
     specs = [array(*shape, on=on) for shape, on in zip(shapes, (host, host, host, device), strict=True)]
     jitted = jax.jit(update, donate_argnums=(0, 1, 2), out_shardings=(host, host, host, device))
     program = ingest(export(jitted)(*specs))
@@ -265,19 +267,23 @@ def lookup(table, ids):
     return jnp.take(table, ids, axis=0, mode="clip")
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("rows", [7, 8])
 @pytest.mark.parametrize("shape", [(5,), (2, 3), ()])
-def test_rows_are_looked_up_as_before(shape):
-    """Indices out of bounds too: they are clamped."""
+def test_rows_are_looked_up_as_before(shape, rows, dtype):
+    """Indices out of bounds too: they are clamped. Of an even number of narrow rows two are copied together."""
     device, host = shardings(jax.devices("cpu")[0])
-    program = ingest(export(jax.jit(lookup))(array(7, 4, on=host), array(*shape, on=device, dtype=jnp.int32)))
+    specs = array(rows, 4, on=host, dtype=dtype), array(*shape, on=device, dtype=jnp.int32)
+    program = ingest(export(jax.jit(lookup))(*specs))
     module = normal(program)
     LookupFromHost().apply(module, lookups(entry_graph(module))[0].step.params)
     attach_rules(module)
     assert module.operation.verify()
-    assert find_peak(entry_graph(module), CHIPS["cuda:h200"]).temp_bytes < 7 * 4 * 4  # a TPU pads so small tables
+    if dtype == jnp.float32:  # a TPU pads so small tables, and of narrow ones a result is as large
+        assert find_peak(entry_graph(module), CHIPS["cuda:h200"]).temp_bytes < rows * 4 * 4
     remove_rules(module)
     ids = np.random.default_rng(0).integers(-3, 10, shape).astype(np.int32)
-    args = normals(7, 4), ids
+    args = normals(rows, 4, dtype=dtype), ids
     assert all(map(same_bits, run(program, module, *args), run(program, None, *args)))
 
 
@@ -290,6 +296,46 @@ def test_rows_of_thirty_gib_are_looked_up_in_the_room_of_the_result():
     assert [step.pass_name for step in plan.steps] == ["lookup-from-host"]
     assert isinstance(plan.after.measured, Measured)
     assert plan.after.measured.peak_bytes <= 33 * 2**20
+
+
+@tpu
+def test_narrow_rows_are_looked_up_in_pairs():
+    """libtpu copies no single row of bf16."""
+    device, host = of_tpu()
+    specs = array(2**20, 1024, on=host, dtype=jnp.bfloat16), array(8192, on=device, dtype=jnp.int32)
+    plan = shm.plan(export(jax.jit(lookup), platforms=["tpu"])(*specs), "64MiB", target="tpu:v5e")
+    assert plan.fits
+    assert [step.pass_name for step in plan.steps] == ["lookup-from-host"]
+
+
+@tpu
+def test_a_scan_over_narrow_layers_on_the_host():
+    """Matrices are copied a layer at a time; the rows of the norms' scales, which lie together, before the loop."""
+    device, host = of_tpu()
+    layers, width = 16, 2048
+
+    def forward(x, w, scale):
+        return jax.lax.scan(lambda x, layer: (jnp.tanh(x @ layer[0]) * layer[1], None), x, (w, scale))[0]
+
+    specs = (
+        array(64, width, on=device, dtype=jnp.bfloat16),
+        array(layers, width, width, on=host, dtype=jnp.bfloat16),
+        array(layers, width, on=host, dtype=jnp.bfloat16),
+    )
+    plan = shm.plan(export(jax.jit(forward), platforms=["tpu"])(*specs), "64MiB", target="tpu:v5e")
+    assert plan.fits
+    assert isinstance(plan.after.measured, Measured)
+    assert plan.after.measured.host_fixed_bytes == layers * (width + 1) * width * 2
+
+
+def test_slices_along_the_last_dimension_are_not_written_to_the_host_of_a_tpu():
+    """libtpu compiles no such copy: `updates_host_along` says so, and the refusal names the value."""
+    module = normal(ingest(moment_step(4096, platform="tpu")))
+    graph = entry_graph(module)
+    for chip, code in (("tpu:v5e", True), ("cuda:h200", False)):
+        goal = Goal(CHIPS[chip], Options(), 0)
+        refusals = [r for r in proposals(graph, (), find_peak(graph, goal.chip), goal) if isinstance(r, Refusal)]
+        assert ("host-slices" in {r.code for r in refusals}) == code
 
 
 @tpu

@@ -49,6 +49,8 @@ class CompilerModel(abc.ABC):
     """Whether the compiler places values in memory on the chip for as long as they live; otherwise it is a cache."""
     runs_breadth_first: bool = False
     """Whether kernels run as soon as their operands exist; otherwise in program order, which saves memory."""
+    starts_host_copies_early: bool = False
+    """Whether whole copies of arguments in the host's memory are made when the program begins, memory permitting."""
     writes_over_operands: bool = True
     """Whether the result of an elementwise kernel may have the buffer of an operand that is read for the last time."""
     reuses_output_buffers: bool = True
@@ -144,6 +146,12 @@ class CompilerModel(abc.ABC):
     def serial_seconds(self, graph: Graph, op: Op) -> float:
         """Seconds of an op whose elements one core goes through one after the other; 0 for all other ops."""
         return 0.0
+
+    # Copies to the host.
+
+    def updates_host_along(self, value: Value, dimension: int) -> bool:
+        """Whether parts of a value in the host's memory that are slices along a dimension can be written over."""
+        return True
 
     # What is done before loops.
 

@@ -1,7 +1,7 @@
 """Time of copies between a device and its host: how much of it the work of a block does not hide.
 
 `cost_model` adds it to the op that copies. Copies are asynchronous, each way for itself: one runs beside the ops that
-neither lead to it nor depend on it, and all copies of a block in one direction share the link.
+neither lead to it nor depend on it, and all copies in one direction share the link, those inside of loops too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, producers_of, reachable
 from stablehlo_mem.ir.host_memory import is_placement
+from stablehlo_mem.ir.trip_count import likely_trips
 from stablehlo_mem.targets.chips import Chip
 
 
@@ -38,11 +39,37 @@ def waiting_seconds(graph: Graph, seconds: Sequence[float], chip: Chip) -> dict[
         sizes = {op: copied_bytes(graph, op, to_host=to_host) for op in placements(graph)}
         copying = {op: nbytes / chip.host_link_bytes_per_second for op, nbytes in sizes.items() if nbytes}
         total = sum(copying.values())
+        free = [max(0.0, own - _copying(graph, op, chip, to_host)) for op, own in enumerate(seconds)]
         for op, own in copying.items():
             # The copies of a direction share what each could run beside.
-            hidden = sum(seconds[other] for other in beside(graph, op)) * own / total
+            hidden = sum(free[other] for other in beside(graph, op)) * own / total
             waiting[op] = max(0.0, own - hidden)
     return waiting
+
+
+def link_seconds(graph: Graph, chip: Chip) -> float:
+    """Seconds that the link is busy in one execution of a block, in the direction in which it is busier."""
+    if not chip.host_link_bytes_per_second:
+        return 0.0
+    return max(sum(_busy(graph, op, to_host) for op in range(len(graph.ops))) for to_host in (True, False)) / (
+        chip.host_link_bytes_per_second
+    )
+
+
+def _copying(graph: Graph, op: int, chip: Chip, to_host: bool) -> float:
+    """Seconds that the copies in the blocks of an op keep the link busy, in a direction."""
+    return _busy(graph, op, to_host) / chip.host_link_bytes_per_second if graph.ops[op].blocks else 0.0
+
+
+@cached_analysis
+def _busy(graph: Graph, op: int, to_host: bool) -> float:
+    """Bytes that an op and the ops in its blocks copy in a direction."""
+    data = graph.ops[op]
+    if op in placements(graph):
+        return copied_bytes(graph, op, to_host=to_host)
+    inside = (sum(_busy(block, i, to_host) for i in range(len(block.ops))) for block in data.blocks)
+    most = max(inside, default=0)
+    return most * likely_trips(graph, data) if data.name == "stablehlo.while" else most
 
 
 @cached_analysis

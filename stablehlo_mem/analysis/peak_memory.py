@@ -11,6 +11,7 @@ from stablehlo_mem.analysis.compiler_model import CompilerModel
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, Class, buffer_root, classify, donated_types
+from stablehlo_mem.analysis.host_link import placements
 from stablehlo_mem.analysis.live_ranges import Peak, Slot, Timeline
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, Op, Path
@@ -159,9 +160,16 @@ class _Walk:
             self.slot[value].holders.append((self.timeline.now, self.path, value))
 
     def _starts_early(self, value: int) -> bool:
-        """Whether a loop's result has its buffer when the block begins, as breadth-first its zeros are made then."""
+        """Whether a value has its buffer when the block begins.
+
+        Loops' results do where kernels run breadth-first, as their zeros are made then, and copies from the host.
+        """
         producer = self.graph.producer(value)
-        if not self.model.runs_breadth_first or producer is None or producer.name != "stablehlo.while":
+        if producer is None:
+            return False
+        if self.model.starts_host_copies_early and not self.path and producer.index in placements(self.graph):
+            return producer.operands[0] in self.graph.arguments
+        if not self.model.runs_breadth_first or producer.name != "stablehlo.while":
             return False
         return self.buffers.generated[producer.operands[self.graph.values[value].result]]
 

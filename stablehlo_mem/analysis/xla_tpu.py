@@ -51,6 +51,7 @@ class XlaTpu(CompilerModel):
     fuses_producers = frozenset({"chlo.top_k"})
     sorts_top_k = False
     places_on_chip = True
+    starts_host_copies_early = True
     writes_over_operands = False
     reuses_output_buffers = False
     hoists_operand_converts = True
@@ -108,6 +109,10 @@ class XlaTpu(CompilerModel):
         """The bfloat16 copies of float32 operands."""
         read = constants_of_dots(graph, loop, lambda block, dot: {data_source(block, v) for v in dot.operands})
         return {v: graph.values[v].nbytes // 2 for v in read if graph.values[v].dtype == "f32"}
+
+    def updates_host_along(self, value: Value, dimension: int) -> bool:
+        """Not along the lanes: libtpu 0.0.42 has no such copy ("Lane slice updating is not supported")."""
+        return dimension < len(value.shape) - 1
 
     def buffer_bytes(self, value: Value) -> int:
         """The two innermost dimensions are padded to tiles, and narrow types are packed.

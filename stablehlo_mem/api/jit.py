@@ -5,18 +5,22 @@ JAX does the rest: it lowers the primitive, which plans the program, and caches 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 import jax
 from jax.core import Tracer
 
+from stablehlo_mem.api.host_calls import LeafFlags, placing, results_on_host
+from stablehlo_mem.api.host_names import HostArguments, host_arguments
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import check_callable, core, discharge, linear_util, pe, state
 from stablehlo_mem.jaxpr.budgeted_primitive import bind, bind_closed, budgeted_p
+from stablehlo_mem.jaxpr.memory_spaces import in_memory, memory_kind
 from stablehlo_mem.jaxpr.operand_shardings import shardings_when_traced
 from stablehlo_mem.jaxpr.plan_at_lowering import Settings, plan_jaxpr
 from stablehlo_mem.pass_api.candidate import Options
@@ -31,6 +35,7 @@ def jit(
     *,
     target: TargetLike = None,
     options: Options = Options(),
+    host: str | Sequence[str] = (),
     **jit_kwargs: Any,
 ) -> Any:
     """`jax.jit` with every execution within a budget of device memory.
@@ -45,26 +50,55 @@ def jit(
             as they are there when the function is called.
         target: as in `optimize`. To run, it must be a target of the backend in use. None for the platform lowered for.
         options: as in `optimize`.
+        host: names of arguments that lie in the host's memory: a parameter, "opt_state", or a part of one as JAX
+            writes it, "opt_state[0].mu" or "state['params']". Arrays that are elsewhere are moved there on the call
+            ("pinned_host"); single numbers are not. The function computes with copies on the device, and its program
+            makes them piece by piece under the budget. The first part of the results that has the structure, shapes and
+            types of a whole argument is its new value, and lies where the argument does; `out_shardings` decide where
+            they are given.
         **jit_kwargs: for `jax.jit`: static and donated arguments, shardings, ...
 
     Returns:
         A function like `jax.jit`'s; `.plan(*args)` is the plan for such arguments or ShapeDtypeStructs.
 
     Raises:
-        InputError: the budget is invalid; on the call: the program has an effect that prevents planning.
+        InputError: the budget is invalid, or `host` names no parameter; on the call: the program has an effect that
+            prevents planning, or `host` names no array.
         BudgetError: on the call, the budget cannot be kept.
         TargetError: on the call, as in `optimize`.
     """
     parse_budget(budget)
     if fun is None:
-        return functools.partial(jit, budget=budget, target=target, options=options, **jit_kwargs)
+        return functools.partial(jit, budget=budget, target=target, options=options, host=host, **jit_kwargs)
     check_callable(fun)
-    traceable = _traceable(fun, Settings(budget, target, options, name_of(fun)), _donation(fun, jit_kwargs))
+    signature = _signature(fun, host, jit_kwargs)
+    traceable = _traceable(fun, Settings(budget, target, options, name_of(fun)), signature)
+    make = functools.partial(_jitted, fun, traceable)
+    if signature.host is None:
+        return make(jit_kwargs)
+
+    def make_with(out_shardings: Any) -> Any:
+        return make(jit_kwargs if out_shardings is None else {"out_shardings": out_shardings, **jit_kwargs})
+
+    static = _named(fun, jit_kwargs, "static")
+    return placing(fun, make_with, lambda args, kwargs: _flags(signature, static, args, kwargs))
+
+
+def _jitted(fun: Callable[..., Any], traceable: _Traceable, jit_kwargs: dict[str, Any]) -> Any:
+    """`jax.jit` of what is traced, with the attributes of the function and `plan`."""
     jitted: Any = jax.jit(traceable, **jit_kwargs)
     attributes = {name: value for name, value in vars(jitted).items() if name not in _Traceable.__annotations__}
     jitted.__dict__ = {**getattr(fun, "__dict__", {}), **attributes, "__wrapped__": fun}
     jitted.plan = functools.partial(_plan, fun, traceable, jit_kwargs)
     return jitted
+
+
+def _flags(signature: _Signature, static: frozenset[int | str], args: tuple[Any, ...], kwargs: Any) -> LeafFlags:
+    return LeafFlags(
+        on_host=tuple(signature.named(args, kwargs)),
+        donated=tuple(signature.flags(args, kwargs)),
+        static=tuple(_leaf_flags(args, kwargs, static)),
+    )
 
 
 def _plan(_: Callable[..., Any], traceable: _Traceable, jit_kwargs: dict[str, Any], *args: Any, **kwargs: Any) -> Plan:
@@ -91,25 +125,67 @@ def _budgeted_equations(jaxpr: Any) -> Iterator[Any]:
                 yield from _budgeted_equations(inner)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Signature:
+    """What a call of `jit` says of the arguments and results.
+
+    Attributes:
+        donated: the indices and names of the arguments that are donated.
+        host: those in the host's memory, None where none is named.
+        kinds, tree: the memory kinds of `out_shardings`, "" where they name none, and their tree.
+    """
+
+    donated: frozenset[int | str]
+    host: HostArguments | None
+    kinds: tuple[str, ...]
+    tree: Any
+
+    def flags(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[bool]:
+        """For each leaf of (args, kwargs) whether it is donated."""
+        return _leaf_flags(tuple(args), kwargs, self.donated)
+
+    def named(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[bool]:
+        """For each leaf of (args, kwargs) whether `host` names it."""
+        return [False] * len(jax.tree.leaves((args, kwargs))) if self.host is None else self.host.flags(args, kwargs)
+
+    def placed(self, result: Any, arguments: Sequence[Any]) -> Any:
+        """A result of the function, each array in the memory that it is to be in."""
+        leaves, tree = jax.tree.flatten(result)
+        on_host = [False] * len(leaves) if self.host is None else results_on_host(arguments, result)
+        try:
+            kinds = jax.tree.leaves(jax.tree.broadcast(jax.tree.unflatten(self.tree, self.kinds), result))
+        except ValueError:  # JAX says what does not suit once it has seen the results
+            return result
+        kinds = [kind or ("pinned_host" if host else None) for kind, host in zip(kinds, on_host, strict=True)]
+        return jax.tree.unflatten(tree, [in_memory(x, kind) for x, kind in zip(leaves, kinds, strict=True)])
+
+
+def _signature(fun: Callable[..., Any], host: str | Sequence[str], jit_kwargs: dict[str, Any]) -> _Signature:
+    shardings, tree = jax.tree.flatten(jit_kwargs.get("out_shardings"), is_leaf=lambda x: x is None)
+    kinds = tuple(memory_kind(sharding) or "" for sharding in shardings)
+    names = host_arguments(fun, name_of(fun), host) if host else None
+    return _Signature(_named(fun, jit_kwargs, "donate"), names, kinds, tree)
+
+
 _traceables: weakref.WeakKeyDictionary[Any, dict[Any, _Traceable]] = weakref.WeakKeyDictionary()
 """For each function that is alive what JAX traces: with the same object, a second `jit` finds JAX's caches filled."""
 
 
-def _traceable(fun: Callable[..., Any], settings: Settings, donated: frozenset[int | str]) -> _Traceable:
+def _traceable(fun: Callable[..., Any], settings: Settings, signature: _Signature) -> _Traceable:
     try:
         of_function = _traceables.setdefault(fun, {})
     except TypeError:  # no hash or no weak references: JAX refuses it when it is called
-        return _owning_traceable(fun, settings, donated)
-    key = settings, donated
+        return _owning_traceable(fun, settings, signature)
+    key = settings, signature
     if key not in of_function:
-        of_function[key] = _Traceable(weakref.ref(fun), settings, donated)
+        of_function[key] = _Traceable(weakref.ref(fun), settings, signature)
     cached = of_function[key]
     # It may belong to another callable that compares equal and dies earlier.
-    return cached if cached.fun() is fun else _owning_traceable(fun, settings, donated)
+    return cached if cached.fun() is fun else _owning_traceable(fun, settings, signature)
 
 
-def _owning_traceable(fun: Callable[..., Any], settings: Settings, donated: frozenset[int | str]) -> _Traceable:
-    return _Traceable(lambda: fun, settings, donated)
+def _owning_traceable(fun: Callable[..., Any], settings: Settings, signature: _Signature) -> _Traceable:
+    return _Traceable(lambda: fun, settings, signature)
 
 
 class _Traceable:
@@ -123,10 +199,10 @@ class _Traceable:
 
     fun: Callable[[], Any]
     settings: Settings
-    donated: frozenset[int | str]
+    signature: _Signature
 
-    def __init__(self, fun: Callable[[], Any], settings: Settings, donated: frozenset[int | str]):
-        self.fun, self.settings, self.donated = fun, settings, donated
+    def __init__(self, fun: Callable[[], Any], settings: Settings, signature: _Signature):
+        self.fun, self.settings, self.signature = fun, settings, signature
         for name in functools.WRAPPER_ASSIGNMENTS:
             if hasattr(_underlying(fun(), name), name):
                 setattr(self, name, getattr(_underlying(fun(), name), name))
@@ -141,7 +217,7 @@ class _Traceable:
 
     def __reduce__(self) -> Any:
         """Pickled and copied with the function, which the copy owns."""
-        return _owning_traceable, (self.fun(), self.settings, self.donated)
+        return _owning_traceable, (self.fun(), self.settings, self.signature)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         fun = self.fun()
@@ -152,16 +228,20 @@ class _Traceable:
             return fun(*args, **kwargs)  # evaluated op by op, as when JAX looks for NaNs
         dynamic = _dynamic(args, kwargs)
         leaves, tree = jax.tree.flatten(dynamic)
+        named = self.signature.named(*dynamic)
         out_tree: Any = None
         result_paths: Any = None
         debug_info = trace.frame.debug_info
 
         def flat(*operands: Any) -> Any:
             nonlocal out_tree, result_paths
-            dynamic_args, dynamic_kwargs = jax.tree.unflatten(tree, operands)
+            on_device = [in_memory(x, "device" if flag else None) for x, flag in zip(operands, named, strict=True)]
+            dynamic_args, dynamic_kwargs = jax.tree.unflatten(tree, on_device)
             all_args = [_merged(*pair) for pair in zip(args, dynamic_args, strict=True)]
             all_kwargs = {name: _merged(kwargs[name], dynamic_kwargs[name]) for name in kwargs}
+            arguments, named_arguments = jax.tree.unflatten(tree, operands)
             result = fun(*all_args, **all_kwargs)
+            result = self.signature.placed(result, [*arguments, *named_arguments.values()])
             outs, out_tree = jax.tree.flatten(result)
             result_paths = debug_info.set_result_paths(result).result_paths
             return outs
@@ -169,7 +249,7 @@ class _Traceable:
         wrapped = linear_util.wrap_init(flat, debug_info=debug_info)
         wrapped.debug_info = debug_info._replace(result_paths=lambda: result_paths)
         jaxpr, _, constants = pe.trace_to_jaxpr_dynamic(wrapped, [leaf.aval for leaf in leaves])
-        donated = [False] * len(constants) + _leaf_flags(*dynamic, self.donated)
+        donated = [False] * len(constants) + self.signature.flags(*dynamic)
         outs = bind_program(pe.convert_constvars_jaxpr(jaxpr), self.settings, donated, [*constants, *leaves])
         return jax.tree.unflatten(out_tree, outs)
 
@@ -243,15 +323,15 @@ def _underlying(fun: Any, name: str) -> Any:
     return fun
 
 
-def _donation(fun: Callable[..., Any], jit_kwargs: dict[str, Any]) -> frozenset[int | str]:
-    """The indices and names of the arguments that are donated; as in `jax.jit` each implies the other."""
-    argnums, argnames = jit_kwargs.get("donate_argnums"), jit_kwargs.get("donate_argnames")
-    donated: set[int | str] = {*_as_tuple(argnums), *_as_tuple(argnames)}
-    if donated and None in (argnums, argnames):
+def _named(fun: Callable[..., Any], jit_kwargs: dict[str, Any], which: Literal["donate", "static"]) -> frozenset[Any]:
+    """The indices and names of the arguments that are donated or static; as in `jax.jit` each implies the other."""
+    argnums, argnames = jit_kwargs.get(f"{which}_argnums"), jit_kwargs.get(f"{which}_argnames")
+    named: set[int | str] = {*_as_tuple(argnums), *_as_tuple(argnames)}
+    if named and None in (argnums, argnames):
         for i, name in enumerate(_positional_names(fun)):
-            if i in donated or name in donated:
-                donated |= {i, name}
-    return frozenset(donated)
+            if i in named or name in named:
+                named |= {i, name}
+    return frozenset(named)
 
 
 def _positional_names(fun: Callable[..., Any]) -> list[str]:
@@ -262,10 +342,10 @@ def _positional_names(fun: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
-def _leaf_flags(args: tuple[Any, ...], kwargs: dict[str, Any], donated: frozenset[int | str]) -> list[bool]:
-    indices = (i if i in donated else i - len(args) for i in range(len(args)))
-    flags = [i in donated for i, arg in zip(indices, args, strict=True) for _ in jax.tree.leaves(arg)]
-    return flags + [name in donated for name in sorted(kwargs) for _ in jax.tree.leaves(kwargs[name])]
+def _leaf_flags(args: tuple[Any, ...], kwargs: dict[str, Any], named: frozenset[int | str]) -> list[bool]:
+    indices = (i if i in named else i - len(args) for i in range(len(args)))
+    flags = [i in named for i, arg in zip(indices, args, strict=True) for _ in jax.tree.leaves(arg)]
+    return flags + [name in named for name in sorted(kwargs) for _ in jax.tree.leaves(kwargs[name])]
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

@@ -113,13 +113,14 @@ class Program:
 
     @functools.cached_property
     def alias_bytes(self) -> int:
-        """Bytes of the results that can take over the buffer of a donated argument of the same type."""
-        inputs = self.main.type.inputs
-        free = [str(inputs[i]) for i in self.donated]
+        """Bytes of the results that can take over the buffer of a donated argument of the same type and memory."""
+        inputs, kinds = self.main.type.inputs, memory_kinds(self.main, "arg_attrs")
+        free = [(str(inputs[i]), kinds[i]) for i in self.donated]
         aliased = 0
-        for result, nbytes in zip(self.main.type.results, self._result_bytes, strict=True):
-            if str(result) in free:
-                free.remove(str(result))
+        results = zip(self.main.type.results, memory_kinds(self.main, "res_attrs"), self._result_bytes, strict=True)
+        for result, kind, nbytes in results:
+            if (str(result), kind) in free:
+                free.remove((str(result), kind))
                 aliased += nbytes
         return aliased
 

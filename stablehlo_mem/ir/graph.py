@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.analysis_cache import AnalysisCache, cached_analysis
 from stablehlo_mem.ir.bindings import functions, ir, is_callback, is_public, source_line
-from stablehlo_mem.ir.host_memory import is_placement, values_in_host_memory
+from stablehlo_mem.ir.host_memory import is_placement, names_host_memory, values_in_host_memory
 from stablehlo_mem.ir.shards import Parts, is_distributed, marked_parts, part_bytes
 
 NARROW_FLOATS = frozenset({"bf16", "f16"})
@@ -228,10 +228,12 @@ def entry_graph(module: ir.Module, interned: InternTable | None = None) -> Graph
     """The graph of the function `main`; `interned` is that of the program's earlier graphs."""
     main, interned = main_function(module), interned or InternTable()
     parts = marked_parts(main.operation) if is_distributed(module) else None
-    block, signature_only = main.regions[0].blocks[0], not interned.places_values
-    in_host_memory = values_in_host_memory(main, has_placements=interned.places_values)
+    block = main.regions[0].blocks[0]
+    # A program in normal form that gets an argument on the host copies what it reads of it.
+    has_placements = interned.places_values or names_host_memory(main)
+    in_host_memory = values_in_host_memory(main, has_placements=has_placements)
     graph = build_graph(block, parts, interned, in_host_memory)
-    if signature_only and interned.places_values:
+    if interned.places_values and not has_placements:
         in_host_memory = values_in_host_memory(main, has_placements=True)
         graph = build_graph(block, parts, interned, in_host_memory)
     return graph

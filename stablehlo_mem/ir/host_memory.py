@@ -50,12 +50,22 @@ def memory_of(op: Any) -> str:
 
 def is_on_host(attributes: dict[str, Any]) -> bool:
     """Whether the attributes of an argument or a result say that it is in the host's memory."""
-    return MEMORY_KIND in attributes and ir.StringAttr(attributes[MEMORY_KIND]).value.endswith("host")
+    return MEMORY_KIND in attributes and names_host(ir.StringAttr(attributes[MEMORY_KIND]).value)
+
+
+def names_host(kind: str) -> bool:
+    """Whether a memory kind of JAX's is one of the host: "pinned_host", "unpinned_host"."""
+    return kind.endswith("host")
 
 
 def memory_kinds(function: Any, of: Literal["arg_attrs", "res_attrs"]) -> list[Memory]:
     """In which memory each argument or each result of a function is."""
     return ["pinned_host" if is_on_host(attributes) else "device" for attributes in signature_attributes(function, of)]
+
+
+def names_host_memory(function: Any) -> bool:
+    """Whether an argument or a result of a function is said to be in the host's memory."""
+    return "pinned_host" in (*memory_kinds(function, "arg_attrs"), *memory_kinds(function, "res_attrs"))
 
 
 def values_in_host_memory(function: Any, *, has_placements: bool) -> set[Any]:
@@ -68,7 +78,7 @@ def values_in_host_memory(function: Any, *, has_placements: bool) -> set[Any]:
     pending = [argument for argument, attributes in signature if is_on_host(attributes)]
     if has_placements:
         placements = filter(is_placement, walk_operations(function.operation))
-        pending += [op.results[0] for op in placements if memory_of(op).endswith("host")]
+        pending += [op.results[0] for op in placements if names_host(memory_of(op))]
     found = set(pending)
     while pending:
         value = pending.pop()

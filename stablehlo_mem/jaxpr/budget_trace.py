@@ -23,6 +23,7 @@ from jax.extend.core.primitives import jit_p
 from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import core, jit_key_part, linear_util, pe
 from stablehlo_mem.jaxpr.budgeted_primitive import budgeted_p
+from stablehlo_mem.jaxpr.memory_spaces import memory_kind, with_results_in
 from stablehlo_mem.jaxpr.plan_at_lowering import Settings, recording
 from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.results.plan import Plan
@@ -117,7 +118,8 @@ class BudgetTrace(core.EvalTrace):
             # Each operation is a program, also where JAX calls a function again to find the one that makes a NaN.
             return None
         programs = _programs.setdefault(closed, {})
-        key = self.settings, donated, self.limit()
+        kinds = tuple(map(memory_kind, params["out_shardings"]))
+        key = self.settings, donated, kinds, self.limit()
         if key not in programs:
             settings = dataclasses.replace(self.settings, name=params["name"])
             if _bytes_of_all(closed.jaxpr) <= _CERTAIN_SHARE * self.limit():
@@ -125,7 +127,7 @@ class BudgetTrace(core.EvalTrace):
             elif any(equation.primitive is budgeted_p for equation in closed.jaxpr.eqns):
                 programs[key] = _Program()  # it has a budget of its own
             else:
-                programs[key] = _Program(_bound(closed, settings, donated, self.bind))
+                programs[key] = _Program(_bound(closed, settings, donated, kinds, self.bind))
         return programs[key]
 
 
@@ -201,10 +203,12 @@ def _compiled(primitive: Any, params: tuple[tuple[str, Any], ...]) -> Any:
     return jax.jit(operation)
 
 
-def _bound(closed: Any, settings: Settings, donated: tuple[bool, ...], bind: Bind) -> Any:
-    """The closed jaxpr that binds a closed jaxpr to the budgeted primitive."""
+def _bound(
+    closed: Any, settings: Settings, donated: tuple[bool, ...], kinds: tuple[str | None, ...], bind: Bind
+) -> Any:
+    """The closed jaxpr that binds a closed jaxpr, its results in memories of some kinds, to the budgeted primitive."""
     # A copy: the closed jaxpr is a key of `_programs`, and from JAX 0.12 on the same object.
-    jaxpr = pe.convert_constvars_jaxpr(closed.jaxpr).replace()
+    jaxpr = with_results_in(pe.convert_constvars_jaxpr(closed.jaxpr).replace(), kinds)
     flags = [False] * len(closed.consts) + list(donated)
 
     def flat(*operands: Any) -> list[Any]:

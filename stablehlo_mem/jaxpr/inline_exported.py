@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.export import DisabledSafetyCheck, Exported
+from jax.sharding import SingleDeviceSharding
 
 from stablehlo_mem.ir.bindings import (
     core,
@@ -23,6 +24,7 @@ from stablehlo_mem.ir.bindings import (
     portable_artifact,
     walk_operations,
 )
+from stablehlo_mem.jaxpr.memory_spaces import in_memory, is_on_host, memory_kind
 from stablehlo_mem.jaxpr.operand_shardings import Shardings
 
 _ANY_CALL = DisabledSafetyCheck.custom_call("ALL")
@@ -65,11 +67,13 @@ def lower_program(
         operands, dummy = operands[: len(arrays)], operands[len(arrays) :]
         remaining = iter(operands)
         inputs = [jax.lax.create_token() if _is_token(aval) else next(remaining) for aval in avals]
-        outs = core.jaxpr_as_fun(closed)(*inputs)
-        return [*(out for out, v in zip(outs, closed.jaxpr.outvars, strict=True) if not _is_token(v.aval)), *dummy]
+        outs = zip(core.jaxpr_as_fun(closed)(*inputs), closed.jaxpr.outvars, strict=True)
+        return [*(_as_typed(out, v.aval) for out, v in outs if not _is_token(v.aval)), *dummy]
 
     program.__name__ = program.__qualname__ = name
-    jitted: Any = jax.jit(program, donate_argnums=tuple(k for k, i in enumerate(arrays) if donated[i]))
+    results = [v.aval for v in closed.jaxpr.outvars if not _is_token(v.aval)]
+    shardings, placed = _in_memories(shardings, [*results, *[_DUMMY] * has_dummy])
+    jitted: Any = jax.jit(program, donate_argnums=tuple(k for k, i in enumerate(arrays) if donated[i]), **placed)
     parameters = lowering.LoweringParameters(
         for_export=True, hoist_constants_as_args=False, export_ignore_forward_compatibility=True
     )
@@ -85,6 +89,20 @@ def lower_program(
     # Its vjp would be an Exported without the callbacks.
     exported = dataclasses.replace(exported, _get_vjp=None) if callbacks else exported
     return LoweredProgram(exported, callbacks, keepalives, has_dummy)
+
+
+def _in_memories(shardings: Shardings, results: list[Any]) -> tuple[Shardings, dict[str, Any]]:
+    """The shardings of arguments, and JAX's argument for those of results; given of all if one is on a device's host.
+
+    JAX lets donated arguments become results of another memory unless it is told the memory of each.
+    """
+    on_host = [s for s in shardings if isinstance(s, SingleDeviceSharding) and memory_kind(s) == "pinned_host"]
+    if not on_host:
+        return shardings, {}
+    (device,) = on_host[0].device_set
+    kinds = ["pinned_host" if is_on_host(aval) else "device" for aval in results]
+    of_results = [SingleDeviceSharding(device, memory_kind=kind) for kind in kinds]
+    return tuple(s or SingleDeviceSharding(device) for s in shardings), {"out_shardings": of_results}
 
 
 def _needs_dummy(jaxpr: Any) -> bool:
@@ -124,6 +142,11 @@ def _renumbered(exported: Exported, first: int) -> Exported:
                 entries = {entry.name: entry.attr for entry in config}
                 op.attributes["mhlo.backend_config"] = ir.DictAttr.get({**entries, "index": shifted})
     return dataclasses.replace(exported, mlir_module_serialized=portable_artifact(module))
+
+
+def _as_typed(x: Any, aval: Any) -> Any:
+    """A result in the host's memory if its type says so: the types of the program's operands do not, shardings do."""
+    return in_memory(x, "pinned_host") if is_on_host(aval) else x
 
 
 def _is_token(aval: Any) -> bool:

@@ -1,4 +1,5 @@
-"""How the operands of a budgeted program lie on devices, as JAX resolved it: from arguments, or by `in_shardings`.
+"""How the operands of a budgeted program lie on devices, and in which memory, as JAX resolved it: from arguments, or by
+`in_shardings`.
 
 `jaxpr.plan_at_lowering` asks while JAX lowers, `api.jit` for a plan before that.
 """
@@ -11,13 +12,16 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
-from stablehlo_mem.ir.bindings import ir, resolve_in_shardings, sdy
+from stablehlo_mem.ir.bindings import ir, resolve_in_shardings, sdy, signature_attributes
+from stablehlo_mem.ir.host_memory import is_on_host as attributes_say_host
+from stablehlo_mem.ir.host_memory import names_host
 from stablehlo_mem.ir.shards import argument_shardings, axis_refs
+from stablehlo_mem.jaxpr.memory_spaces import is_on_host, memory_kind
 
-Shardings = tuple[NamedSharding | None, ...]
-"""For each operand its sharding, None where nothing is said of it."""
+Shardings = tuple[Sharding | None, ...]
+"""For each operand its sharding, None where nothing is said of it and it is on the device."""
 
 
 def shardings_when_lowered(ctx: Any, operands: Sequence[Any]) -> Shardings:
@@ -25,29 +29,51 @@ def shardings_when_lowered(ctx: Any, operands: Sequence[Any]) -> Shardings:
     count = getattr(ctx.module_context.axis_context, "num_devices", 1)
     # JAX does not say which devices they will be. A plan does not depend on it.
     devices = jax.devices()
-    if not 1 < count <= len(devices):
-        return (None,) * len(operands)
-    module = ctx.module_context.module
-    pairs = zip(operands, ctx.avals_in, strict=True)
-    return tuple(_sharding(_attribute(operand), module, devices[:count], _axis_types(aval)) for operand, aval in pairs)
+    pairs = list(zip(operands, ctx.avals_in, strict=True))
+    shardings: list[Sharding | None] = [None] * len(pairs)
+    if 1 < count <= len(devices):
+        module = ctx.module_context.module
+        shardings = [_sharding(_attribute(x), module, devices[:count], _axis_types(aval)) for x, aval in pairs]
+    on_host = (is_on_host(aval) or _is_argument_on_host(x) for x, aval in pairs)
+    return tuple(_on_host(s, count) if host else s for s, host in zip(shardings, on_host, strict=True))
 
 
 def shardings_when_traced(traced: Any, equation: Any) -> Shardings:
     """The shardings of the operands of an equation that are arguments of the traced function."""
     resolved = resolve_in_shardings(traced)
     of_arguments = dict(zip(map(id, traced.jaxpr.jaxpr.invars), resolved, strict=False))
-    found = (of_arguments.get(id(v)) for v in equation.invars)
-    return tuple(s if isinstance(s, NamedSharding) and s.mesh.size > 1 else None for s in found)
+    found = [(v.aval, of_arguments.get(id(v))) for v in equation.invars]
+    count = max((s.num_devices for s in of_arguments.values() if isinstance(s, Sharding)), default=1)
+    shardings = (s if isinstance(s, NamedSharding) and s.mesh.size > 1 else None for _, s in found)
+    on_host = (is_on_host(aval) or names_host(memory_kind(s) or "") for aval, s in found)
+    return tuple(_on_host(s, count) if host else s for s, host in zip(shardings, on_host, strict=True))
+
+
+def _on_host(sharding: Sharding | None, count: int) -> Sharding | None:
+    """The same in the host's memory; None where nothing says how it lies on several devices."""
+    if sharding is not None:
+        return sharding.with_memory_kind("pinned_host")
+    return SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host") if count == 1 else None
 
 
 def _attribute(operand: Any) -> Any:
     """The `sdy.sharding` of an argument of a function; None of any other value."""
+    function = _function_of(operand)
+    return None if function is None else argument_shardings(function)[operand.arg_number]
+
+
+def _is_argument_on_host(operand: Any) -> bool:
+    """Whether an operand is an argument of a function that says that it is in the host's memory."""
+    function = _function_of(operand)
+    return function is not None and attributes_say_host(signature_attributes(function, "arg_attrs")[operand.arg_number])
+
+
+def _function_of(operand: Any) -> Any:
+    """The function that a value is an argument of; None of any other value."""
     if not isinstance(operand, ir.BlockArgument):
         return None
     function = operand.owner.owner
-    if function.operation.name != "func.func":
-        return None
-    return argument_shardings(function)[operand.arg_number]
+    return function if function.operation.name == "func.func" else None
 
 
 def _axis_types(aval: Any) -> tuple[Any, ...] | None:

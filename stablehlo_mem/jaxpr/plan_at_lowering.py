@@ -119,6 +119,9 @@ def _plan(
     program = ingest(lowered.exported, effects=True)
     # The arguments of a call are on the device already.
     plan = make(program, parse_budget(settings.budget), targets, settings.options, program.argument_bytes)
+    for refusal in plan.refusals:
+        if refusal.code == "placement-ignored":
+            _log.warning("%s: nothing is gained by arguments in the host's memory: %s", settings.name, refusal.message)
     _warn_if_not_free(plan, targets, settings.name, program.argument_bytes)
     return PlannedProgram(plan, lowered)
 

@@ -7,6 +7,7 @@ After:
     %y = while(%i = 0, %y = zeros) { %r = annotate_device_placement(dynamic_slice %table, %ids[%i]) "device"; ... }
 
 A split along the table copies all of it, chunk by chunk. This copies what is read, with the latency of a copy a row.
+Of narrow types as many rows are copied as TPUs pack together.
 
 Refuses nothing. Leaves alone gathers of anything but whole rows along one dimension.
 """
@@ -25,6 +26,7 @@ from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
 from stablehlo_mem.ir.host_memory import placed
 from stablehlo_mem.ir.op_attributes import integers
+from stablehlo_mem.ir.packed_rows import packed_rows
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
@@ -125,9 +127,17 @@ def _looked_up(table: Any, gather: Any) -> Any:
     i32_type = ir.IntegerType.get_signless(32)
     places = builders.convert(stablehlo.clamp(builders.zeros(flat.type), flat, last), i32_type)
 
+    packed = packed_rows(table.type)
+    together = packed if size % packed == 0 else 1
+
     def copy_row(step: Any, carries: list[Any]) -> list[Any]:
         place = builders.reshaped(builders.slice_along(places, 0, step, 1), [])
-        row = placed(builders.slice_along(table, 0, place, 1), "device")
+        if together == 1:
+            row = placed(builders.slice_along(table, 0, place, 1), "device")
+        else:
+            offset = stablehlo.remainder(place, builders.splat(place.type, together))
+            first = stablehlo.subtract(place, offset)
+            row = builders.slice_along(placed(builders.slice_along(table, 0, first, together), "device"), 0, offset, 1)
         return [builders.update_along(carries[0], row, 0, step)]
 
     rows = builders.retype(table.type, [count, *shape[1:]])

@@ -21,7 +21,7 @@ from stablehlo_mem.analysis.host_link import copied_bytes, placements
 from stablehlo_mem.analysis.live_ranges import Live, Peak
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, InternTable, Value, entry_graph, reachable
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Size, SizeParams, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting.axis import grow_axis
@@ -31,10 +31,20 @@ from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 from stablehlo_mem.utils.units import format_bytes
 
-_STEPS = (2, 8)
+_STEPS = (2, 8, 32)
 """Steps of the loops in which the largest array is copied: a few for the planner to choose from."""
+_WHOLE = 8
+"""Arguments of less than a chunk over this stay whole; others take two steps at least, however large a chunk may be
+(chosen: compilers start the copies of whole arguments long before they are needed)."""
 _LEAST_COPIES = 3
 """Copies at the peak from which one step for all is proposed; splits of single values do for fewer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamSize(SizeParams):
+    """The size of a step: see `StreamedArguments`."""
+
+    chunk_bytes: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,12 +52,17 @@ class StreamedArguments(StepParams):
     """How arguments are streamed.
 
     Attributes:
-        chunk_bytes: of one chunk of one of them, at most; smaller arguments stay whole.
+        chunk_bytes: of one chunk of one of them, at most; much smaller arguments stay whole.
         arguments: how many there are, for people.
     """
 
     chunk_bytes: int
     arguments: int
+
+    @property
+    def size(self) -> StreamSize:
+        """The size of the step."""
+        return StreamSize(self.chunk_bytes)
 
 
 class StreamArguments(Pass[StreamedArguments]):
@@ -57,7 +72,7 @@ class StreamArguments(Pass[StreamedArguments]):
     params_type = StreamedArguments
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
-        """A candidate for each size of the chunks, if what is made of several such copies is alive at the peak."""
+        """A candidate in several sizes of the chunks, if what is made of several such copies is alive at the peak."""
         copies = _copies(graph) if not goal.include_small_values else []
         alive = _made_of(graph, copies, peak) if len(copies) >= _LEAST_COPIES else []
         if len(alive) < _LEAST_COPIES or not any(_loop_over(graph, v) for v in copies):
@@ -65,16 +80,28 @@ class StreamArguments(Pass[StreamedArguments]):
         largest = max(copies, key=lambda v: graph.values[v].nbytes)
         place, value = ((), graph.values[largest].producer), f"copies of {len(copies)} arguments"
         nbytes = graph.values[largest].nbytes
-        for steps in _STEPS:
-            yield Candidate(
-                step=Step(self.name, "", StreamedArguments(chunk_bytes=max(1, nbytes // steps), arguments=len(copies))),
-                saved_bytes=sum(item.nbytes for item in alive) - nbytes // steps,
+        alive_bytes = sum(item.nbytes for item in alive)
+        sizes = tuple(
+            Size(
+                StreamSize(chunk_bytes=max(1, nbytes // steps)),
+                saved_bytes=alive_bytes - nbytes // steps,
                 added_seconds=len(copies) * steps * goal.chip.step_seconds,
-                numerics="exact",
-                summary=f"copy {len(copies)} arguments from the host one after the other",
-                identity=(self.name,),
-                refusal_if_useless=Refusal.at(graph, place, value, nbytes, "no-gain", "streaming them frees nothing"),
+                moved_seconds=0.0,
             )
+            for steps in _STEPS
+        )
+        candidate = Candidate(
+            step=Step(self.name, "", StreamedArguments(chunk_bytes=nbytes, arguments=len(copies))),
+            saved_bytes=0,
+            added_seconds=0.0,
+            numerics="exact",
+            summary=f"copy {len(copies)} arguments from the host one after the other",
+            identity=(self.name,),
+            refusal_if_useless=Refusal.at(graph, place, value, nbytes, "no-gain", "streaming them frees nothing"),
+            sizes=sizes,
+        )
+        missing = peak.temp_bytes - goal.temp_bytes
+        yield candidate.resized(next((s for s in sizes if s.saved_bytes >= missing), sizes[-1]))
 
     def describe(self, params: StreamedArguments) -> str:
         """How large the chunks are."""
@@ -85,7 +112,7 @@ class StreamArguments(Pass[StreamedArguments]):
         skipped, interned = 0, InternTable()
         while True:
             graph = entry_graph(module, interned)
-            copies = [v for v in _copies(graph) if graph.values[v].nbytes > params.chunk_bytes][skipped:]
+            copies = [v for v in _copies(graph) if graph.values[v].nbytes * _WHOLE > params.chunk_bytes][skipped:]
             if not copies:
                 return
             loop = _loop_over(graph, copies[0])
@@ -110,9 +137,12 @@ def _made_of(graph: Graph, copies: list[int], peak: Peak) -> list[Live]:
 
 
 def _loop_over(graph: Graph, value: int) -> LoopSchedule | None:
-    """The loop along the first dimension of a copy in which all that is made of it runs, no sum regrouped."""
+    """The loop along the first dimension of a copy in which all that is made of it runs, no sum regrouped.
+
+    The last dimension is left out: TPUs write no slices along it to the host's memory.
+    """
     copy = graph.values[value]
-    for dimension in (d for d, size in enumerate(copy.shape) if size > 1):
+    for dimension in (d for d, size in enumerate(copy.shape[:-1]) if size > 1):
         axis = grow_axis(graph, rule_book(graph), (value, dimension), copy.nbytes)
         schedule = schedule_loops(graph, axis)
         if schedule is not None and schedule.loop_count == 1 and not regroups(graph, schedule):
@@ -122,5 +152,5 @@ def _loop_over(graph: Graph, value: int) -> LoopSchedule | None:
 
 def _chunk(copy: Value, loop: LoopSchedule, chunk_bytes: int) -> int:
     """The elements of the axis in one step: they divide it, so that the argument can be written over."""
-    most = max(1, loop.axis.n * chunk_bytes // copy.nbytes)
-    return next(size for size in range(min(most, loop.axis.n - 1), 0, -1) if loop.axis.n % size == 0)
+    most = max(1, min(loop.axis.n * chunk_bytes // copy.nbytes, loop.axis.n // 2))
+    return next(size for size in range(most, 0, -1) if loop.axis.n % size == 0)

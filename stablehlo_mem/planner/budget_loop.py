@@ -261,7 +261,7 @@ class _Planning:
             cost_after=cost(best.state),
             figures=_figures(original, best),
             options=self.options,
-            refusals=self.refusals_of(best) if best.refusals or not self.fits(best) else (),
+            refusals=self.refusals_of(best) if best.refusals or not self.fits(best) else self.ignored_placements(best),
             compiles=self.evaluator.compiles,
             fits=self.budget is None or self.budget == "min" or (self.fits(best) and not too_slow),
             too_slow=too_slow,
@@ -297,9 +297,13 @@ class _Planning:
             untried = bool(candidates) and len(self.evaluator.evaluations) == 1
             refusals = refusals if untried else (*refusals, *(c.refusal_if_useless for c in candidates))
         original = self.evaluator.original_state(evaluation.state.chip).graph
-        ignored = tuple(ignored_placements(self.targets, original))
-        refusals = (*ignored, *in_users_terms(refusals, original))
+        refusals = (*self.ignored_placements(evaluation), *in_users_terms(refusals, original))
         return refusals if refusals or untried else (nothing_to_split(evaluation.state),)
+
+    def ignored_placements(self, evaluation: Evaluation) -> tuple[Refusal, ...]:
+        """Why arguments in the host's memory are counted, where they are."""
+        original = self.evaluator.original_state(evaluation.state.chip).graph
+        return tuple(ignored_placements(self.targets, original))
 
     def optimise_vjp(self, exported: Exported) -> Exported:
         """The vjp of the original, optimised under the budget that was asked for: a share is one of its own memory.

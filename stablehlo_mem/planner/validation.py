@@ -81,9 +81,11 @@ def ignored_placements(targets: tuple[Target, ...], main: Graph) -> Iterator[Ref
     if on_host and ignoring is not None:
         largest = max(on_host, key=lambda v: main.values[v].host_bytes)
         nbytes, name = main.values[largest].host_bytes, f"argument {main.arguments.index(largest)}"
-        message = f"the compiler of {ignoring.name} puts it on the device, whatever its memory kind"
-        if ignoring.chip.kind != "cpu":
-            message += ": without a device it ignores memory kinds"
+        message = f"the compiler of {ignoring.name} puts it on the device: without a device it ignores memory kinds"
+        if ignoring.chip.kind == "cpu":
+            message = (
+                "the host's memory is the one that a CPU computes in: an argument placed there counts as any other"
+            )
         yield Refusal.at(main, ((), 0), f"{name} {main.values[largest]}", nbytes, "placement-ignored", message)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stablehlo_mem.ir.bindings import DONATED, ir, signature_attributes
-from stablehlo_mem.ir.graph import Graph, Op, entry_graph, main_function
+from stablehlo_mem.ir.graph import Graph, Op, entry_graph, main_function, producers_of, reachable
 from stablehlo_mem.ir.host_memory import MEMORY_KIND, is_on_host
 from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.ir.trip_count import find_counter
@@ -113,9 +113,14 @@ def _is_multiple(body: Graph, value: int, counter: int, factor: int) -> bool:
 
 
 def _slices_at(graph: Graph, loop: Op, argument: int, chunk: _Chunk) -> tuple[int, ...]:
-    """The ops by which a loop reads an argument, if each reads what the step writes and nobody else reads any of it."""
+    """The ops by which a loop reads an argument, if each reads what the step writes and nobody else reads it later.
+
+    Others may read it that the loop depends on: they are done before it begins, such as the passes through a network
+    before the update of its parameters.
+    """
     body = loop.blocks[1]
-    if graph.users[argument] != (loop.index,) or argument in loop.operands or argument not in body.captured_from:
+    before = reachable([loop.index], lambda op: producers_of(graph)[op])
+    if argument in loop.operands or argument not in body.captured_from or not before.keys() >= {*graph.users[argument]}:
         return ()
     inner = body.captured[body.captured_from.index(argument)]
     readers = [body.ops[user] for user in body.users[inner]]

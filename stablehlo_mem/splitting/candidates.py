@@ -34,6 +34,7 @@ from stablehlo_mem.sharding_rules import OP_RULES, rule_book
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.splitting.axis import Axis, Obstacle, grow_axis
 from stablehlo_mem.splitting.chunk_cost import loop_cost
+from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 from stablehlo_mem.splitting.saved_values import worth_saving
@@ -186,6 +187,9 @@ class _Proposals:
         if schedule is None or self.too_long(axis):
             if not axis.obstacles:
                 yield self.about_seed(axis, "needed-whole", _NEEDED_WHOLE)
+            return
+        if is_unwritten_on_host(self.graph, axis, self.goal.chip):
+            yield self.about_seed(axis, "host-slices", UNWRITTEN)
             return
         key = (schedule.inner_ops, axis.n, axis.split_ops)
         if key not in self.proposed:

@@ -134,7 +134,7 @@ def _lower(
     specs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval, sharding in sharded]
     # Without arguments, only the results can say for which device it is.
     placement: dict[str, Any] = {} if used else {"out_shardings": _replicated(flat, devices)}
-    if "pinned_host" in of_results:
+    if "pinned_host" in (*of_arguments.values(), *of_results):
         whole = _replicated(flat, devices)
         placement = {"out_shardings": tuple(_in_memory(whole, kind) for kind in of_results)}
     return jax.jit(call, donate_argnums=tuple(used.index(i) for i in donated), **placement).lower(*specs)
