@@ -194,10 +194,16 @@ def fingerprint(module: ir.Module) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def run_passes(module: ir.Module, *pipeline: str) -> None:
-    """Runs C++ passes in place, e.g. `run_passes(m, "cse", RULES_PASS)`. Handles held across it are stale."""
+def run_passes(module: ir.Module, *pipeline: str, verify: bool = True) -> None:
+    """Runs C++ passes in place, e.g. `run_passes(m, "cse", RULES_PASS)`. Handles held across it are stale.
+
+    Args:
+        verify: whether the module is verified after each pass.
+    """
     with module.context:
-        PassManager.parse(f"builtin.module({','.join(pipeline)})").run(module.operation)
+        manager = PassManager.parse(f"builtin.module({','.join(pipeline)})")
+        manager.enable_verifier(verify)
+        manager.run(module.operation)
 
 
 def functions(module: ir.Module) -> Iterator[Any]:
