@@ -86,3 +86,16 @@ def test_jit_plans_for_each_of_the_devices_that_its_arguments_lie_on(outcomes):
     assert "each of 4 devices" in one["report"]
     assert one["donated"]
     assert not one["wrong"]
+
+
+def test_inside_another_jit_the_plan_is_for_each_device_too(outcomes):
+    one = outcomes["called inside"]
+    # All devices have the weights, each a quarter of the rows.
+    assert one["arguments"] < one["whole"]
+    assert "each of 4 devices" in one["report"]
+    assert not one["wrong"]
+
+
+def test_arrays_on_devices_in_another_order_are_refused_as_by_jax(outcomes):
+    ours, of_jax = outcomes["called inside"]["errors"]
+    assert ours == of_jax != ""

@@ -21,7 +21,8 @@ from stablehlo_mem.ir.bindings import (
 SHARDS = "shards"
 """The mark: for each result of an op, or argument of a function, the parts of each dimension."""
 _NUMBER = "shards_op"
-_PROPAGATE = "sdy-propagation-pipeline"
+PROPAGATION = "sdy-propagation-pipeline"
+"""Shardy's passes that decide how each value lies."""
 
 Parts = tuple[int, ...]
 """For each dimension the number of parts it is divided into; () for a value that every device has whole."""
@@ -40,7 +41,7 @@ def mark_shards(module: ir.Module) -> None:
         for number, op in enumerate(walk_operations(copy.operation)):
             op.attributes[_NUMBER] = ir.IntegerAttr.get(i64, number)
     # The copy is read once and dropped; verifying it after each of the pipeline's 30 passes takes most of their time.
-    run_passes(copy, _PROPAGATE, verify=False)
+    run_passes(copy, PROPAGATION, verify=False)
     marks: dict[Any, ir.Attribute | None] = {}
     with module.context:
         for op in walk_operations(copy.operation):

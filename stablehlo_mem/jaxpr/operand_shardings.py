@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,23 +14,45 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from stablehlo_mem.ir.bindings import ir, resolve_in_shardings, sdy
-from stablehlo_mem.ir.shards import argument_shardings, axis_refs
+from stablehlo_mem.ir.bindings import ir, resolve_in_shardings, run_passes, sdy
+from stablehlo_mem.ir.graph import main_function
+from stablehlo_mem.ir.program_slice import program_slice
+from stablehlo_mem.ir.shards import PROPAGATION, argument_shardings, axis_refs, result_shardings
+
+_log = logging.getLogger(__name__)
 
 Shardings = tuple[NamedSharding | None, ...]
 """For each operand its sharding, None where nothing is said of it."""
 
 
 def shardings_when_lowered(ctx: Any, operands: Sequence[Any]) -> Shardings:
-    """The shardings of the operands of a lowering rule that are arguments of the function being lowered."""
+    """The shardings of the operands of a lowering rule, as they follow from those of the function being lowered.
+
+    JAX lowers control flow, and a `jax.jit` that another one calls, as functions of their own, which say nothing of
+    their arguments: then they follow from constraints inside.
+    """
     count = getattr(ctx.module_context.axis_context, "num_devices", 1)
     # JAX does not say which devices they will be. A plan does not depend on it.
     devices = jax.devices()
     if not 1 < count <= len(devices):
         return (None,) * len(operands)
-    module = ctx.module_context.module
-    pairs = zip(operands, ctx.avals_in, strict=True)
-    return tuple(_sharding(_attribute(operand), module, devices[:count], _axis_types(aval)) for operand, aval in pairs)
+    module = program_slice(ctx.module_context.module, operands)
+    try:
+        run_passes(module, PROPAGATION)
+    except ir.MLIRError as error:  # an op refers to what a slice leaves out
+        _log.debug("shardings are not known: %s", error)
+        return (None,) * len(operands)
+    attributes = _of_returned(main_function(module))
+    pairs = zip(attributes, ctx.avals_in, strict=True)
+    return tuple(_sharding(attribute, module, devices[:count], _axis_types(aval)) for attribute, aval in pairs)
+
+
+def _of_returned(function: Any) -> list[Any]:
+    """The sharding of each value that a function returns: an argument's also says that it is whole on all devices."""
+    of_arguments = argument_shardings(function)
+    returned = function.regions[0].blocks[0].operations[-1].operands
+    pairs = zip(returned, result_shardings(function), strict=True)
+    return [of_arguments[v.arg_number] if isinstance(v, ir.BlockArgument) else found for v, found in pairs]
 
 
 def shardings_when_traced(traced: Any, equation: Any) -> Shardings:
@@ -38,16 +61,6 @@ def shardings_when_traced(traced: Any, equation: Any) -> Shardings:
     of_arguments = dict(zip(map(id, traced.jaxpr.jaxpr.invars), resolved, strict=False))
     found = (of_arguments.get(id(v)) for v in equation.invars)
     return tuple(s if isinstance(s, NamedSharding) and s.mesh.size > 1 else None for s in found)
-
-
-def _attribute(operand: Any) -> Any:
-    """The `sdy.sharding` of an argument of a function; None of any other value."""
-    if not isinstance(operand, ir.BlockArgument):
-        return None
-    function = operand.owner.owner
-    if function.operation.name != "func.func":
-        return None
-    return argument_shardings(function)[operand.arg_number]
 
 
 def _axis_types(aval: Any) -> tuple[Any, ...] | None:

@@ -19,6 +19,7 @@ from jax.export import export
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import stablehlo_mem as shm
+from stablehlo_mem.jaxpr.plan_at_lowering import recording
 from tests.support import UNOPTIMISED, in_f64, memory_of, normals, yardstick
 
 DEVICES = 4
@@ -186,6 +187,40 @@ def called() -> dict[str, Any]:
     }
 
 
+def called_inside() -> dict[str, Any]:
+    """The same function within another, of values computed from arrays on two meshes of the same devices."""
+    devices = np.array(jax.devices()[:DEVICES])
+    line, square = Mesh(devices, ("x",)), Mesh(devices.reshape(2, 2), ("a", "b"))
+    w, x = (normals(*shape, seed=i) for i, shape in enumerate(((6, 32, 32), (2048, 32))))
+    places = NamedSharding(square, WHOLE), NamedSharding(line, ROWS)
+    arguments = [jax.device_put(v, place) for v, place in zip((w, x), places, strict=True)]
+    step = shm.jit(scanned_step, budget="450 KiB")
+    plans: list[Any] = []
+    with recording(plans):
+        result = jax.jit(lambda w, x: step(w, 2 * x))(*arguments)
+    (plan,) = plans
+    elsewhere = jax.device_put(w, NamedSharding(Mesh(devices[::-1], ("x",)), WHOLE))
+    return {
+        "arguments": plan.before.measured.argument_bytes,
+        "whole": w.nbytes + x.nbytes,
+        "report": str(plan),
+        "wrong": yardstick(*(np.asarray(a) for a in (result, jax.jit(scanned_step)(w, 2 * x))), _doubled(w, x)),
+        "errors": [_error(jitted, elsewhere, arguments[1]) for jitted in (step, jax.jit(scanned_step))],
+    }
+
+
+def _doubled(w: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return in_f64(scanned_step, w, 2 * x)[0]
+
+
+def _error(jitted: Any, *arguments: Any) -> str:
+    try:
+        jitted(*arguments)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def _run(exported: Any, arguments: list[Any], donated: tuple[int, ...]) -> tuple[list[Any], Any]:
     copies = [jnp.array(a) for a in arguments]
     compiled = jax.jit(exported.call, donate_argnums=donated).lower(*copies).compile(compiler_options=UNOPTIMISED)
@@ -203,4 +238,5 @@ def _signature(exported: Any) -> tuple[Any, ...]:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    print(json.dumps({name: outcome(one) for name, one in PROGRAMS.items()} | {"called": called()}))
+    outcomes = {name: outcome(one) for name, one in PROGRAMS.items()}
+    print(json.dumps({**outcomes, "called": called(), "called inside": called_inside()}))
