@@ -15,6 +15,7 @@ os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
 
 import argparse
+import itertools
 import time
 from typing import Any
 
@@ -45,29 +46,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--targets", nargs="*", default=list(TARGETS))
     parser.add_argument("--layouts", nargs="*", default=list(sharded_programs.LAYOUTS))
+    parser.add_argument("--forms", nargs="*", default=["scanned", "unrolled"], help="of the layers")
     parser.add_argument("--shares", nargs="*", type=float, default=list(SHARES))
     parser.add_argument("--anew", action="store_true", help="rows that there are already too")
     given = parser.parse_args()
     data = {**record.earlier(PATH), **record.header(), "sizes": sharded_programs.SIZES}
-    rows: dict[str, Any] = data.setdefault("rows", {})
-    for target in given.targets:
-        for layout in given.layouts:
-            names = {f"{target}, {layout}, {share:.0%}": share for share in given.shares}
-            missing = {name: share for name, share in names.items() if given.anew or name not in rows}
-            if not missing:
-                continue
-            platform = target.partition(":")[0]
-            exported = sharded_programs.export(layout, platform)
-            profile, exchanged = shm.profile(exported, target=target), collectives.exchanged_bytes(exported, target)
-            for name, share in missing.items():
-                rows[name] = row = planned(exported, profile, target, share, exchanged)
-                record.write(data, PATH)
-                print(name, {**row, "steps": len(row["steps"])}, flush=True)
-            for label, hand in BY_HAND.items():
-                written = sharded_programs.export(layout, platform, by_hand=hand)
-                rows[f"{target}, {layout}, {label}"] = row = by_hand(written, profile, target, exported, exchanged)
-                record.write(data, PATH)
-                print(label, row, flush=True)
+    rows = data.setdefault("rows", {})
+    for target, layout, form in itertools.product(given.targets, given.layouts, given.forms):
+        step = f"{target}, {layout}" + (", unrolled" if form == "unrolled" else "")
+        names = {f"{step}, {share:.0%}": share for share in given.shares}
+        missing = {name: share for name, share in names.items() if given.anew or name not in rows}
+        if missing:
+            measure(step, target, layout, form == "scanned", missing, data)
+
+
+def measure(step: str, target: str, layout: str, scanned: bool, shares: dict[str, float], data: dict[str, Any]) -> None:
+    """Adds the rows of a step: of plans for shares of its temporaries, and of versions by hand."""
+    platform, rows = target.partition(":")[0], data["rows"]
+    exported = sharded_programs.export(layout, platform, scanned=scanned)
+    profile, exchanged = shm.profile(exported, target=target), collectives.exchanged_bytes(exported, target)
+    for name, share in shares.items():
+        rows[name] = row = planned(exported, profile, target, share, exchanged)
+        record.write(data, PATH)
+        print(name, {**row, "steps": len(row["steps"])}, flush=True)
+    for label, hand in BY_HAND.items():
+        written = sharded_programs.export(layout, platform, scanned=scanned, by_hand=hand)
+        rows[f"{step}, {label}"] = row = by_hand(written, profile, target, exported, exchanged)
+        record.write(data, PATH)
+        print(label, row, flush=True)
 
 
 def by_hand(written: Any, before: Any, target: str, exported: Any, exchanged: float) -> dict[str, Any]:

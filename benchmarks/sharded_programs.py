@@ -1,7 +1,6 @@
 """Training steps over eight devices: GPT-2 as `training_programs` has it, distributed in the ways that users do it.
 
-`LAYOUTS[name](devices)` places its arguments; `export(name, platform, **sizes)` is the step. For processes with eight
-devices of any platform: nothing is executed.
+`LAYOUTS[name]` says how; `export(name, platform, **sizes)` is the step. For processes with eight devices.
 """
 
 from __future__ import annotations
@@ -59,22 +58,44 @@ class ByHand:
     micro_batches: int = 1
 
 
+@dataclasses.dataclass(frozen=True)
+class Distributed:
+    """A step whose arguments and results are leaves.
+
+    Attributes:
+        program: the function; its specs have shardings.
+        results: the shardings of what it returns: new parameters and states lie where the old ones do.
+    """
+
+    program: training_programs.Program
+    results: tuple[NamedSharding, ...]
+
+    def jitted(self, function: Callable[..., Any]) -> Any:
+        """A function of the same arguments and results: the step, or what a plan makes of it."""
+        return jax.jit(function, donate_argnums=self.program.donated, out_shardings=self.results)
+
+    def export(self, platform: str) -> jax.export.Exported:
+        return jax.export.export(self.jitted(self.program.function), platforms=[platform])(*self.program.specs)
+
+
 def export(
     layout: str, platform: str, *, scanned: bool = True, by_hand: ByHand = ByHand(), **sizes: int
 ) -> jax.export.Exported:
     """The step of a layout for a platform."""
+    return distributed(layout, scanned=scanned, by_hand=by_hand, **sizes).export(platform)
+
+
+def distributed(layout: str, *, scanned: bool = True, by_hand: ByHand = ByHand(), **sizes: int) -> Distributed:
+    """The step of a layout."""
     one, sizes = LAYOUTS[layout], {**SIZES, **sizes}
     mesh = Mesh(np.array(jax.devices()[:DEVICES]).reshape(one.mesh), ("data", "model"))
     program = _gpt2(one, mesh, scanned, by_hand, **sizes)
     specs = jax.tree.map_with_path(lambda path, spec: _placed(path, spec, one, mesh, scanned), program.specs)
     flat = dataclasses.replace(program, specs=specs).flat
     results = jax.eval_shape(flat.function, *flat.specs)
-    # The new parameters and states lie where the old ones do.
     assert all(results[i].shape == flat.specs[i].shape for i in flat.donated)
     whole = NamedSharding(mesh, PartitionSpec())
-    places = tuple(flat.specs[i].sharding if i in flat.donated else whole for i in range(len(results)))
-    jitted = jax.jit(flat.function, donate_argnums=flat.donated, out_shardings=places)
-    return jax.export.export(jitted, platforms=[platform])(*flat.specs)
+    return Distributed(flat, tuple(flat.specs[i].sharding if i in flat.donated else whole for i in range(len(results))))
 
 
 def _gpt2(

@@ -1,4 +1,4 @@
-"""Programs over four devices: the budget is one device's, results and shardings are as before.
+"""Programs over eight devices: the budget is one device's, results and shardings are as before.
 
 The number of devices of the CPU is fixed when JAX starts, so they run in a process of their own.
 """
@@ -32,7 +32,7 @@ NAMES = (
 
 @pytest.fixture(scope="module")
 def outcomes():
-    flags = "--xla_force_host_platform_device_count=4"
+    flags = "--xla_force_host_platform_device_count=8"
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     command = [sys.executable, "-m", "tests.programs.sharded"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -76,13 +76,26 @@ def test_a_dimension_that_lies_in_parts_is_split_within_each(outcomes, name, dim
 def test_what_each_device_does_is_split_within_it(outcomes, name):
     splits = [step for step in outcomes[name]["steps"] if step["pass"] == "split-into-loops"]
     assert splits
-    assert all(len(split["path"]) == 1 for split in splits)
+    assert all(split["path"] for split in splits)
 
 
 def test_jit_plans_for_each_of_the_devices_that_its_arguments_lie_on(outcomes):
     one = outcomes["called"]
     assert one["arguments"] == one["arguments by jax"]
     assert one["before"] > one["budget"] >= one["after"]
-    assert "each of 4 devices" in one["report"]
+    assert "each of 8 devices" in one["report"]
     assert one["donated"]
     assert not one["wrong"]
+
+
+def test_inside_another_jit_the_plan_is_for_each_device_too(outcomes):
+    one = outcomes["called inside"]
+    # All devices have the weights, each an eighth of the rows.
+    assert one["arguments"] < one["whole"]
+    assert "each of 8 devices" in one["report"]
+    assert not one["wrong"]
+
+
+def test_arrays_on_devices_in_another_order_are_refused_as_by_jax(outcomes):
+    ours, of_jax = outcomes["called inside"]["errors"]
+    assert ours == of_jax != ""

@@ -111,7 +111,9 @@ def _kernels_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
     seconds = [0.0] * len(graph.ops)
     of_ops = {op.index: _seconds_in_kernel(graph, op, buffers.kernels[op.index], chip) for op in graph.ops}
     joined = {op.index: kernel for op in graph.ops for kernel in _joined_kernels(graph, op, buffers, chip)}
-    kernels = {op.index: [joined.get(k, k) for k in buffers.kernels[op.index]] for op in graph.ops}
+    # Ops without arithmetic, such as constants, are in many kernels and take no time there.
+    timed = {op.index: buffers.kernels[op.index] if of_ops[op.index] else () for op in graph.ops}
+    kernels = {op: [joined.get(k, k) for k in of_op] for op, of_op in timed.items()}
     busy = {unit: collections.defaultdict[int, float](float) for unit in (False, True)}
     for op in graph.ops:
         for kernel in kernels[op.index]:

@@ -86,7 +86,10 @@ def jit(
 
 def _jitted(fun: Callable[..., Any], traceable: _Traceable, jit_kwargs: dict[str, Any]) -> Any:
     """`jax.jit` of what is traced, with the attributes of the function and `plan`."""
-    jitted: Any = jax.jit(traceable, **jit_kwargs)
+    # Called while another function is traced it is a part of that: a function of its own would be lowered without its
+    # arguments' shardings.
+    keywords: dict[str, Any] = {"inline": True, **jit_kwargs}
+    jitted: Any = jax.jit(traceable, **keywords)
     attributes = {name: value for name, value in vars(jitted).items() if name not in _Traceable.__annotations__}
     jitted.__dict__ = {**getattr(fun, "__dict__", {}), **attributes, "__wrapped__": fun}
     jitted.plan = functools.partial(_plan, fun, traceable, jit_kwargs)

@@ -40,6 +40,7 @@ from jax.extend.mlir import deserialize_portable_artifact, ir, refine_polymorphi
 from jax.extend.mlir.dialects import chlo, func, stablehlo
 from jax.extend.mlir.passmanager import PassManager
 from jax.interpreters.mlir import make_ir_context
+from jax.sharding import Mesh
 from jaxlib.mlir._mlir_libs._jax_mlir_ext import inlined_func_call
 from jaxlib.mlir.dialects import sdy
 
@@ -151,6 +152,22 @@ def axis_types(exported: Any) -> tuple[Any, ...] | None:
     return next((s.mesh.axis_types for s in shardings if s is not None and not s.mesh.empty), None)
 
 
+def in_shardings_over(exported: Any, mesh: Mesh) -> tuple[Any, ...]:
+    """The shardings of an Exported's arguments over the devices of a mesh, None of those of which nothing is said.
+
+    `Exported.in_shardings_jax` refuses arguments that lie on several meshes of the same devices; `jax.jit` takes them.
+    """
+    if not exported._has_named_shardings:
+        return exported.in_shardings_jax(mesh)
+    return tuple(None if s is None else _over(s, mesh.devices) for s in exported._in_named_shardings)
+
+
+def _over(sharding: Any, devices: Any) -> Any:
+    abstract = sharding.mesh
+    mesh = Mesh(devices.reshape(abstract.axis_sizes), abstract.axis_names, axis_types=abstract.axis_types)
+    return sharding.update(mesh=mesh)
+
+
 def jit_key_part(name: str, default: Any) -> Any:
     """A thread-local variable that is a part of the key by which `jax.jit` finds a compiled program, not of tracing's.
 
@@ -194,10 +211,16 @@ def fingerprint(module: ir.Module) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def run_passes(module: ir.Module, *pipeline: str) -> None:
-    """Runs C++ passes in place, e.g. `run_passes(m, "cse", RULES_PASS)`. Handles held across it are stale."""
+def run_passes(module: ir.Module, *pipeline: str, verify: bool = True) -> None:
+    """Runs C++ passes in place, e.g. `run_passes(m, "cse", RULES_PASS)`. Handles held across it are stale.
+
+    Args:
+        verify: whether the module is verified after each pass.
+    """
     with module.context:
-        PassManager.parse(f"builtin.module({','.join(pipeline)})").run(module.operation)
+        manager = PassManager.parse(f"builtin.module({','.join(pipeline)})")
+        manager.enable_verifier(verify)
+        manager.run(module.operation)
 
 
 def functions(module: ir.Module) -> Iterator[Any]:

@@ -117,6 +117,9 @@ def is_only_read(graph: Graph, loop: Op, carry: int) -> bool:
 
 def readers_in(block: Graph, value: int) -> list[int]:
     """The ops of a block that read a value, without the end of a body that hands on an argument only as itself."""
+    users, last = block.users[value], len(block.ops) - 1
+    if last not in users or value not in block.arguments:
+        return list(users)
     handed_on = [i for i, returned in enumerate(block.returned) if returned == value]
-    is_itself = value in block.arguments and handed_on == [block.arguments.index(value)]
-    return [user for user in block.users[value] if not (is_itself and user == len(block.ops) - 1)]
+    is_itself = handed_on == [block.arguments.index(value)]
+    return [user for user in users if not (is_itself and user == last)]

@@ -21,7 +21,8 @@ from stablehlo_mem.ir.bindings import (
 SHARDS = "shards"
 """The mark: for each result of an op, or argument of a function, the parts of each dimension."""
 _NUMBER = "shards_op"
-_PROPAGATE = "sdy-propagation-pipeline"
+PROPAGATION = "sdy-propagation-pipeline"
+"""Shardy's passes that decide how each value lies."""
 
 Parts = tuple[int, ...]
 """For each dimension the number of parts it is divided into; () for a value that every device has whole."""
@@ -33,25 +34,30 @@ def mark_shards(module: ir.Module) -> None:
         return
     meshes = mesh_axes(module)
     remove_marks(module)
-    # A number for each op, that survives passes.
-    ops = list(walk_operations(module.operation))
+    copy, ops = clone_module(module), list(walk_operations(module.operation))
     with module.context:
+        # A number for each op, that survives passes.
         i64 = ir.IntegerType.get_signless(64)
-        for number, op in enumerate(ops):
+        for number, op in enumerate(walk_operations(copy.operation)):
             op.attributes[_NUMBER] = ir.IntegerAttr.get(i64, number)
-    copy = clone_module(module)
-    for op in ops:
-        del op.attributes[_NUMBER]
-    run_passes(copy, _PROPAGATE)
+    # The copy is read once and dropped; verifying it after each of the pipeline's 30 passes takes most of their time.
+    run_passes(copy, PROPAGATION, verify=False)
+    marks: dict[Any, ir.Attribute | None] = {}
     with module.context:
         for op in walk_operations(copy.operation):
-            if _NUMBER in op.attributes:
-                _mark(ops[ir.IntegerAttr(op.attributes[_NUMBER]).value], _of_results(op, meshes))
+            shardings = _result_shardings(op) if _NUMBER in op.attributes else None
+            if shardings is None:
+                continue
+            if shardings not in marks:  # most ops have the shardings of another one
+                per_value = sdy.TensorShardingPerValueAttr(shardings).shardings
+                marks[shardings] = _mark(tuple(sharding_parts(sharding, meshes) for sharding in per_value))
+            _set_mark(ops[ir.IntegerAttr(op.attributes[_NUMBER]).value], marks[shardings])
         for op in ops:
             if op.name == "sdy.sharding_constraint":  # propagation makes another op of it
-                _mark(op, (sharding_parts(op.attributes["sharding"], meshes),))
+                _set_mark(op, _mark((sharding_parts(op.attributes["sharding"], meshes),)))
         for function in functions(module):
-            _mark(function.operation, tuple(sharding_parts(a, meshes) for a in argument_shardings(function)))
+            mark = _mark(tuple(sharding_parts(a, meshes) for a in argument_shardings(function)))
+            _set_mark(function.operation, mark)
 
 
 def remove_marks(module: ir.Module) -> None:
@@ -120,19 +126,21 @@ def part_bytes(shape: tuple[int, ...], nbytes: int, parts: Parts) -> int:
     return nbytes
 
 
-def _of_results(op: Any, meshes: dict[str, dict[str, int]]) -> tuple[Parts, ...]:
+def _result_shardings(op: Any) -> Any:
+    """The shardings of an op's results in one attribute; None if it has none, and for a function."""
     if op.name == "sdy.manual_computation":
-        shardings = sdy.TensorShardingPerValueAttr(op.attributes["out_shardings"]).shardings
-    elif "sdy.sharding" in op.attributes and op.name != "func.func":
-        shardings = sdy.TensorShardingPerValueAttr(op.attributes["sdy.sharding"]).shardings
-    else:
-        return ()
-    return tuple(sharding_parts(sharding, meshes) for sharding in shardings)
+        return op.attributes["out_shardings"]
+    return op.attributes.get("sdy.sharding") if op.name != "func.func" else None
 
 
-def _mark(op: Any, parts: tuple[Parts, ...]) -> None:
-    if any(parts):
-        op.attributes[SHARDS] = ir.ArrayAttr.get([ir.DenseI64ArrayAttr.get(list(p)) for p in parts])
+def _mark(parts: tuple[Parts, ...]) -> ir.Attribute | None:
+    """The mark that says these parts, None where each device has all of each value."""
+    return ir.ArrayAttr.get([ir.DenseI64ArrayAttr.get(list(p)) for p in parts]) if any(parts) else None
+
+
+def _set_mark(op: Any, mark: ir.Attribute | None) -> None:
+    if mark is not None:
+        op.attributes[SHARDS] = mark
 
 
 def _sizes(mesh: Any) -> dict[str, int]:

@@ -122,13 +122,23 @@ def inline_lowered(ctx: Any, operands: Any, lowered: LoweredProgram) -> Any:
     for keepalive in lowered.keepalives:
         context.add_keepalive(keepalive)
     if not lowered.has_dummy:
-        return export_internals._call_exported_lowering(ctx, *operands, exported=exported)
+        return _call(ctx, operands, exported)
     dummy = core.ShapedArray(_DUMMY.shape, _DUMMY.dtype)
-    dummy_ctx = ctx.replace(avals_in=[*ctx.avals_in, dummy], avals_out=[*ctx.avals_out, dummy])
+    with_dummy = ctx.replace(avals_in=[*ctx.avals_in, dummy], avals_out=[*ctx.avals_out, dummy])
     zero = lowering.ir_constant(np.zeros(_DUMMY.shape, _DUMMY.dtype))
-    results = export_internals._call_exported_lowering(dummy_ctx, *operands, zero, exported=exported)
-    ctx.set_tokens_out(dummy_ctx.tokens_out)
+    results = _call(with_dummy, [*operands, zero], exported)
+    ctx.set_tokens_out(with_dummy.tokens_out)
     return results[:-1]
+
+
+def _call(ctx: Any, operands: Any, exported: Exported) -> Any:
+    """Lowers a call. JAX leaves each token in a tuple of one, which a second call in the same function cannot take."""
+    inner = ctx.replace(tokens_out=None)
+    results = export_internals._call_exported_lowering(inner, *operands, exported=exported)
+    if inner.tokens_out is not None:
+        tokens = {effect: t[0] if isinstance(t, tuple) else t for effect, t in inner.tokens_out.items()}
+        ctx.set_tokens_out(lowering.TokenSet(tokens))
+    return results
 
 
 def _renumbered(exported: Exported, first: int) -> Exported:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,28 +15,56 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
-from stablehlo_mem.ir.bindings import ir, resolve_in_shardings, sdy, signature_attributes
+from stablehlo_mem.ir.bindings import ir, resolve_in_shardings, run_passes, sdy, signature_attributes
+from stablehlo_mem.ir.graph import main_function
 from stablehlo_mem.ir.host_memory import is_on_host as attributes_say_host
 from stablehlo_mem.ir.host_memory import names_host
-from stablehlo_mem.ir.shards import argument_shardings, axis_refs
+from stablehlo_mem.ir.program_slice import program_slice
+from stablehlo_mem.ir.shards import PROPAGATION, argument_shardings, axis_refs, result_shardings
 from stablehlo_mem.jaxpr.memory_spaces import is_on_host, memory_kind
+
+_log = logging.getLogger(__name__)
 
 Shardings = tuple[Sharding | None, ...]
 """For each operand its sharding, None where nothing is said of it and it is on the device."""
 
 
 def shardings_when_lowered(ctx: Any, operands: Sequence[Any]) -> Shardings:
-    """The shardings of the operands of a lowering rule that are arguments of the function being lowered."""
+    """The shardings of the operands of a lowering rule, as they follow from those of the function being lowered.
+
+    JAX lowers control flow, and a `jax.jit` that another one calls, as functions of their own, which say nothing of
+    their arguments: then they follow from constraints inside.
+    """
     count = getattr(ctx.module_context.axis_context, "num_devices", 1)
     # JAX does not say which devices they will be. A plan does not depend on it.
     devices = jax.devices()
     pairs = list(zip(operands, ctx.avals_in, strict=True))
     shardings: list[Sharding | None] = [None] * len(pairs)
     if 1 < count <= len(devices):
-        module = ctx.module_context.module
-        shardings = [_sharding(_attribute(x), module, devices[:count], _axis_types(aval)) for x, aval in pairs]
+        module, attributes = _propagated(ctx.module_context.module, operands)
+        axis_types = (_axis_types(aval) for aval in ctx.avals_in)
+        shardings = [_sharding(a, module, devices[:count], t) for a, t in zip(attributes, axis_types, strict=True)]
     on_host = (is_on_host(aval) or _is_argument_on_host(x) for x, aval in pairs)
     return tuple(_on_host(s, count) if host else s for s, host in zip(shardings, on_host, strict=True))
+
+
+def _propagated(module: Any, operands: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    """What some values of a module are computed by, and the sharding of each that follows from it, None if none does.
+
+    An argument's also says that it is whole on all devices.
+    """
+    computing = program_slice(module, operands)
+    try:
+        run_passes(computing, PROPAGATION)
+    except ir.MLIRError as error:  # an op refers to what a slice leaves out
+        _log.debug("shardings are not known: %s", error)
+        return computing, [None] * len(operands)
+    function = main_function(computing)
+    of_arguments = argument_shardings(function)
+    returned = function.regions[0].blocks[0].operations[-1].operands
+    pairs = zip(returned, result_shardings(function), strict=True)
+    found = [of_arguments[v.arg_number] if isinstance(v, ir.BlockArgument) else sharding for v, sharding in pairs]
+    return computing, found
 
 
 def shardings_when_traced(traced: Any, equation: Any) -> Shardings:
@@ -56,24 +85,14 @@ def _on_host(sharding: Sharding | None, count: int) -> Sharding | None:
     return SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host") if count == 1 else None
 
 
-def _attribute(operand: Any) -> Any:
-    """The `sdy.sharding` of an argument of a function; None of any other value."""
-    function = _function_of(operand)
-    return None if function is None else argument_shardings(function)[operand.arg_number]
-
-
 def _is_argument_on_host(operand: Any) -> bool:
     """Whether an operand is an argument of a function that says that it is in the host's memory."""
-    function = _function_of(operand)
-    return function is not None and attributes_say_host(signature_attributes(function, "arg_attrs")[operand.arg_number])
-
-
-def _function_of(operand: Any) -> Any:
-    """The function that a value is an argument of; None of any other value."""
     if not isinstance(operand, ir.BlockArgument):
-        return None
+        return False
     function = operand.owner.owner
-    return function if function.operation.name == "func.func" else None
+    if function.operation.name != "func.func":
+        return False
+    return attributes_say_host(signature_attributes(function, "arg_attrs")[operand.arg_number])
 
 
 def _axis_types(aval: Any) -> tuple[Any, ...] | None:

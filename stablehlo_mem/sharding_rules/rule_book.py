@@ -75,7 +75,9 @@ class RuleBook:
         # What its reducer captures is needed whole.
         captures = tuple(((),) * len(self.graph.values[v].shape) for v in data.captures)
         rule = dataclasses.replace(rule, operands=rule.operands + captures) if captures else rule
-        return rule if op_rule.reduction else rule.block(set(rule.reduction), "its partial results cannot be combined")
+        if op_rule.reduction or not rule.reduction:
+            return rule
+        return rule.block(set(rule.reduction), "its partial results cannot be combined")
 
     @cached_analysis
     def region(self, op: int) -> Region:

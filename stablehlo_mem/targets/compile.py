@@ -22,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from stablehlo_mem.errors import TargetError
 from stablehlo_mem.frontend.program import Program, as_exported, kept_donated
-from stablehlo_mem.ir.bindings import axis_types, ir, parse_artifact
+from stablehlo_mem.ir.bindings import axis_types, in_shardings_over, ir, parse_artifact
 from stablehlo_mem.ir.graph import dtype_bytes, main_function
 from stablehlo_mem.ir.host_memory import MEMORY_KIND, Memory, memory_kinds
 from stablehlo_mem.ir.shards import mesh_axes
@@ -217,7 +217,7 @@ def _argument_shardings(exported: Exported, devices: Sequence[Any]) -> list[Any]
     replicated = _replicated(exported, devices)
     if exported.nr_devices == 1:
         return [replicated] * len(exported.in_avals)
-    return [sharding or replicated for sharding in exported.in_shardings_jax(replicated.mesh)]
+    return [sharding or replicated for sharding in in_shardings_over(exported, replicated.mesh)]
 
 
 def _replicated(exported: Exported, devices: Sequence[Any]) -> Any:

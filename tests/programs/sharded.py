@@ -1,4 +1,4 @@
-"""Programs over four devices, planned and run: `python -m tests.programs.sharded` in a process that has so many.
+"""Programs over eight devices, planned and run: `python -m tests.programs.sharded` in a process that has so many.
 
 Prints, as JSON, what came out of each.
 """
@@ -19,9 +19,10 @@ from jax.export import export
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import stablehlo_mem as shm
+from stablehlo_mem.jaxpr.plan_at_lowering import recording
 from tests.support import UNOPTIMISED, in_f64, memory_of, normals, yardstick
 
-DEVICES = 4
+DEVICES = 8
 HEADS = PartitionSpec("x")
 SEQUENCE = PartitionSpec(None, "x")
 WHOLE = PartitionSpec()
@@ -97,17 +98,17 @@ class Distributed:
 
 
 _EXACT = shm.Options(numerics="exact")
-_HEADS = ((4, 256, 16),) * 3
+_HEADS = ((8, 512, 16),) * 3
 ROWS = PartitionSpec("x")
-_ROWS = ((2048, 8), (256, 8), (256, 4))
-_EXPERTS = ((4, 32, 128), (4, 128, 32), (32, 4), (1024, 32))
-_LAYERS = ((64, 512), (512, 64), (512, 64), (512, 64))
+_ROWS = ((4096, 8), (256, 8), (256, 4))
+_EXPERTS = ((8, 32, 128), (8, 128, 32), (32, 8), (1024, 32))
+_LAYERS = ((64, 512), (512, 64), (1024, 64), (1024, 64))
 _BATCH = (WHOLE, WHOLE, HEADS, HEADS)
 PROGRAMS = {
-    "heads": Distributed(attention, _HEADS, (HEADS,) * 3, HEADS, 0.25, attention),
-    "sequence": Distributed(attention, _HEADS, (SEQUENCE, WHOLE, WHOLE), SEQUENCE, 0.5, attention),
+    "heads": Distributed(attention, _HEADS, (HEADS,) * 3, HEADS, 0.1, attention),
+    "sequence": Distributed(attention, _HEADS, (SEQUENCE, WHOLE, WHOLE), SEQUENCE, 0.1, attention),
     "constrained": Distributed(constrained_attention, _HEADS, (WHOLE,) * 3, WHOLE, 0.4, attention),
-    "mapped heads": Distributed(attention, _HEADS, (HEADS,) * 3, HEADS, 0.25, attention, mapped=True),
+    "mapped heads": Distributed(attention, _HEADS, (HEADS,) * 3, HEADS, 0.1, attention, mapped=True),
     "mapped sequence": Distributed(gathered_attention, _HEADS, (SEQUENCE,) * 3, SEQUENCE, 0.6, attention, mapped=True),
     "rows": Distributed(kernel_matvec, _ROWS, (ROWS, WHOLE, WHOLE), ROWS, 0.1, kernel_matvec),
     "nearest": Distributed(nearest, ((64, 8), (8192, 8)), (WHOLE, ROWS), WHOLE, 0.1, nearest),
@@ -186,6 +187,40 @@ def called() -> dict[str, Any]:
     }
 
 
+def called_inside() -> dict[str, Any]:
+    """The same function within another, of values computed from arrays on two meshes of the same devices."""
+    devices = np.array(jax.devices()[:DEVICES])
+    line, square = Mesh(devices, ("x",)), Mesh(devices.reshape(2, 4), ("a", "b"))
+    w, x = (normals(*shape, seed=i) for i, shape in enumerate(((6, 32, 32), (2048, 32))))
+    places = NamedSharding(square, WHOLE), NamedSharding(line, ROWS)
+    arguments = [jax.device_put(v, place) for v, place in zip((w, x), places, strict=True)]
+    step = shm.jit(scanned_step, budget="450 KiB")
+    plans: list[Any] = []
+    with recording(plans):
+        result = jax.jit(lambda w, x: step(w, 2 * x))(*arguments)
+    (plan,) = plans
+    elsewhere = jax.device_put(w, NamedSharding(Mesh(devices[::-1], ("x",)), WHOLE))
+    return {
+        "arguments": plan.before.measured.argument_bytes,
+        "whole": w.nbytes + x.nbytes,
+        "report": str(plan),
+        "wrong": yardstick(*(np.asarray(a) for a in (result, jax.jit(scanned_step)(w, 2 * x))), _doubled(w, x)),
+        "errors": [_error(jitted, elsewhere, arguments[1]) for jitted in (step, jax.jit(scanned_step))],
+    }
+
+
+def _doubled(w: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return in_f64(scanned_step, w, 2 * x)[0]
+
+
+def _error(jitted: Any, *arguments: Any) -> str:
+    try:
+        jitted(*arguments)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def _run(exported: Any, arguments: list[Any], donated: tuple[int, ...]) -> tuple[list[Any], Any]:
     copies = [jnp.array(a) for a in arguments]
     compiled = jax.jit(exported.call, donate_argnums=donated).lower(*copies).compile(compiler_options=UNOPTIMISED)
@@ -203,4 +238,5 @@ def _signature(exported: Any) -> tuple[Any, ...]:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    print(json.dumps({name: outcome(one) for name, one in PROGRAMS.items()} | {"called": called()}))
+    outcomes = {name: outcome(one) for name, one in PROGRAMS.items()}
+    print(json.dumps({**outcomes, "called": called(), "called inside": called_inside()}))
