@@ -8,11 +8,13 @@ import pytest
 from jax.sharding import SingleDeviceSharding
 
 import stablehlo_mem as shm
+from stablehlo_mem.analysis.host_link import placements
 from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.passes.offload_residuals import OffloadResiduals
 from stablehlo_mem.rewriting.hold_copies import hold_copies
+from stablehlo_mem.sharding_rules import rule_of
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.devices import topology_devices
 from stablehlo_mem.targets.measurement import Measured
@@ -64,6 +66,15 @@ def test_a_value_is_not_offloaded_twice():
     graph = entry_graph(module)
     again = (value for one in residuals(graph) for value in one.step.params.values)
     assert all(graph.ops[graph.values[v].producer].name != "stablehlo.custom_call" for v in again)
+
+
+def test_copies_to_the_host_and_back_are_not_split():
+    module = normal(program_of(gradient, *arguments()))
+    OffloadResiduals().apply(module, residuals(entry_graph(module))[-1].step.params)
+    attach_rules(module)
+    graph = entry_graph(module)
+    assert placements(graph)
+    assert all(rule_of(graph, op) is None for op in placements(graph))
 
 
 def test_stays_within_the_host_memory_that_is_allowed():
