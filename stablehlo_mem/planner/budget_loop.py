@@ -48,6 +48,9 @@ _SLOWDOWN_FACTOR_MIN = 2
 """Who asks for the smallest peak accepts more: with budget="min" `Options.max_slowdown` counts so many times."""
 _MIN_SAVING = 0.05
 """Without a budget, share of its estimated time that a program must save to be changed: the error of estimates."""
+_OWN_HOST_BYTES = 2**20
+"""Temporaries in the host's memory that nobody needs to allow: libtpu 0.0.42 makes 16 KiB for itself in a program that
+streams parameters (`benchmarks/host_memory.py`); stacks and arguments worth a plan are larger."""
 _MIN_SAVING_CACHE = 0.2
 """Share of the remaining time that loops in the cache must save: their estimates err more."""
 
@@ -245,7 +248,7 @@ class _Planning:
             e.measured.host_temp_bytes if isinstance(e.measured, Measured) else 0
             for e in (evaluation, self.evaluator.evaluations[0])
         )
-        return needed <= max(given, self.options.host_bytes)
+        return needed <= max(given, self.options.host_bytes, _OWN_HOST_BYTES)
 
     def plan(self, original: Evaluation, best: Evaluation) -> Plan:
         too_slow = self.fits(best) and self.evaluator.is_slow(best.state)
