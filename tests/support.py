@@ -29,9 +29,9 @@ from stablehlo_mem.rewriting.scan_segments import Backward, find_backward
 from stablehlo_mem.rewriting.scan_stacks import ScanLoop, find_readers, find_scan, stored
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting.axis import Axis, grow_axis
-from stablehlo_mem.splitting.candidates import regroups
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
+from stablehlo_mem.splitting.regrouping import regroups
 from stablehlo_mem.splitting.saved_values import worth_saving
 from stablehlo_mem.splitting.split_step import Split, split
 from stablehlo_mem.targets.chips import CHIPS

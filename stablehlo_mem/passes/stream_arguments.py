@@ -25,10 +25,10 @@ from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Size, Siz
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting.axis import grow_axis
-from stablehlo_mem.splitting.candidates import regroups
 from stablehlo_mem.splitting.emit_loops import emit_loops
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
+from stablehlo_mem.splitting.regrouping import regroups
 from stablehlo_mem.utils.units import format_bytes
 
 _STEPS = (2, 8, 32)

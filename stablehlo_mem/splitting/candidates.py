@@ -14,7 +14,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.peak_memory import Path, Peak
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.float_comparisons import why_rounded_alike
 from stablehlo_mem.ir.graph import Graph, dtype_bytes, nested_graph, op_id
 from stablehlo_mem.ir.op_attributes import dot_labels
 from stablehlo_mem.ir.trip_count import block_runs
@@ -24,19 +23,19 @@ from stablehlo_mem.pass_api.candidate import (
     Goal,
     Identity,
     Numerics,
-    Options,
     Refusal,
     Size,
     Step,
     allows,
 )
-from stablehlo_mem.sharding_rules import OP_RULES, rule_book
+from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.splitting.axis import Axis, Obstacle, grow_axis
 from stablehlo_mem.splitting.chunk_cost import loop_cost
 from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
+from stablehlo_mem.splitting.regrouping import regroups, why_not_regrouped
 from stablehlo_mem.splitting.saved_values import worth_saving
 from stablehlo_mem.splitting.split_step import PASS_NAME, LoopSize, Split, split_copy
 from stablehlo_mem.targets.chips import Chip
@@ -379,25 +378,6 @@ def checkpoint_bytes(schedule: LoopSchedule) -> int:
     # In 4 bytes at least: sums of narrow floats are accumulated in f32.
     elements = (math.prod(v.shape) // schedule.axis.n * max(4, dtype_bytes(v.dtype)) for v in values)
     return int(sum(elements))
-
-
-def why_not_regrouped(main: Graph, path: Path, schedule: LoopSchedule, options: Options) -> str:
-    """Why loops must not regroup their sums, "" if they may or do not: see `ir.float_comparisons`."""
-    if not regroups(schedule.graph, schedule):
-        return ""
-    sums = {output.value for output in schedule.outputs if output.accumulated}
-    scans = (split_op for split_op in schedule.first_loop if split_op.cumulative)
-    sums.update(*(schedule.graph.ops[scan.op].results for scan in scans))
-    return why_rounded_alike(main, path, sums, relaxed=allows(options, "relaxed"))
-
-
-def regroups(graph: Graph, schedule: LoopSchedule) -> bool:
-    """Whether the loops make float sums in another grouping."""
-    reductions = (output.split_op.op for output in schedule.outputs if output.accumulated)
-    rules = [(OP_RULES[graph.ops[op].name].reduction, graph.handles[op]) for op in reductions]
-    scans = sorted({split_op.op for split_op in schedule.first_loop if split_op.cumulative})
-    rules += [(OP_RULES[graph.ops[op].name].cumulative, graph.handles[op]) for op in scans]
-    return schedule.is_online or any(rule is not None and rule.regroups(op) for rule, op in rules)
 
 
 def _dot_dimension(graph: Graph, value: int, dimension: int) -> str:

@@ -39,8 +39,8 @@ from stablehlo_mem.rewriting.scan_stacks import find_scan, stored
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting import candidates
 from stablehlo_mem.splitting.axis import grow_axis
-from stablehlo_mem.splitting.candidates import regroups
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
+from stablehlo_mem.splitting.regrouping import regroups, why_not_regrouped
 from stablehlo_mem.splitting.saved_values import worth_saving
 from stablehlo_mem.splitting.split_step import PASS_NAME, Split
 from stablehlo_mem.targets.chips import CHIPS
@@ -173,7 +173,7 @@ def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
     least = (1, 1, 256, max(1, value.nbytes // 2))[draw(0, 3)]
     axis = grow_axis(graph, rule_book(graph), (value.index, dimensions[draw(0, len(dimensions) - 1)]), least)
     region = schedule_loops(graph, axis, streaming=bool(draw(0, 1)))
-    if region is None or axis.n < 2 or candidates.why_not_regrouped(main, path, region, Options()):
+    if region is None or axis.n < 2 or why_not_regrouped(main, path, region, Options()):
         return None
     kept = worth_saving(graph, region, CHIPS["cpu"], 1 << 62) if not draw(0, 3) else ()
     split = Split(
