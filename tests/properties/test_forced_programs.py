@@ -13,7 +13,7 @@ import sys
 import pytest
 
 SEEDS = pathlib.Path(__file__).with_name("seeds.py")
-EACH = 32
+EACH = 24
 
 
 @pytest.mark.parametrize("first", range(0, 4 * EACH, EACH))
