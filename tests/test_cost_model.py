@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stablehlo_mem.analysis.cost_model import graph_seconds, op_seconds
+from stablehlo_mem.analysis.cost_model import graph_flops, graph_seconds, op_seconds
 from stablehlo_mem.analysis.fusion import plan_buffers
 from stablehlo_mem.analysis.op_cost import (
     Matmul,
@@ -266,6 +266,29 @@ def test_what_is_no_counter(compared: str, added: str, start: int, stride: int, 
 def test_loop_costs_its_body_times_its_trips():
     slow, fast = loop("LT, %i, %ten", stride=1), loop("LT, %i, %ten", stride=10)
     assert graph_seconds(slow, CPU) == pytest.approx(10 * graph_seconds(fast, CPU), rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda:h200", "tpu:v5e"])
+def test_a_condition_is_computed_before_every_iteration(name: str):
+    """A line search computes its objective there."""
+
+    def searched(objective_in_condition: bool) -> Graph:
+        def over(x: jax.Array, start: jax.Array) -> jax.Array:
+            def objective(step: jax.Array) -> jax.Array:
+                return jnp.sum(jnp.sin(x * step) @ x)
+
+            def halve(carry: Any) -> Any:
+                return carry[0] / 2, objective(carry[0])
+
+            if objective_in_condition:
+                return jax.lax.while_loop(lambda step: objective(step) > 3.0, lambda step: step / 2, start)
+            return jax.lax.while_loop(lambda carry: carry[1] > 3.0, halve, (start, start))[0]
+
+        return support.graph_of(program_of(over, np.zeros((1024, 1024), np.float32), np.float32(1)))
+
+    before, within = (graph_seconds(searched(where), CHIPS[name]) for where in (True, False))
+    assert before == pytest.approx(within, rel=0.1)
+    assert graph_flops(searched(True)) == pytest.approx(2 * graph_flops(searched(False)), rel=0.01)
 
 
 def test_what_no_iteration_changes_is_computed_once():

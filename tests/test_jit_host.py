@@ -156,6 +156,12 @@ def test_a_name_of_nothing_is_an_error():
     assert str(caught.value) == "host names n, and scaled has no such array: none is in n"
 
 
+@pytest.mark.parametrize("host", [0, "", True, ("opt_state", 1), "["])
+def test_what_is_no_name_is_an_error(host):
+    with pytest.raises(shm.InputError, match="give the name of a parameter of train_step"):
+        shm.jit(train_step, "1GiB", host=host)
+
+
 def test_static_arguments_and_single_numbers_are_left_as_they_are():
     def scaled(x, n, rate):
         return x * n * rate

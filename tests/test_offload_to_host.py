@@ -155,8 +155,9 @@ def test_a_program_that_offloads_by_hand_is_counted_so():
 
 @pytest.mark.parametrize("size", [0, -1, "much", "10%", "min", True])
 def test_the_option_is_a_number_of_bytes(size):
-    with pytest.raises(InputError):
+    with pytest.raises(InputError) as caught:
         shm.plan(exported(jnp.sin, spec(4)), 100, options=shm.Options(host_memory=size))
+    assert str(caught.value) == f'host_memory is an int of bytes or a string like "64GiB", not {size!r}'
 
 
 @needs["cuda"]

@@ -63,8 +63,11 @@ def _total_flops(graph: Graph, op: Op) -> float:
     if CLASSES.get(op.name) is not Class.CONTROL or not op.blocks:
         return op_flops(graph, op)
     if op.name == "stablehlo.while":
-        body = op.blocks[1]
-        return _in_loop([_total_flops(body, inner) for inner in body.ops], body, trip_count(graph, op))
+        condition, body = op.blocks
+        trips = trip_count(graph, op)
+        each = [_total_flops(body, inner) for inner in body.ops]
+        tested = (trips + 1) * graph_flops(condition) if _computes_arrays(condition) else 0.0
+        return _in_loop(each, body, trips) + tested
     return max(graph_flops(block) for block in op.blocks)
 
 
@@ -73,6 +76,11 @@ def _in_loop(costs: Sequence[float], body: Graph, trips: int) -> float:
     invariant = invariant_ops(body)
     once = sum(cost for i, cost in enumerate(costs) if i in invariant)
     return trips * (sum(costs) - once) + once
+
+
+def _computes_arrays(condition: Graph) -> bool:
+    """Whether the condition of a loop has work of its own, as in line searches: `step_seconds` holds the others."""
+    return any(condition.values[v].shape for op in condition.ops for v in op.results)
 
 
 @cached_analysis
@@ -171,8 +179,10 @@ def overhead_seconds(graph: Graph, op: Op, chip: Chip) -> float:
 
 def _control_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     if op.name == "stablehlo.while":
+        condition, body = op.blocks
         trips = likely_trips(graph, op)
-        return trips * chip.step_seconds + _in_loop(fused_seconds(op.blocks[1], chip), op.blocks[1], trips)
+        tested = (trips + 1) * graph_seconds(condition, chip) if _computes_arrays(condition) else 0.0
+        return trips * chip.step_seconds + _in_loop(fused_seconds(body, chip), body, trips) + tested
     return max(graph_seconds(block, chip) for block in op.blocks)
 
 

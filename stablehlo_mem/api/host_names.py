@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -71,13 +71,18 @@ class HostArguments:
         return (self.positional[index],) if index < last else (*self.positional[last:], str(index - last))
 
 
-def host_arguments(fun: Callable[..., Any], function: str, host: str | Sequence[str]) -> HostArguments:
-    """What `host` names of a function.
+def host_arguments(fun: Callable[..., Any], function: str, host: str | Sequence[str]) -> HostArguments | None:
+    """What `host` names of a function, None if it names nothing.
 
     Raises:
-        InputError: it names no parameter.
+        InputError: it names no parameter, or is no name.
     """
-    names = (host,) if isinstance(host, str) else tuple(host)
+    names = (host,) if isinstance(host, str) or not isinstance(host, Iterable) else tuple(host)
+    for name in names:
+        if not isinstance(name, str) or not _path(name):
+            raise InputError(f"host names {name!r}: give the name of a parameter of {function}, such as 'opt_state'")
+    if not names:
+        return None
     try:
         parameters = list(inspect.signature(fun).parameters.values())
     except (TypeError, ValueError):  # builtins may have no signature

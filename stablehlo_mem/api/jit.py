@@ -166,7 +166,7 @@ class _Signature:
 def _signature(fun: Callable[..., Any], host: str | Sequence[str], jit_kwargs: dict[str, Any]) -> _Signature:
     shardings, tree = jax.tree.flatten(jit_kwargs.get("out_shardings"), is_leaf=lambda x: x is None)
     kinds = tuple(memory_kind(sharding) or "" for sharding in shardings)
-    names = host_arguments(fun, name_of(fun), host) if host else None
+    names = None if host is None else host_arguments(fun, name_of(fun), host)
     return _Signature(_named(fun, jit_kwargs, "donate"), names, kinds, tree)
 
 

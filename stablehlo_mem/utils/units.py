@@ -78,9 +78,13 @@ def parse_bytes(size: Any, name: str) -> int:
     Raises:
         InputError: it is something else, a share among others, zero or negative.
     """
-    nbytes = parse_budget(size)
+    wrong = InputError(f'{name} is an int of bytes or a string like "64GiB", not {size!r}')
+    try:
+        nbytes = parse_budget(size)
+    except InputError:  # what it says is of budgets
+        raise wrong from None
     if not isinstance(nbytes, int):
-        raise InputError(f'{name} is an int of bytes or a string like "64GiB", not {size!r}')
+        raise wrong
     return nbytes
 
 
