@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import stablehlo_mem as shm
 from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.frontend.program import ingest
@@ -23,7 +24,7 @@ from stablehlo_mem.splitting.split_step import Split
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.utils.plain_data import plain_data
 from tests.programs.general import DEVELOPMENT as GENERAL
-from tests.support import normal, program_of, text
+from tests.support import exported, normal, program_of, spec, text
 
 
 def two_layers(x, w1, w2):
@@ -382,3 +383,21 @@ def test_no_loop_is_thought_to_spare_what_an_op_outside_it_needs():
         assert not refusals
         assert state.steps
         assert state.seconds > state.flops / goal.chip.flops_per_second
+
+
+def test_a_chunk_that_raises_the_peak_is_made_smaller():
+    """Two blocks need as much one after the other, and XLA:CPU copies the slice that a chunk's matmul reads."""
+
+    def density(t, x, y):
+        z = jnp.tanh(x @ t)
+        return (y * z - jnp.logaddexp(0, z) + jnp.sin(z)).sum()
+
+    def twice(t, x, y):
+        return density(t, x, y), density(t + 1, x, y)
+
+    specs = spec(8), spec(100_000, 8), spec(100_000)
+    arguments = 4 * 100_000 * 9
+    for more in (500_000, 700_000, 900_000):
+        plan = shm.plan(exported(twice, *specs), arguments + more, target="cpu")
+        assert plan.before.peak_bytes > arguments + more
+        assert plan.fits, more

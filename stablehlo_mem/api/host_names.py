@@ -71,13 +71,13 @@ class HostArguments:
         return (self.positional[index],) if index < last else (*self.positional[last:], str(index - last))
 
 
-def host_arguments(fun: Callable[..., Any], function: str, host: str | Sequence[str]) -> HostArguments | None:
+def host_arguments(fun: Callable[..., Any], function: str, host: Any) -> HostArguments | None:
     """What `host` names of a function, None if it names nothing.
 
     Raises:
         InputError: it names no parameter, or is no name.
     """
-    names = (host,) if isinstance(host, str) or not isinstance(host, Iterable) else tuple(host)
+    names: tuple[Any, ...] = (host,) if isinstance(host, str) or not isinstance(host, Iterable) else tuple(host)
     for name in names:
         if not isinstance(name, str) or not _path(name):
             raise InputError(f"host names {name!r}: give the name of a parameter of {function}, such as 'opt_state'")

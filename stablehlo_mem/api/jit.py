@@ -163,7 +163,7 @@ class _Signature:
         return jax.tree.unflatten(tree, [in_memory(x, kind) for x, kind in zip(leaves, kinds, strict=True)])
 
 
-def _signature(fun: Callable[..., Any], host: str | Sequence[str], jit_kwargs: dict[str, Any]) -> _Signature:
+def _signature(fun: Callable[..., Any], host: Any, jit_kwargs: dict[str, Any]) -> _Signature:
     shardings, tree = jax.tree.flatten(jit_kwargs.get("out_shardings"), is_leaf=lambda x: x is None)
     kinds = tuple(memory_kind(sharding) or "" for sharding in shardings)
     names = None if host is None else host_arguments(fun, name_of(fun), host)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from stablehlo_mem.analysis.live_ranges import Peak
 from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.graph import nested_graph, op_id
 from stablehlo_mem.pass_api.candidate import CHUNK_SHARE, Candidate, Goal, Identity, Refusal, allows
@@ -321,10 +322,11 @@ def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> Search
         new = try_apply(state, candidate, goal)
         if new is None:
             return None
-        if best is not None and not _size_improves(new, best, goal):
+        was_raised = best is not None and best.peak.temp_bytes > state.peak.temp_bytes
+        if best is not None and not was_raised and not _size_improves(new, best, goal):
             break
         best = new
-        resized = _resized(candidate, new.peak.temp_bytes, goal) or _next_faster(candidate, new, goal)
+        resized = _resized(candidate, new.peak, state.peak, goal) or _next_faster(candidate, new, goal)
         if resized is None:
             break
         candidate = resized
@@ -337,20 +339,22 @@ def _helps(new: SearchState, state: SearchState) -> bool:
     return after.temp_bytes < before.temp_bytes or (after.temp_bytes == before.temp_bytes and after.live != before.live)
 
 
-def _resized(candidate: Candidate, peak_bytes: int, goal: Goal) -> Candidate | None:
+def _resized(candidate: Candidate, peak: Peak, before: Peak, goal: Goal) -> Candidate | None:
     """The candidate in the size that should be best, given the peak in its present size; None if that is the best.
 
     It is the fastest size that reaches the goal if chunks have the estimated bytes. If none does, it is the fastest
-    whose chunk is smaller by the ratio of the peak to the goal.
+    whose chunk is smaller by the ratio of the peak to the goal, or takes its share of the goal, unless the peak is
+    higher than before: then the chunk is what is too large.
     """
     if not candidate.sizes:
         return None
-    needed = candidate.saved_bytes + peak_bytes - goal.temp_bytes
+    needed = candidate.saved_bytes + peak.temp_bytes - goal.temp_bytes
     size = next((s for s in candidate.sizes if s.saved_bytes >= needed), None)
     if size is None:
         all_saved = max(s.saved_bytes for s in candidate.sizes)
-        allowed = (all_saved - candidate.saved_bytes) * goal.temp_bytes / peak_bytes
-        allowed = max(allowed, CHUNK_SHARE * goal.temp_bytes)
+        allowed = (all_saved - candidate.saved_bytes) * goal.temp_bytes / peak.temp_bytes
+        if peak.temp_bytes <= before.temp_bytes:
+            allowed = max(allowed, CHUNK_SHARE * goal.temp_bytes)
         size = next((s for s in candidate.sizes if all_saved - s.saved_bytes <= allowed), None)
     if size is None or size.saved_bytes == candidate.saved_bytes:
         return None
