@@ -12,7 +12,7 @@ from jax.sharding import SingleDeviceSharding
 import stablehlo_mem as shm
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import signature_attributes
-from stablehlo_mem.ir.host_memory import is_on_host
+from stablehlo_mem.ir.host_memory import attributes_say_host
 from stablehlo_mem.targets.measurement import Measured
 from tests.test_targets import needs
 
@@ -97,9 +97,9 @@ def test_donated_arguments_become_the_results_of_their_memory(donated):
     main = ingest(plan.exported).main
     of_arguments, of_results = (signature_attributes(main, which) for which in ("arg_attrs", "res_attrs"))
     aliased = {i: a["tf.aliasing_output"] for i, a in enumerate(of_arguments) if "tf.aliasing_output" in a}
-    assert sum(is_on_host(of_arguments[i]) for i in aliased) == 4
+    assert sum(attributes_say_host(of_arguments[i]) for i in aliased) == 4
     for i, output in aliased.items():
-        assert is_on_host(of_arguments[i]) == is_on_host(of_results[int(str(output).split()[0])])
+        assert attributes_say_host(of_arguments[i]) == attributes_say_host(of_results[int(str(output).split()[0])])
 
 
 def test_results_lie_where_out_shardings_say():

@@ -51,9 +51,8 @@ def link_seconds(graph: Graph, chip: Chip) -> float:
     """Seconds that the link is busy in one execution of a block, in the direction in which it is busier."""
     if not chip.host_link_bytes_per_second:
         return 0.0
-    return max(sum(_busy(graph, op, to_host) for op in range(len(graph.ops))) for to_host in (True, False)) / (
-        chip.host_link_bytes_per_second
-    )
+    copied = (sum(_busy(graph, op, to_host) for op in range(len(graph.ops))) for to_host in (True, False))
+    return max(copied) / chip.host_link_bytes_per_second
 
 
 def _copying(graph: Graph, op: int, chip: Chip, to_host: bool) -> float:

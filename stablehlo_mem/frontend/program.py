@@ -30,7 +30,7 @@ from stablehlo_mem.ir.bindings import (
     walk_operations,
 )
 from stablehlo_mem.ir.graph import main_function, tensor_type
-from stablehlo_mem.ir.host_memory import is_on_host, memory_kinds
+from stablehlo_mem.ir.host_memory import attributes_say_host, memory_kinds
 from stablehlo_mem.ir.shards import argument_shardings, mesh_axes, part_bytes, result_shardings, sharding_parts
 
 Kind = Literal["exported", "serialized", "module", "text", "bytecode", "artifact"]
@@ -89,7 +89,9 @@ class Program:
         """
         sizes = self._bytes(self.main.type.inputs, argument_shardings(self.main))
         pairs = zip(sizes, signature_attributes(self.main, "arg_attrs"), strict=True)
-        return sum(n for n, attributes in pairs if _GLOBAL_CONSTANT not in attributes and not is_on_host(attributes))
+        return sum(
+            n for n, attributes in pairs if _GLOBAL_CONSTANT not in attributes and not attributes_say_host(attributes)
+        )
 
     @property
     def output_bytes(self) -> int:

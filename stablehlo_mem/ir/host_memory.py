@@ -48,7 +48,7 @@ def memory_of(op: Any) -> str:
     return ir.StringAttr(ir.DictAttr(op.attributes[_FRONTEND])[_PLACEMENT]).value
 
 
-def is_on_host(attributes: dict[str, Any]) -> bool:
+def attributes_say_host(attributes: dict[str, Any]) -> bool:
     """Whether the attributes of an argument or a result say that it is in the host's memory."""
     return MEMORY_KIND in attributes and names_host(ir.StringAttr(attributes[MEMORY_KIND]).value)
 
@@ -60,7 +60,10 @@ def names_host(kind: str) -> bool:
 
 def memory_kinds(function: Any, of: Literal["arg_attrs", "res_attrs"]) -> list[Memory]:
     """In which memory each argument or each result of a function is."""
-    return ["pinned_host" if is_on_host(attributes) else "device" for attributes in signature_attributes(function, of)]
+    return [
+        "pinned_host" if attributes_say_host(attributes) else "device"
+        for attributes in signature_attributes(function, of)
+    ]
 
 
 def names_host_memory(function: Any) -> bool:
@@ -75,7 +78,7 @@ def values_in_host_memory(function: Any, *, has_placements: bool) -> set[Any]:
         has_placements: whether the function has any op that is a placement.
     """
     signature = zip(function.arguments, signature_attributes(function, "arg_attrs"), strict=True)
-    pending = [argument for argument, attributes in signature if is_on_host(attributes)]
+    pending = [argument for argument, attributes in signature if attributes_say_host(attributes)]
     if has_placements:
         placements = filter(is_placement, walk_operations(function.operation))
         pending += [op.results[0] for op in placements if names_host(memory_of(op))]

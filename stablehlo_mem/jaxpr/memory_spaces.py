@@ -29,11 +29,9 @@ def memory_kind(sharding: Any) -> str | None:
 
     JAX takes a PartitionSpec for one on the device.
     """
-    return (
-        "device"
-        if isinstance(sharding, PartitionSpec)
-        else getattr(getattr(sharding, "sharding", sharding), "memory_kind", None)
-    )
+    if isinstance(sharding, PartitionSpec):
+        return "device"
+    return getattr(getattr(sharding, "sharding", sharding), "memory_kind", None)
 
 
 def in_memory(x: Any, kind: str | None) -> Any:

@@ -17,8 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDev
 
 from stablehlo_mem.ir.bindings import ir, resolve_in_shardings, run_passes, sdy, signature_attributes
 from stablehlo_mem.ir.graph import main_function
-from stablehlo_mem.ir.host_memory import is_on_host as attributes_say_host
-from stablehlo_mem.ir.host_memory import names_host
+from stablehlo_mem.ir.host_memory import attributes_say_host, names_host
 from stablehlo_mem.ir.program_slice import program_slice
 from stablehlo_mem.ir.shards import PROPAGATION, argument_shardings, axis_refs, result_shardings
 from stablehlo_mem.jaxpr.memory_spaces import is_on_host, memory_kind

@@ -22,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from stablehlo_mem.analysis.fusion_classes import Class, classify
 from stablehlo_mem.analysis.host_link import placements
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.bindings import ir, stablehlo, walk_operations
 from stablehlo_mem.ir.graph import Graph, Op, entry_graph, reachable
-from stablehlo_mem.ir.host_memory import memory_of
+from stablehlo_mem.ir.host_memory import is_placement, memory_of, names_host
 
 _KERNELS = frozenset({Class.DOT, Class.REDUCE, Class.CONTROL})
 """Ops whose results every compiler writes to memory: a barrier after them hinders no fusion."""
@@ -32,6 +32,8 @@ _KERNELS = frozenset({Class.DOT, Class.REDUCE, Class.CONTROL})
 
 def hold_copies(module: ir.Module) -> None:
     """Adds the barriers, in place; a program without pairs of copies stays as it is."""
+    if not any(map(is_placement, walk_operations(module.operation))):
+        return
     graph = entry_graph(module)
     holder = _Holder(graph)
     ties: dict[int, dict[int, None]] = {}
@@ -53,7 +55,7 @@ def _pairs(graph: Graph) -> Iterator[tuple[int, int]]:
     """Copies to the host of which the next reader is a copy to the device, in one block."""
     for store in placements(graph):
         users = graph.users[graph.ops[store].results[0]]
-        if memory_of(graph.handles[store]).endswith("host") and len(users) == 1 and users[0] in placements(graph):
+        if names_host(memory_of(graph.handles[store])) and len(users) == 1 and users[0] in placements(graph):
             yield store, users[0]
 
 

@@ -69,8 +69,7 @@ def _kernels(graph: Graph, buffers: Buffers, op: int) -> set[int]:
     """The kernels that compute an op; of a view those that read it."""
     kernels = set(buffers.kernels[op])
     if not kernels and classify(graph, graph.ops[op]) is Class.VIEW:
-        users = {user for v in graph.ops[op].results for user in graph.users[v]}
-        kernels = set[int]().union(*(_kernels(graph, buffers, user) for user in users))
+        kernels = set[int]().union(*(_kernels(graph, buffers, user) for user in _users(graph, op)))
     return kernels
 
 
@@ -79,19 +78,23 @@ def _moved(graph: Graph, buffers: Buffers, late: set[int], place: int) -> dict[i
 
     They are those of `late` and what is fused with them, None if one of these cannot be moved.
     """
-    users = {op: {user for v in graph.ops[op].results for user in graph.users[v]} for op in late if op < place}
+    users = {op: _users(graph, op) for op in late if op < place}
     pending = list(users)
     while pending:
         op = pending.pop()
         if not _is_fused(graph, buffers, graph.ops[op]):
             return None
         new = [user for user in users[op] if user < place and user not in users]
-        users.update((one, {user for v in graph.ops[one].results for user in graph.users[v]}) for one in new)
+        users.update((one, _users(graph, one)) for one in new)
         pending += new
     moved: dict[int, int] = {}
     for op in sorted(users, reverse=True):
         moved[op] = min(moved.get(user, user) for user in users[op])
     return moved
+
+
+def _users(graph: Graph, op: int) -> set[int]:
+    return {user for v in graph.ops[op].results for user in graph.users[v]}
 
 
 def _is_fused(graph: Graph, buffers: Buffers, op: Op) -> bool:

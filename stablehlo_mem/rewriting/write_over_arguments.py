@@ -17,7 +17,7 @@ from typing import Any
 
 from stablehlo_mem.ir.bindings import DONATED, ir, signature_attributes
 from stablehlo_mem.ir.graph import Graph, Op, entry_graph, main_function, producers_of, reachable
-from stablehlo_mem.ir.host_memory import MEMORY_KIND, is_on_host
+from stablehlo_mem.ir.host_memory import MEMORY_KIND, attributes_say_host
 from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.ir.trip_count import find_counter
 
@@ -44,7 +44,7 @@ class _Overwritten:
 def write_over_arguments(module: ir.Module) -> None:
     """Rewrites a module in place; one without arguments in the host's memory stays as it is."""
     attributes = signature_attributes(main_function(module), "arg_attrs")
-    if not any(map(is_on_host, attributes)):
+    if not any(map(attributes_say_host, attributes)):
         return
     graph = entry_graph(module)
     taken: set[int] = set()
