@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 
 from stablehlo_mem.analysis.fusion_classes import Class
+from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.graph import Graph, Op, Value
 
 Kernels = AbstractSet[int]
@@ -154,6 +155,10 @@ class CompilerModel(abc.ABC):
         return True
 
     # What is done before loops.
+
+    def hoisted_ops(self, body: Graph) -> frozenset[int]:
+        """The ops of a loop's body that are computed once, before the loop, instead of in each iteration."""
+        return invariant_ops(body)
 
     def hoisted_values(self, body: Graph) -> frozenset[int]:
         """The values of a loop's body that are computed before the loop and kept while it runs; scalars left out."""

@@ -73,6 +73,10 @@ class XlaGpu(CompilerModel):
     fuses_into_sums = True
     sorts_top_k = False
 
+    def hoisted_ops(self, body: Graph) -> frozenset[int]:
+        """None: invariant elementwise ops, reductions, dots and loops stay in the body (seen in compiled programs)."""
+        return frozenset()
+
     def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
         """An expensive one, unless all kernels are reductions, which wait for memory anyway; and what is reused.
 
