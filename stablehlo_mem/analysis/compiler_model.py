@@ -40,6 +40,9 @@ class CompilerModel(abc.ABC):
     for those of `reads_beside_dot`."""
     reduces_dots: bool = False
     """Whether a reduction that alone uses a dot's result is computed in the dot's kernel: no buffer exists."""
+    widens_in_epilogue: bool = True
+    """Whether the kernel of a dot computes a convert of its result to a wider type, and what follows; otherwise a
+    convert is computed there only if its result is returned."""
     fuses_convolutions: bool = False
     """Whether convolutions fuse with what is before and after them as dots do; otherwise they are library calls."""
     fuses_sibling_reductions: bool = False

@@ -67,6 +67,8 @@ class XlaGpu(CompilerModel):
     recomputes_materialised = False
     fuses_only_unary_into_dots = True
     """Triton's GEMM fusions, as far as they are chosen."""
+    widens_in_epilogue = False
+    """`gemm_fusion.cc` takes in no op that writes more than it reads (seen in compiled programs)."""
     fuses_sibling_reductions = True
     """`multi_output_fusion.cc` of the GPU's compiler."""
 
