@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 
 from stablehlo_mem.analysis.fusion_classes import Class
+from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.graph import Graph, Op, Value
 
 Kernels = AbstractSet[int]
@@ -39,6 +40,9 @@ class CompilerModel(abc.ABC):
     for those of `reads_beside_dot`."""
     reduces_dots: bool = False
     """Whether a reduction that alone uses a dot's result is computed in the dot's kernel: no buffer exists."""
+    widens_in_epilogue: bool = True
+    """Whether the kernel of a dot computes a convert of its result to a wider type, and what follows; otherwise a
+    convert is computed there only if its result is returned."""
     fuses_convolutions: bool = False
     """Whether convolutions fuse with what is before and after them as dots do; otherwise they are library calls."""
     fuses_sibling_reductions: bool = False
@@ -154,6 +158,10 @@ class CompilerModel(abc.ABC):
         return True
 
     # What is done before loops.
+
+    def hoisted_ops(self, body: Graph) -> frozenset[int]:
+        """The ops of a loop's body that are computed once, before the loop, instead of in each iteration."""
+        return invariant_ops(body)
 
     def hoisted_values(self, body: Graph) -> frozenset[int]:
         """The values of a loop's body that are computed before the loop and kept while it runs; scalars left out."""

@@ -67,11 +67,17 @@ class XlaGpu(CompilerModel):
     recomputes_materialised = False
     fuses_only_unary_into_dots = True
     """Triton's GEMM fusions, as far as they are chosen."""
+    widens_in_epilogue = False
+    """`gemm_fusion.cc` takes in no op that writes more than it reads (seen in compiled programs)."""
     fuses_sibling_reductions = True
     """`multi_output_fusion.cc` of the GPU's compiler."""
 
     fuses_into_sums = True
     sorts_top_k = False
+
+    def hoisted_ops(self, body: Graph) -> frozenset[int]:
+        """None: invariant elementwise ops, reductions, dots and loops stay in the body (seen in compiled programs)."""
+        return frozenset()
 
     def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
         """An expensive one, unless all kernels are reductions, which wait for memory anyway; and what is reused.
