@@ -116,6 +116,10 @@ class CompilerModel(abc.ABC):
         """
         return False
 
+    def merged_dots(self, graph: Graph) -> frozenset[int]:
+        """The dots that become one with others, which have an operand in common: its result is written, and read."""
+        return frozenset()
+
     def reads_beside_dot(self, graph: Graph, value: int, *, before: bool) -> bool:
         """Whether an op that is fused before a dot, or after it, may read a value beside that of the dot's chain."""
         return False

@@ -309,6 +309,8 @@ class _Sweep:
     def _is_epilogue(self, op: Op) -> bool:
         """Whether the one kernel that uses a dot's result computes it too."""
         dot = op.results[0]
+        if op.index in self.model.merged_dots(self.graph):
+            return False
         if self.readers[dot] or len(self.fusing[dot]) != 1 or self.reused[dot]:
             return False
         root = self.graph.ops[next(iter(self.fusing[dot]))]
