@@ -201,6 +201,17 @@ def test_cuda_writes_out_what_is_converted_to_a_wider_type_after_a_dot(converted
     assert temp_bytes(graph, "cuda:h200") == pytest.approx(buffers * 2**20, abs=1024)
 
 
+@pytest.mark.parametrize("chip", ["cpu", "cuda:h200", "tpu:v5e"])
+def test_a_convolution_before_a_matmul_has_a_buffer(chip: str):
+    def network(x: jax.Array, w: jax.Array, v: jax.Array) -> jax.Array:
+        layout = ("NHWC", "HWIO", "NHWC")
+        return jax.nn.relu(jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout)) @ v
+
+    specs = spec(4, 32, 32, 64), spec(3, 3, 64, 64), spec(64, 64)
+    profile = shm.profile(network, *specs, target=chip)
+    assert profile.temp_bytes >= 4 * 32 * 32 * 64 * 4
+
+
 def test_tpu_lays_computed_values_out_as_pads_least_and_arguments_as_they_come():
     small, types = "tensor<1024x1024x2xf32>", "(tensor<1024x1024x2xf32>) -> tensor<1024x1024x2xf32>"
     call = f"%c = stablehlo.custom_call @mystery(%x) : {types}\n%d = stablehlo.custom_call @mystery(%c) : {types}\n"
