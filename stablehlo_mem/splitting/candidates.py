@@ -32,7 +32,7 @@ from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.splitting.axis import Axis, Obstacle, grow_axis
 from stablehlo_mem.splitting.chunk_cost import loop_cost
-from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host
+from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host, writes_over_host
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 from stablehlo_mem.splitting.regrouping import regroups, why_not_regrouped
@@ -295,7 +295,10 @@ class _Proposals:
     def sizes(self, schedule: LoopSchedule, saved: tuple[int, ...]) -> tuple[Size, ...]:
         spared, left = self.spared_bytes(schedule), self.output_bytes(schedule)
         written = spared - self.streamed_bytes(schedule)
-        return _sizes(self.graph, schedule, saved, spared, written, left, self.goal.chip, self.runs)
+        sizes = _sizes(self.graph, schedule, saved, spared, written, left, self.goal.chip, self.runs)
+        if writes_over_host(self.graph, schedule.axis):
+            return tuple(size for size in sizes if schedule.axis.n % size.params.chunk == 0)
+        return sizes
 
     def output_bytes(self, schedule: LoopSchedule) -> int:
         """Bytes the loops add beside the chunks: their outputs, unless those are results of the block anyway."""
