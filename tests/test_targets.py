@@ -95,7 +95,7 @@ def scanned_gradient(weights, x):
 
 @needs["tpu"]
 def test_temporaries_of_a_tpu_are_those_that_it_allocates():
-    """libtpu compiles for a chip of 15.75 GiB what takes more by its own report, and refuses what takes more by ours."""
+    """libtpu compiles for 15.75 GiB what takes more by its own report, and refuses what takes more by ours."""
 
     def specs(rows):
         shapes = (8, 1024, 1024), (rows, 1024)
