@@ -69,7 +69,7 @@ class Read:
 def find_stacks(main: Graph, path: Path, op: Op) -> Iterator[Stack | tuple[int, Blocked]]:
     """The stacks of a loop of a block; or a stack's carry and why it must stay on the device."""
     block = nested_graph(main, path)
-    scan = find_scan(block, op)
+    scan = find_scan(block, op, backwards=True)
     # Memory of the host begins as anything, so all of it must be written: a scan's stack is.
     for carry in scan.rows if scan is not None else ():
         if _is_filled(block.mlir_values[op.operands[carry]]):
