@@ -109,8 +109,10 @@ def _reads(main: Graph, path: Path, stack: int) -> tuple[Read, ...] | Blocked:
 
 def _is_part(graph: Graph, op: Op) -> bool:
     """Whether an op reads at most half of its operand, as a slice."""
+    if op.name != _SLICE:
+        return False
     part, whole = (math.prod(graph.values[v].shape) for v in (op.results[0], op.operands[0]))
-    return op.name == _SLICE and 2 * part <= whole
+    return 2 * part <= whole
 
 
 def _reads_from(main: Graph, path: Path, slices: tuple[int, ...], whole: tuple[int, ...]) -> Iterator[Read]:
