@@ -8,6 +8,7 @@ from stablehlo_mem.ir.bindings import RULE, ir, sdy
 from stablehlo_mem.ir.host_memory import is_placement, memory_of, names_host
 from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, same_shape_rule, shardy_rule
 from stablehlo_mem.sharding_rules.op_rule import OpRule
+from stablehlo_mem.sharding_rules.top_k import approximate_top_k_rule
 
 _CONFIG = "mhlo.backend_config"
 
@@ -21,6 +22,9 @@ def _custom_call_rule(op: Any) -> FactorRule | None:
         return None if _is_temporary(op) else _placement_rule(op)
     if _is_trsm(op):
         return _solve_rule(op, ir.IntegerAttr(ir.DictAttr(op.attributes[_CONFIG])["side"]).value == ord("L"))
+    approximate = approximate_top_k_rule(op)
+    if approximate is not None:
+        return approximate
     rule = shardy_rule(op)
     if rule is None or not sdy.OpShardingRuleAttr(op.attributes[RULE]).is_custom:
         return None
