@@ -295,10 +295,7 @@ class _Proposals:
     def sizes(self, schedule: LoopSchedule, saved: tuple[int, ...]) -> tuple[Size, ...]:
         spared, left = self.spared_bytes(schedule), self.output_bytes(schedule)
         written = spared - self.streamed_bytes(schedule)
-        sizes = _sizes(self.graph, schedule, saved, spared, written, left, self.goal.chip, self.runs)
-        if writes_over_host(self.graph, schedule.axis):
-            return tuple(size for size in sizes if schedule.axis.n % size.params.chunk == 0)
-        return sizes
+        return _sizes(self.graph, schedule, saved, spared, written, left, self.goal.chip, self.runs)
 
     def output_bytes(self, schedule: LoopSchedule) -> int:
         """Bytes the loops add beside the chunks: their outputs, unless those are results of the block anyway."""
@@ -360,6 +357,7 @@ def _sizes(
         runs: how often the block runs.
     """
     n, checkpoints = schedule.axis.n, checkpoint_bytes(schedule)
+    must_divide = writes_over_host(graph, schedule.axis)
     return tuple(
         Size(
             LoopSize(chunk=chunk, kept=saved),
@@ -368,6 +366,7 @@ def _sizes(
             runs * moved,
         )
         for chunk, seconds, moved in loop_cost(graph, schedule, chip, written).chunks()
+        if not must_divide or n % chunk == 0
     )
 
 
