@@ -41,7 +41,7 @@ MOMENTS, ALL = ("opt_state",), ("params", "opt_state")
 CASES: dict[str, tuple[tuple[str, ...], str, str | None]] = {
     "moments": (MOMENTS, "device", None),
     "moments and parameters": (ALL, "64GiB", None),
-    "moments, parameters, temporaries": (ALL, "16GiB", "64GiB"),
+    "moments, parameters, temporaries": (ALL, "6GiB", "96GiB"),
 }
 """Which arguments are on the host, the budget, and how much host memory temporaries may take."""
 MAX_COMPILES = 3
