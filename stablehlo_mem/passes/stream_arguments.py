@@ -15,6 +15,7 @@ Refuses nothing. Leaves alone what splits of single values do as well: a copy th
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 from stablehlo_mem.analysis.host_link import copied_bytes, placements
@@ -147,11 +148,12 @@ def _copied_bytes(graph: Graph, loop: LoopSchedule) -> int:
 def _loop_over(graph: Graph, value: int) -> LoopSchedule | None:
     """The loop along the first dimension of a copy in which all that is made of it runs, no sum regrouped.
 
-    The last dimension is left out: TPUs write no slices along it to the host's memory.
+    The last dimension is left out: TPUs write no slices along it to the host's memory. All values of as many elements
+    take part, whatever their types.
     """
     copy = graph.values[value]
     for dimension in (d for d, size in enumerate(copy.shape[:-1]) if size > 1):
-        axis = grow_axis(graph, rule_book(graph), (value, dimension), copy.nbytes)
+        axis = grow_axis(graph, rule_book(graph), (value, dimension), min(copy.nbytes, math.prod(copy.shape)))
         schedule = schedule_loops(graph, axis)
         if schedule is not None and schedule.loop_count == 1 and not regroups(graph, schedule):
             return schedule
