@@ -54,7 +54,8 @@ class CompilerModel(abc.ABC):
     runs_breadth_first: bool = False
     """Whether kernels run as soon as their operands exist; otherwise in program order, which saves memory."""
     starts_host_copies_early: bool = False
-    """Whether whole copies of arguments in the host's memory are made when the program begins, memory permitting."""
+    """Whether copies from the host's memory are made when their block begins: see `host_lifetimes`. Of main's these are
+    copies of whole arguments, memory permitting."""
     writes_over_operands: bool = True
     """Whether the result of an elementwise kernel may have the buffer of an operand that is read for the last time."""
     reuses_output_buffers: bool = True
