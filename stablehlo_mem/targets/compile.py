@@ -9,9 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-import pathlib
 import re
-import tempfile
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -44,10 +42,6 @@ _YNN_FUSION = "__ynn_fusion"
 _PLAIN_GEMMS: dict[str, Any] = {"xla_gpu_enable_triton_gemm": False}
 """For programs with odd sizes for which XLA:GPU finds no Triton tiling without a device: cuBLAS compiles them."""
 
-_ASSIGNMENT = "*.after_optimizations-buffer-assignment.txt"
-"""The file in which XLA writes down the buffers of a program, where it is asked to."""
-_TEMPORARIES = re.compile(r"allocation \d+: size (\d+), preallocated-temp:")
-"""The line there of the temporaries in the memory that arguments are in; those of other memories have a color."""
 _CONSTANT = re.compile(r"= ([a-z]\w*)\[([\d,]+)\]\S* constant\(")
 _OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory")
 _NEEDED = (
@@ -167,8 +161,6 @@ def _is_plain(aval: Any) -> bool:
 
 def _compiled_figures(lowered: Any, platform: str) -> Measured:
     """The figures of the program that runs; on CPU those without YNN fusions if they are larger."""
-    if platform == "tpu":
-        return _tpu_figures(lowered)
     compiled = lowered.compile(compiler_options=_FIGURES_ONLY) if platform == "cpu" else _compile(lowered, platform)
     text = compiled.as_text()
     figures = _figures(compiled, text)
@@ -176,20 +168,6 @@ def _compiled_figures(lowered: Any, platform: str) -> Measured:
         return figures
     plain = _compile_without_fusions(lowered)
     return figures if plain is None else max(figures, _figures(plain, plain.as_text()), key=lambda m: m.peak_bytes)
-
-
-def _tpu_figures(lowered: Any) -> Measured:
-    """The figures with the temporaries that libtpu allocates, which it writes to a file.
-
-    Its `temp_size_in_bytes` adds what it takes for fragmentation, and so counts what the bodies of loops need twice: up
-    to half as much again (libtpu 0.0.42). It is used where there is no such file, and where it leaves out some bytes.
-    """
-    with tempfile.TemporaryDirectory(prefix="stablehlo-mem-") as folder:
-        compiled = lowered.compile(compiler_options={"xla_dump_to": folder, "xla_dump_hlo_as_text": True})
-        written = [path.read_text() for path in pathlib.Path(folder).glob(_ASSIGNMENT)]
-    figures = _figures(compiled, compiled.as_text())
-    allocated = [sum(map(int, _TEMPORARIES.findall(text))) for text in written]
-    return dataclasses.replace(figures, temp_bytes=min([figures.temp_bytes, *allocated]))
 
 
 def _compile(lowered: Any, platform: str) -> Any:
