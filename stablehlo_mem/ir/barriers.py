@@ -3,8 +3,8 @@
 Before:
     %a, %b = stablehlo.optimization_barrier %x, %y
 After `split_barriers`:
-    %a = stablehlo.optimization_barrier %x {barrier_group = 0 : i64}
-    %b = stablehlo.optimization_barrier %y {barrier_group = 0 : i64}
+    %a = stablehlo.optimization_barrier {barrier_group = 0 : i64} %x
+    %b = stablehlo.optimization_barrier {barrier_group = 0 : i64} %y
 
 An axis passes through a barrier of one operand. One of several says more: what uses %a waits for %y too. So does
 `jax.checkpoint` have a layer computed again only when the gradient of the layer after it is there. In a finished

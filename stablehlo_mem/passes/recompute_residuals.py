@@ -109,9 +109,7 @@ def _proposals(main: Graph, path: Path, place: int, peak: Peak, goal: Goal) -> I
             yield _candidate(main, path, place, dropped, recomputation)
 
 
-def _candidate(
-    main: Graph, path: Path, place: int, dropped: Sequence[int], recomputation: Recomputation
-) -> Candidate:
+def _candidate(main: Graph, path: Path, place: int, dropped: Sequence[int], recomputation: Recomputation) -> Candidate:
     graph = nested_graph(main, path)
     largest = max(dropped, key=lambda v: (graph.values[v].nbytes, -v))
     producer = graph.values[largest].producer
@@ -142,13 +140,12 @@ def _repeat(graph: Graph, segment: Recomputed, group: int, place: int, latest: d
         latest: what to read in the place of values: earlier copies, and what was put behind barriers; it is added to.
     """
     anchor = graph.handles[segment.before]
-    awaited = () if segment.awaited < 0 else (segment.awaited,)
-    held = [graph.mlir_values[v] for v in (*segment.sources, *awaited)]
+    held = [graph.mlir_values[v] for v in (*segment.sources, *segment.awaited)]
     with builders.building(anchor, anchor.location):
         behind = grouped_barriers([latest.get(v, v) for v in held], group)
         copies = {**latest, **dict(zip(held, behind, strict=True))}
         builders.repeat_ops([graph.handles[op] for op in segment.ops], copies)
-    replaced = [*(v for op in segment.ops for v in graph.ops[op].results), *awaited]
+    replaced = [*(v for op in segment.ops for v in graph.ops[op].results), *segment.awaited]
     new = {graph.mlir_values[v]: copies[graph.mlir_values[v]] for v in replaced}
     for user in sorted({user for v in replaced for user in graph.users[v]}):
         if user > place and user >= segment.before:

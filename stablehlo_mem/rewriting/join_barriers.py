@@ -1,8 +1,8 @@
 """Puts barriers that belong together into one again: `ir.barriers` took them apart, or a pass made them so.
 
 Before:
-    %a = stablehlo.optimization_barrier %x {barrier_group = 0 : i64}
-    %b = stablehlo.optimization_barrier %y {barrier_group = 0 : i64}
+    %a = stablehlo.optimization_barrier {barrier_group = 0 : i64} %x
+    %b = stablehlo.optimization_barrier {barrier_group = 0 : i64} %y
 After:
     %a, %b = stablehlo.optimization_barrier %x, %y
 

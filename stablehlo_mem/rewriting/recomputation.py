@@ -1,9 +1,9 @@
-"""What computes values of straight-line code again after a place, from values that stay: `recompute_residuals` calls it.
+"""What computes values of straight-line code again after a place, from values that stay.
 
 A *residual* is written before the place and read after it, as the backward pass reads what the forward pass computed.
 The ops before the place are taken in *segments*: between two of them little is handed on, between two layers say only
 the activations. What of a segment is dropped is computed again at once, before its first reader after the place, from
-what the segment begins with and what stays: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
+what the segment begins with and what stays: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016. `recompute_residuals` calls it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from stablehlo_mem.analysis.cost_model import fused_seconds
 from stablehlo_mem.analysis.fusion import plan_buffers
-from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, buffer_root
+from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, buffer_root, multiplies
 from stablehlo_mem.ir.barriers import BARRIER
 from stablehlo_mem.ir.graph import Graph, effects
 from stablehlo_mem.targets.chips import Chip
@@ -35,13 +35,13 @@ class Recomputed:
         before: the op of the block before which it is.
         ops: what is repeated, in program order.
         sources: the values of the block that the repetition reads behind a barrier.
-        awaited: a value that it waits for; -1 for none.
+        awaited: the values that it waits for.
     """
 
     before: int
     ops: tuple[int, ...]
     sources: tuple[int, ...]
-    awaited: int
+    awaited: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Residuals:
         returned = {buffer_root(graph, v) for v in graph.returned}
         large = [v for v in found if graph.values[v].nbytes >= least and v not in returned]
         self.begins, self.handed_on = self.segmented(large)
-        later = [v for v in large if v not in self.handed_on and self.awaited(self.first_read(v)) >= 0]
+        later = [v for v in large if v not in self.handed_on and self.awaited(self.place, self.first_read(v))]
         self.droppable = [v for v in later if self.ops_of([v], {v}) is not None]
 
     def is_residual(self, value: int) -> bool:
@@ -185,7 +185,12 @@ class Residuals:
             if op.index in ops:
                 continue
             on_host = any(self.graph.values[v].host_bytes for v in op.results)
-            if op.index in effects(self.graph) or on_host or op.name == BARRIER or CLASSES.get(op.name) is Class.CONTROL:
+            if (
+                op.index in effects(self.graph)
+                or on_host
+                or op.name == BARRIER
+                or CLASSES.get(op.name) is Class.CONTROL
+            ):
                 return None
             ops.add(op.index)
             pending += [v for v in op.inputs if not self.stays(v, dropped)]
@@ -229,8 +234,10 @@ class Residuals:
             s: tuple(sorted(v for v in read[s] if self.graph.values[v].producer not in every and self.is_held(v)))
             for s in ops
         }
+        places = [self.place, *sorted(set(first.values()))]
+        since = dict(itertools.pairwise(reversed(places)))
         segments = [
-            Recomputed(first[s], tuple(sorted(ops[s])), sources[s], self.awaited(first[s]))
+            Recomputed(first[s], tuple(sorted(ops[s])), sources[s], self.awaited(since[first[s]], first[s]))
             for s in sorted(ops, key=lambda s: (first[s], s))
         ]
         values = self.graph.values
@@ -243,6 +250,7 @@ class Residuals:
         )
 
     def segment(self, op: int) -> int:
+        """The number of the segment that an op is in."""
         return bisect.bisect_right(self.begins, op)
 
     def is_held(self, value: int) -> bool:
@@ -267,13 +275,16 @@ class Residuals:
             if 0 <= self.graph.values[v].producer < self.place and is_needed(v)
         ]
 
-    def awaited(self, before: int) -> int:
-        """The last value after the place that a kernel before an op writes, and one after it reads; -1 for none."""
+    def awaited(self, since: int, before: int) -> tuple[int, ...]:
+        """What matmuls after an op and before another write, and others use from there on; the last value of all.
+
+        Gradients of weights among them: compilers put them off, and what they read would stay.
+        """
         end = len(self.graph.ops) - 1
-        for op in reversed(self.graph.ops[self.place + 1 : before]):
+        found: list[int] = []
+        for op in reversed(self.graph.ops[max(since, self.place + 1) : before]):
             for value in op.results:
-                users = self.graph.users[value]
-                is_written = self.buffers.materialised[value] and bool(self.graph.values[value].shape)
-                if is_written and any(before <= user < end for user in users):
-                    return value
-        return -1
+                is_last = not found and self.buffers.materialised[value] and bool(self.graph.values[value].shape)
+                if (is_last or multiplies(self.graph, op)) and any(before <= u < end for u in self.graph.users[value]):
+                    found.append(value)
+        return tuple(found)
