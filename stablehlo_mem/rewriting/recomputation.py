@@ -3,7 +3,8 @@
 A *residual* is written before the place and read after it, as the backward pass reads what the forward pass computed.
 The ops before the place are taken in *segments*: between two of them little is handed on, between two layers say only
 the activations. What of a segment is dropped is computed again at once, before its first reader after the place, from
-what the segment begins with and what stays: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016. `recompute_residuals` calls it.
+what the segment begins with and what stays: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
+`recompute_residuals` calls it.
 """
 
 from __future__ import annotations
