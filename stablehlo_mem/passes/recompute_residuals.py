@@ -39,8 +39,10 @@ from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, Ste
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.recomputation import Recomputation, Recomputed, Residuals
 
-_SHARES = (0.25, 0.5, 0.75, 1.0)
+_SHARES = (0.5, 0.75, 1.0)
 """Candidates drop at least so much of what can be dropped: a few for the planner to choose from."""
+_LEAST_SHARE = 64
+"""What frees less than the peak over this is not worth a step (chosen; a layer of GPT-2 small leaves a 17th)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,7 +100,7 @@ def _proposals(main: Graph, path: Path, place: int, peak: Peak, goal: Goal) -> I
     alone = {v: residuals.added_seconds(residuals.ops_of([v], {v}) or ()) for v in bytes_of}
     order = sorted(bytes_of, key=lambda v: (alone[v] / bytes_of[v], v))
     reached = list(itertools.accumulate(bytes_of[v] for v in order))
-    if not reached:
+    if not reached or reached[-1] * _LEAST_SHARE < peak.temp_bytes:
         return
     aims = [*(share * reached[-1] for share in _SHARES), peak.temp_bytes - goal.temp_bytes]
     lengths = {1 + bisect.bisect_left(reached, aim) for aim in aims if aim <= reached[-1]}
