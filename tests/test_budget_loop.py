@@ -1,5 +1,7 @@
 """The budget loop: kept or refused, with figures and reasons; nothing compiled in vain."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -230,3 +232,23 @@ def test_exact_numerics_give_the_same_maximum():
     assert all("exact" in summary for summary in plan.summaries)
     x, y = (np.random.default_rng(i).normal(size=(N, 16)).astype(np.float32) for i in range(2))
     np.testing.assert_allclose(plan.result.call(x, y), original.call(x, y), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("host_bytes", "fits"), [(2**20, True), (2**20 + 1, False)])
+def test_a_compiler_may_take_a_mebibyte_of_the_host_for_itself(monkeypatch, host_bytes, fits):
+    """libtpu takes some KiB of the host's memory where a program streams parameters; nobody needs to allow that."""
+    original = exported(attention, *SPECS)
+    real, kept = Target.measure, 3 * 4 * N * 16 + 4 * N * 16 + 2 * N * N
+    monkeypatch.setattr(
+        Target,
+        "measure",
+        lambda self, program, module: (
+            real(self, program, module)
+            if module is program.module
+            else dataclasses.replace(real(self, program, module), host_temp_bytes=host_bytes)
+        ),
+    )
+    plan = shm.plan(original, kept, target="cpu")
+    assert plan.before.peak_bytes > kept >= plan.after.peak_bytes
+    assert plan.fits == fits
+    assert shm.plan(original, kept, target="cpu", options=shm.Options(host_memory=host_bytes)).fits

@@ -288,10 +288,12 @@ def test_a_condition_is_computed_before_every_iteration(name: str):
 
     before, within = (graph_seconds(searched(where), CHIPS[name]) for where in (True, False))
     assert before == pytest.approx(within, rel=0.1)
-    assert graph_flops(searched(True)) == pytest.approx(2 * graph_flops(searched(False)), rel=0.01)
+    twice, once = (graph_flops(searched(where), CHIPS[name]) for where in (True, False))
+    assert twice == pytest.approx(2 * once, rel=0.01)
 
 
-def test_what_no_iteration_changes_is_computed_once():
+@pytest.mark.parametrize("name", ["cpu", "cuda:h200", "tpu:v5e"])
+def test_what_no_iteration_changes_is_computed_once_where_the_compiler_hoists_it(name: str):
     def looped(changed: bool) -> Graph:
         def over(x: jax.Array) -> jax.Array:
             def step(carry: jax.Array, _: None) -> Any:
@@ -302,7 +304,9 @@ def test_what_no_iteration_changes_is_computed_once():
 
         return support.graph_of(program_of(over, np.zeros((1024, 1024), np.float32)))
 
-    assert graph_seconds(looped(True), CPU) > 50 * graph_seconds(looped(False), CPU)
+    changing, invariant = (graph_flops(looped(changed), CHIPS[name]) for changed in (True, False))
+    # XLA:GPU leaves the matmul in the loop: it runs there a hundred times.
+    assert changing == pytest.approx(invariant, rel=0.01) if name == "cuda:h200" else changing > 50 * invariant
 
 
 @pytest.mark.parametrize(("dimension", "length"), [(0, 1024), (1, 4)])

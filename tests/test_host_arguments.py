@@ -9,15 +9,18 @@ from jax.export import export
 from jax.sharding import SingleDeviceSharding
 
 import stablehlo_mem as shm
+from stablehlo_mem.analysis.host_link import copied_bytes, placements
 from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import parse_module
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import entry_graph
-from stablehlo_mem.pass_api.candidate import Goal, Options, Refusal
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options, Refusal
 from stablehlo_mem.passes.lookup_from_host import LookupFromHost
 from stablehlo_mem.passes.stream_arguments import StreamArguments, StreamedArguments
 from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
+from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting.candidates import proposals
 from stablehlo_mem.splitting.split_step import Split, split
 from stablehlo_mem.targets.chips import CHIPS
@@ -261,6 +264,60 @@ def test_streamed_arguments_compute_the_same():
     assert text(module).count("stablehlo.while") == 1
     args = [normals(*shape, seed=seed) for seed, shape in enumerate(shapes)]
     assert all(map(same_bits, run(program, module, *args), run(program, None, *args)))
+
+
+def streamed(rows=4096):
+    """The update of a moment, `rows` / 2 at a time."""
+    module = normal(ingest(moment_step(rows, platform="tpu")))
+    StreamArguments().apply(module, StreamedArguments(chunk_bytes=rows // 2 * 8 * 4, arguments=1))
+    attach_rules(module)
+    return module
+
+
+def test_what_a_loop_copies_to_the_host_is_not_split_again():
+    """libtpu compiles no loop in it that writes the parts of the part that it writes."""
+    module = streamed()
+    graph = entry_graph(module)
+    (loop,) = (op for op in graph.ops if op.name == "stablehlo.while")
+    body = loop.blocks[1]
+    to_host = [op for op in placements(body) if copied_bytes(body, op, to_host=True)]
+    assert to_host
+    for op in to_host:
+        found = rule_book(body).split(op, "results", 0, 0, body.values[body.ops[op].results[0]].shape[0])
+        assert isinstance(found, Blocked)
+        assert found.code == "needs-whole-dimension"
+    from_host = [op for op in placements(body) if copied_bytes(body, op, to_host=False)]
+    for op in from_host:
+        assert not isinstance(rule_book(body).split(op, "results", 0, 0, 4096 // 2), Blocked)
+
+
+def test_chunks_that_are_written_to_the_host_divide_the_axis():
+    """A ragged last one would read what is written over already."""
+    module = normal(ingest(moment_step(4095, platform="tpu")))
+    graph = entry_graph(module)
+    goal = Goal(CHIPS["tpu:v5e"], Options(), 0)
+    found = [c for c in proposals(graph, (), find_peak(graph, goal.chip), goal) if isinstance(c, Candidate)]
+    assert found
+    assert all(4095 % size.params.chunk == 0 for candidate in found for size in candidate.sizes)
+
+
+def test_a_streamed_update_has_all_that_it_copies_on_the_device_at_once():
+    """Chunks of both moments before and after, of the parameters too: one kernel reads and writes them on a TPU."""
+    device, host = shardings(jax.devices("cpu")[0])
+
+    def update(p, m, v, g):
+        m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g**2
+        return p - m / (jnp.sqrt(v) + 1e-8), m, v
+
+    specs = [array(8, 1024, 256, on=on) for on in (host, host, host, device)]
+    jitted = jax.jit(update, donate_argnums=(0, 1, 2), out_shardings=(host,) * 3)
+    module = normal(ingest(export(jitted, platforms=["tpu"])(*specs)))
+    layer = 1024 * 256 * 4
+    StreamArguments().apply(module, StreamedArguments(chunk_bytes=layer, arguments=3))
+    attach_rules(module)
+    graph = entry_graph(module)
+    assert find_peak(graph, CHIPS["tpu:v5e"]).temp_bytes == 6 * layer + 4  # the counter
+    assert find_peak(graph, CHIPS["cuda:h200"]).temp_bytes < 6 * layer
 
 
 def lookup(table, ids):

@@ -260,3 +260,28 @@ def test_what_is_placed_is_not_in_the_memory_of_the_device():
     assert matrices <= after.argument_bytes < matrices + MIB
     assert 2 * matrices <= after.host_fixed_bytes < 2 * matrices + MIB
     assert after.alias_bytes >= matrices
+
+
+@needs["tpu"]
+def test_gradients_wait_on_the_host_for_their_update():
+    """With parameters and moments there, less than the gradients is enough: layers are read and updated in turn."""
+    layers, width = 24, 2048  # smaller gradients stay in the chip's own memory
+    gradients = layers * width**2 * 4
+    options = shm.Options(host_memory="1GiB")
+    step = shm.jit(
+        train_step,
+        gradients // 2,
+        host=("params", "opt_state"),
+        donate_argnums=(0, 1),
+        target="tpu:v5e",
+        options=options,
+    )
+    plan = step.plan(*specs(layers, width, 256))
+    assert plan.fits
+    assert {step.pass_name for step in plan.steps} >= {"offload-to-host"}
+    before, after = plan.before.measured, plan.after.measured
+    assert isinstance(before, Measured)
+    assert isinstance(after, Measured)
+    assert before.peak_bytes > gradients > plan.budget_bytes >= after.peak_bytes
+    assert after.host_temp_bytes >= gradients
+    assert 0.9 <= plan.after.temp_bytes / after.temp_bytes <= 1.2

@@ -1,16 +1,20 @@
 """offload-residuals: values of unrolled layers in the host's memory, with the same results; compiled for a GPU."""
 
+import functools
 import re
 
 import jax
+import jax.ad_checkpoint
 import jax.numpy as jnp
 import pytest
+from jax.export import export
 from jax.sharding import SingleDeviceSharding
 
 import stablehlo_mem as shm
 from stablehlo_mem.analysis.host_link import placements
 from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules
+from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.passes.offload_residuals import OffloadResiduals
 from stablehlo_mem.rewriting.hold_copies import hold_copies
@@ -18,6 +22,7 @@ from stablehlo_mem.sharding_rules import rule_of
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.devices import topology_devices
 from stablehlo_mem.targets.measurement import Measured
+from stablehlo_mem.targets.target import named_targets
 from tests.support import exported, graph_of, normal, normals, program_of, residuals, run, same_bits, spec, text
 from tests.test_targets import needs
 
@@ -124,6 +129,28 @@ def test_layers_wait_in_the_hosts_memory_of_a_gpu():
     copies = asynchronous_copies(plan.result)
     assert min(copies) > 1  # at least one kernel runs beside each
     assert len(copies) == 2 * sum(len(s.params.values) for s in plan.steps if s.pass_name == "offload-residuals")
+
+
+@needs["tpu"]
+def test_a_tpu_copies_when_the_forward_pass_is_over():
+    """JAX's own policy does not lower the peak of unrolled layers; once it does, the pass may serve TPUs."""
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["y"], offload_src="device", offload_dst="pinned_host"
+    )
+
+    @functools.partial(jax.checkpoint, policy=policy)
+    def offloaded(weights, x):
+        for w in weights:
+            x = jax.ad_checkpoint.checkpoint_name(jnp.tanh(x @ w), "y")
+        return (x.astype(jnp.float32) ** 2).mean()
+
+    specs = [spec(2048, 2048, dtype=jnp.bfloat16)] * 8, spec(8192, 2048, dtype=jnp.bfloat16)
+    (target,) = named_targets("tpu:v5e")
+    forms = (jax.grad(lambda weights, x: loss(weights, x)), jax.grad(offloaded))
+    programs = [ingest(export(jax.jit(form), platforms=["tpu"])(*specs)) for form in forms]
+    plain, by_hand = (target.measure(program, program.module) for program in programs)
+    assert by_hand.host_temp_bytes == 8 * 8192 * 2048 * 2
+    assert by_hand.temp_bytes >= plain.temp_bytes
 
 
 def asynchronous_copies(program):

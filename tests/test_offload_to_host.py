@@ -85,6 +85,31 @@ def test_stays_within_the_host_memory_that_is_allowed():
     assert codes(found) == {"host-memory-full"}
 
 
+def test_gradients_of_a_scan_wait_for_their_update():
+    """The backward loop writes them from the last layer to the first; the update reads two layers at a time."""
+
+    def step(h, weights):
+        gradients = jax.grad(lambda weights: (layers(h, weights)[0] ** 2).sum())(weights)
+
+        def update(i, new):
+            w, g = (jax.lax.dynamic_slice_in_dim(x, 2 * i, 2) for x in (weights, gradients))
+            return jax.lax.dynamic_update_slice_in_dim(new, w - 0.1 * jnp.sign(g) * g**2, 2 * i, 0)
+
+        return jax.lax.fori_loop(0, len(weights) // 2, update, jnp.zeros_like(weights))
+
+    args = normals(8, 64), normals(6, 64, 64)
+    program = program_of(step, *args)
+    module = normal(program)
+    best = candidates(offloadable(entry_graph(module)))[-1]
+    assert best.saved_bytes >= 6 * 64 * 64 * 4
+    OffloadToHost().apply(module, best.step.params)
+    assert module.operation.verify()
+    attach_rules(module)
+    assert find_peak(entry_graph(module), CHIPS["cuda:h200"]).host_bytes >= 6 * 64 * 64 * 4
+    remove_rules(module)
+    assert all(map(same_bits, run(program, module, *args), run(program, None, *args)))
+
+
 def test_leaves_a_stack_that_is_used_whole():
     def loss(h, weights):
         final, rows = layers(h, weights)

@@ -184,6 +184,34 @@ def test_cuda_splits_the_contraction_of_a_dot_with_few_outputs():
     assert 128 <= parts <= 256  # 128 by the compiler
 
 
+@pytest.mark.parametrize(("converted", "buffers"), [(False, 2), (True, 6)])
+def test_cuda_writes_out_what_is_converted_to_a_wider_type_after_a_dot(converted: bool, buffers: int):
+    """In MiB, of a dot's bf16 result and of a sorted f32 copy of it: a maximum in bf16 is in the dot's own kernel."""
+    kind = "f32" if converted else "bf16"
+    result = f"tensor<1024x1024x{kind}>"
+    lines = [
+        "%d = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0] "
+        ": (tensor<1024x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>",
+        "%m = stablehlo.maximum %d, %x : tensor<1024x1024xbf16>"
+        if not converted
+        else f"%m = stablehlo.convert %d : (tensor<1024x1024xbf16>) -> {result}",
+        f"%s = stablehlo.custom_call @mystery(%m) : ({result}) -> tensor<f32>",
+    ]
+    graph = graph_of("\n".join(lines) + "\n" + give("s", "tensor<f32>"), "%x: tensor<1024x1024xbf16>", "tensor<f32>")
+    assert temp_bytes(graph, "cuda:h200") == pytest.approx(buffers * 2**20, abs=1024)
+
+
+@pytest.mark.parametrize("chip", ["cpu", "cuda:h200", "tpu:v5e"])
+def test_a_convolution_before_a_matmul_has_a_buffer(chip: str):
+    def network(x: jax.Array, w: jax.Array, v: jax.Array) -> jax.Array:
+        layout = ("NHWC", "HWIO", "NHWC")
+        return jax.nn.relu(jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout)) @ v
+
+    specs = spec(4, 32, 32, 64), spec(3, 3, 64, 64), spec(64, 64)
+    profile = shm.profile(network, *specs, target=chip)
+    assert profile.temp_bytes >= 4 * 32 * 32 * 64 * 4
+
+
 def test_tpu_lays_computed_values_out_as_pads_least_and_arguments_as_they_come():
     small, types = "tensor<1024x1024x2xf32>", "(tensor<1024x1024x2xf32>) -> tensor<1024x1024x2xf32>"
     call = f"%c = stablehlo.custom_call @mystery(%x) : {types}\n%d = stablehlo.custom_call @mystery(%c) : {types}\n"

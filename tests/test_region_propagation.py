@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 import stablehlo_mem as shm
 from stablehlo_mem.analysis.peak_memory import find_peak
+from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.pass_api.candidate import Goal, Options
-from stablehlo_mem.planner.greedy_search import propose
+from stablehlo_mem.planner.discrepancy_search import search
+from stablehlo_mem.planner.greedy_search import cheapen, propose
 from stablehlo_mem.planner.search_state import start
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting.axis import grow_axis
@@ -345,3 +347,24 @@ def test_an_inner_loop_is_counted_in_the_profile():
     peak = find_peak(support.graph_of(support.ingest(plan.result)), CHIPS["cpu"])
     assert peak.path
     assert any(live.path for live in peak.live)
+
+
+def network_with_a_branch(x, w):
+    """Layers of which one is chosen at run time: its gradient can be split along either dimension of the weights."""
+    y = x[:, ::-1]
+    y = y + jax.lax.cond(y.sum() > 0, jnp.sin, lambda y: y @ w, y)
+    y = jnp.sort(y, -1)
+    weights = jnp.broadcast_to(w, (3, 3, 32, 32))
+    y = jax.lax.conv_general_dilated(y, weights, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    pooled = jax.lax.reduce_window(y, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+    y = jax.image.resize(pooled, y.shape, "nearest")
+    y = y + y.reshape(8, 8, 2, 8, 2, 32).transpose(0, 1, 3, 2, 4, 5).reshape(8, 16, 16, 32)
+    return jnp.square(y).mean()
+
+
+def test_a_split_is_the_same_from_whichever_edge_it_is_found():
+    module = exported(jax.grad(network_with_a_branch, (0, 1)), spec(8, 16, 16, 32), spec(32, 32), platform="cuda")
+    begun = start(normal(ingest(module)), Goal(CHIPS["cuda:h200"], Options(), 0))
+    goal = Goal(CHIPS["cuda:h200"], Options(), begun.peak.temp_bytes // 5)
+    found, _ = search(cheapen(begun, goal, any_peak=False), goal)
+    assert found.peak.temp_bytes < begun.peak.temp_bytes

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 import stablehlo_mem as shm
 from stablehlo_mem.frontend.canonicalize import remove_rules
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting.split_step import Split, split
 from stablehlo_mem.targets.measurement import Measured
-from tests.support import exported, normal, normals, program_of, run, same_bits, spec, text
+from tests.support import exported, graph_of, normal, normals, program_of, run, same_bits, spec, text
 from tests.test_targets import needs
 
 FLOATS = ["float32", "float16", "bfloat16"]
@@ -109,3 +111,40 @@ def test_neighbours_of_a_plan_are_the_same():
     (values, indices), (expected, at) = plan.result.call(queries, points), nearest(queries, points)
     np.testing.assert_allclose(values, expected, rtol=1e-5)
     np.testing.assert_array_equal(indices, at)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 4])
+@pytest.mark.parametrize("dimension", [0, 1])
+def test_an_approximate_top_k_is_split_along_its_batch(dimension, chunk):
+    """Each row is searched as before, whichever dimension that is; also where the last chunk is ragged."""
+    x = np.moveaxis(normals(6, 64), 0, dimension)
+
+    def smallest(x):
+        return jax.lax.approx_min_k(-x, 5, reduction_dimension=1 - dimension)
+
+    program = program_of(smallest, x)
+    module = normal(program)
+    graph = entry_graph(module)
+    value = next(op.results[0] for op in graph.ops if op.name == "stablehlo.negate")
+    split(module, Split(path=(), value=value, dimension=dimension, big_bytes=1, chunk=chunk))
+    remove_rules(module)
+    assert module.operation.verify()
+    assert text(module).count("stablehlo.while") == 1
+    assert all(map(same_bits, run(program, module, x), run(program, None, x)))
+
+
+def test_an_approximate_top_k_is_not_split_where_it_searches():
+    graph = graph_of(program_of(lambda x: jax.lax.approx_max_k(-x, 5), normals(6, 64)))
+    (search,) = (op for op in graph.ops if op.name == "stablehlo.custom_call")
+    found = rule_book(graph).split(search.index, "operands", 0, 1, 64)
+    assert isinstance(found, Blocked)
+    assert found.code == "needs-whole-dimension"
+
+
+def test_an_approximate_search_keeps_a_budget():
+    """64 MiB of scores; XLA:TPU has none to begin with."""
+    program = exported(lambda q, x: jax.lax.approx_max_k(q @ x.T, 10), spec(1024, 64), spec(16384, 64))
+    plan = shm.plan(program, "16MiB", target="cpu")
+    assert plan.before.peak_bytes > 2**26
+    assert plan.fits
+    assert "split-into-loops" in {step.pass_name for step in plan.steps}

@@ -194,6 +194,11 @@ func.func @stablehlo.custom_call.with_rule(%x: tensor<2x3x3xf32>) -> tensor<2x3x
   return %0 : tensor<2x3x3xf32>
 }
 
+func.func @stablehlo.custom_call.ApproxTopK(%x: tensor<2x8xf32>, %i: tensor<2x8xi32>, %least: tensor<f32>, %none: tensor<i32>) -> (tensor<2x3xf32>, tensor<2x3xi32>) {
+  %0:2 = stablehlo.custom_call @ApproxTopK(%x, %i, %least, %none) {mhlo.backend_config = {aggregate_to_topk = true, recall_target = 9.5e-01 : f32, reduction_dim = 1 : i64, reduction_input_size_override = -1 : i64, top_k = 3 : i64}} : (tensor<2x8xf32>, tensor<2x8xi32>, tensor<f32>, tensor<i32>) -> (tensor<2x3xf32>, tensor<2x3xi32>)
+  return %0#0, %0#1 : tensor<2x3xf32>, tensor<2x3xi32>
+}
+
 func.func @stablehlo.while(%n: tensor<i32>, %h: tensor<2x3xf32>, %w: tensor<3x3xf32>) -> tensor<2x3xf32> {
   %zero = stablehlo.constant dense<0> : tensor<i32>
   %one = stablehlo.constant dense<1> : tensor<i32>

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 
 from stablehlo_mem.analysis.fusion_classes import Class
+from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.graph import Graph, Op, Value
 
 Kernels = AbstractSet[int]
@@ -39,6 +40,9 @@ class CompilerModel(abc.ABC):
     for those of `reads_beside_dot`."""
     reduces_dots: bool = False
     """Whether a reduction that alone uses a dot's result is computed in the dot's kernel: no buffer exists."""
+    widens_in_epilogue: bool = True
+    """Whether the kernel of a dot computes a convert of its result to a wider type, and what follows; otherwise a
+    convert is computed there only if its result is returned."""
     fuses_convolutions: bool = False
     """Whether convolutions fuse with what is before and after them as dots do; otherwise they are library calls."""
     fuses_sibling_reductions: bool = False
@@ -52,7 +56,8 @@ class CompilerModel(abc.ABC):
     keeps_barriers: bool = True
     """Whether kernels are put in order while barriers still tie them; otherwise copies behind them are merged."""
     starts_host_copies_early: bool = False
-    """Whether whole copies of arguments in the host's memory are made when the program begins, memory permitting."""
+    """Whether copies from the host's memory are made when their block begins: see `host_lifetimes`. Of main's these are
+    copies of whole arguments, memory permitting."""
     writes_over_operands: bool = True
     """Whether the result of an elementwise kernel may have the buffer of an operand that is read for the last time."""
     reuses_output_buffers: bool = True
@@ -114,6 +119,10 @@ class CompilerModel(abc.ABC):
         """
         return False
 
+    def merged_dots(self, graph: Graph) -> frozenset[int]:
+        """The dots that become one with others, which have an operand in common: its result is written, and read."""
+        return frozenset()
+
     def reads_beside_dot(self, graph: Graph, value: int, *, before: bool) -> bool:
         """Whether an op that is fused before a dot, or after it, may read a value beside that of the dot's chain."""
         return False
@@ -156,6 +165,10 @@ class CompilerModel(abc.ABC):
         return True
 
     # What is done before loops.
+
+    def hoisted_ops(self, body: Graph) -> frozenset[int]:
+        """The ops of a loop's body that are computed once, before the loop, instead of in each iteration."""
+        return invariant_ops(body)
 
     def hoisted_values(self, body: Graph) -> frozenset[int]:
         """The values of a loop's body that are computed before the loop and kept while it runs; scalars left out."""

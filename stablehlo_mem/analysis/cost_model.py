@@ -23,7 +23,6 @@ from stablehlo_mem.analysis.kernel_traffic import (
     reduced_while_written,
     traffic_seconds,
 )
-from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.analysis.op_cost import (
     Matmul,
     arithmetic_seconds,
@@ -54,27 +53,27 @@ def graph_seconds(graph: Graph, chip: Chip) -> float:
     return sum(fused_seconds(graph, chip))
 
 
-def graph_flops(graph: Graph) -> float:
-    """Floating-point operations of a block. Ops of a loop's body count once for each iteration, invariant ones once."""
-    return sum(_total_flops(graph, op) for op in graph.ops)
+def graph_flops(graph: Graph, chip: Chip) -> float:
+    """Floating-point operations of a block. Ops of a loop's body count once for each iteration, hoisted ones once."""
+    return sum(_total_flops(graph, op, chip) for op in graph.ops)
 
 
-def _total_flops(graph: Graph, op: Op) -> float:
+def _total_flops(graph: Graph, op: Op, chip: Chip) -> float:
     if CLASSES.get(op.name) is not Class.CONTROL or not op.blocks:
         return op_flops(graph, op)
     if op.name == "stablehlo.while":
         condition, body = op.blocks
         trips = trip_count(graph, op)
-        each = [_total_flops(body, inner) for inner in body.ops]
-        tested = (trips + 1) * graph_flops(condition) if _computes_arrays(condition) else 0.0
-        return _in_loop(each, body, trips) + tested
-    return max(graph_flops(block) for block in op.blocks)
+        each = [_total_flops(body, inner, chip) for inner in body.ops]
+        tested = (trips + 1) * graph_flops(condition, chip) if _computes_arrays(condition) else 0.0
+        return _in_loop(each, body, trips, chip) + tested
+    return max(graph_flops(block, chip) for block in op.blocks)
 
 
-def _in_loop(costs: Sequence[float], body: Graph, trips: int) -> float:
-    """What the ops of a loop's body cost in all iterations: invariant ops are hoisted and run once."""
-    invariant = invariant_ops(body)
-    once = sum(cost for i, cost in enumerate(costs) if i in invariant)
+def _in_loop(costs: Sequence[float], body: Graph, trips: int, chip: Chip) -> float:
+    """What the ops of a loop's body cost in all iterations: those that the compiler hoists run once."""
+    hoisted = compiler_model(chip).hoisted_ops(body)
+    once = sum(cost for i, cost in enumerate(costs) if i in hoisted)
     return trips * (sum(costs) - once) + once
 
 
@@ -182,7 +181,7 @@ def _control_seconds(graph: Graph, op: Op, chip: Chip) -> float:
         condition, body = op.blocks
         trips = likely_trips(graph, op)
         tested = (trips + 1) * graph_seconds(condition, chip) if _computes_arrays(condition) else 0.0
-        return trips * chip.step_seconds + _in_loop(fused_seconds(body, chip), body, trips) + tested
+        return trips * chip.step_seconds + _in_loop(fused_seconds(body, chip), body, trips, chip) + tested
     return max(graph_seconds(block, chip) for block in op.blocks)
 
 

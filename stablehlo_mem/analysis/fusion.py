@@ -208,8 +208,15 @@ class _Sweep:
                 len(self.graph.users[operand]) == 1
                 and after_dot == 1
                 and kind in ELEMENTWISE
+                and (self.model.widens_in_epilogue or not self._widens(op))
                 and (materialised or self.chain[value])
             )
+
+    def _widens(self, op: Op) -> bool:
+        """Whether an op converts to a wider type what is used in the block, not returned."""
+        value = self.graph.values[op.results[0]]
+        wider = op.name == "stablehlo.convert" and value.nbytes > self.graph.values[op.operands[0]].nbytes
+        return wider and op.results[0] not in self.graph.returned
 
     def _count_beside_dot(self, values: Sequence[int], *, before: bool) -> int:
         """How many of some values a dot's kernel may read beside what the dot is computed from, or computes."""
@@ -306,6 +313,8 @@ class _Sweep:
     def _is_epilogue(self, op: Op) -> bool:
         """Whether the one kernel that uses a dot's result computes it too."""
         dot = op.results[0]
+        if op.index in self.model.merged_dots(self.graph):
+            return False
         if self.readers[dot] or len(self.fusing[dot]) != 1 or self.reused[dot]:
             return False
         root = self.graph.ops[next(iter(self.fusing[dot]))]

@@ -11,6 +11,7 @@ from stablehlo_mem.analysis.compiler_model import CompilerModel
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, Class, buffer_root, classify, donated_types
+from stablehlo_mem.analysis.host_lifetimes import last_of_host_copies, starts_with_block
 from stablehlo_mem.analysis.host_link import placements
 from stablehlo_mem.analysis.live_ranges import Peak, Slot, Timeline
 from stablehlo_mem.ir.analysis_cache import cached_analysis
@@ -167,8 +168,9 @@ class _Walk:
         producer = self.graph.producer(value)
         if producer is None:
             return False
-        if self.model.starts_host_copies_early and not self.path and producer.index in placements(self.graph):
-            return producer.operands[0] in self.graph.arguments
+        if self.model.starts_host_copies_early and producer.index in placements(self.graph):
+            is_whole = producer.operands[0] in self.graph.arguments
+            return is_whole or (bool(self.path) and starts_with_block(self.graph, producer))
         if not self.model.runs_breadth_first or producer.name != "stablehlo.while":
             return False
         return self.buffers.generated[producer.operands[self.graph.values[value].result]]
@@ -218,6 +220,8 @@ class _Walk:
         }
         for op in self.rank:
             last.update(dict.fromkeys(self.buffers.reads[op], op))
+        if self.path and self.model.starts_host_copies_early:
+            last.update(last_of_host_copies(self.graph, self.buffers, last))
         return {value: op for value, op in last.items() if value not in self.hoisted}
 
     def _find_ending(self) -> list[list[int]]:

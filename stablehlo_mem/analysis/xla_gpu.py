@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from stablehlo_mem.analysis.compiler_model import CompilerModel, Kernels
+from stablehlo_mem.analysis.dot_merging import merged_dots
 from stablehlo_mem.analysis.fusion_classes import (
     ELEMENTWISE,
     FUSIBLE,
@@ -56,6 +57,9 @@ _CHEAP_ON_GPU = frozenset(f"stablehlo.{name}" for name in ("divide", "exponentia
 """Ops of float32 and float16 that cost little there: `PriorityFusion::IsExpensive`."""
 _FEW = 3
 """Kernels that compute such an op again where that reads no more; for eight it is written (seen in programs)."""
+_MERGED_DOT_BYTES = 64 * 2**20
+"""Operands and result of the smaller of two dots that are merged have at most these: `dot_merger.cc`; the limit was
+seen in programs compiled by jaxlib 0.10.2, 59 MiB merged and 74 not."""
 _BROADCAST = "stablehlo.broadcast_in_dim"
 _CUSTOM_TOP_K = 16
 """The k from which a top-k sorts, with an index for each element: `topk_specializer.cc`."""
@@ -67,11 +71,17 @@ class XlaGpu(CompilerModel):
     recomputes_materialised = False
     fuses_only_unary_into_dots = True
     """Triton's GEMM fusions, as far as they are chosen."""
+    widens_in_epilogue = False
+    """`gemm_fusion.cc` takes in no op that writes more than it reads (seen in compiled programs)."""
     fuses_sibling_reductions = True
     """`multi_output_fusion.cc` of the GPU's compiler."""
 
     fuses_into_sums = True
     sorts_top_k = False
+
+    def hoisted_ops(self, body: Graph) -> frozenset[int]:
+        """None: invariant elementwise ops, reductions, dots and loops stay in the body (seen in compiled programs)."""
+        return frozenset()
 
     def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
         """An expensive one, unless all kernels are reductions, which wait for memory anyway; and what is reused.
@@ -132,6 +142,10 @@ class XlaGpu(CompilerModel):
     def fuses_epilogue(self, unary_chain: bool) -> bool:
         """A chain of ops with one tensor operand."""
         return unary_chain
+
+    def merged_dots(self, graph: Graph) -> frozenset[int]:
+        """Small ones."""
+        return merged_dots(graph, _MERGED_DOT_BYTES)
 
     def reads_beside_dot(self, graph: Graph, value: int, *, before: bool) -> bool:
         """After it an argument of the function or loop, repeated or not; before it a repeated argument of a function.

@@ -99,8 +99,8 @@ class XlaTpu(CompilerModel):
         return True
 
     def fuses_into_dot(self, graph: Graph, dot: Op) -> bool:
-        """One with a short contraction, through elementwise ops that take rows, columns and scalars beside it."""
-        if dot_sizes(graph, dot)[3] > _NESTED_DEPTH or asks_full_precision(graph, dot):
+        """A dot with a short contraction, through elementwise ops that take rows, columns and scalars beside it."""
+        if dot.name == "stablehlo.convolution" or dot_sizes(graph, dot)[3] > _NESTED_DEPTH or asks_full_precision(graph, dot):
             return False
         outer = _dot_after(graph, dot)
         return outer is not None and not asks_full_precision(graph, outer)

@@ -5,6 +5,7 @@ Masks are read as MLIR values: that of a scanned layer is computed before the sc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -151,7 +152,7 @@ def _affine(value: Any, labels: Labels) -> _Affine | None:
     value, labels = _source(value, labels)
     number = splat_number(value)
     if number is not None:
-        return int(number), {}
+        return (int(number), {}) if math.isfinite(number) else None
     if isinstance(value.owner, ir.Block) or not isinstance(value.type.element_type, (ir.IntegerType, ir.FloatType)):
         return None
     op = value.owner.operation

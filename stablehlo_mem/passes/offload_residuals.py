@@ -15,9 +15,10 @@ The results are the same bit for bit. The copies stand where the estimate has th
 `rewriting.hold_copies` makes compilers keep to that. Elementwise ops that only kernels of the backward pass compute
 are moved there. Only under `Options(host_memory=...)`, which bounds the bytes there.
 
-For CUDA: XLA:TPU orders the copies by what its own scheduler thinks, and its peak does not fall (measured, with and
-without barriers). Refuses nothing: leaves alone what is needed at the peak, what kernels on both sides of it compute
-from the value, and what the option leaves no room for.
+For CUDA: XLA:TPU drops barriers before it schedules, and starts all copies to the host when the forward pass is over.
+JAX's own offload policy lowers no peak there either (docs/passes/offload_residuals.md has the figures). Refuses
+nothing: leaves alone what is needed at the peak, what kernels on both sides of it compute from the value, and what the
+option leaves no room for.
 """
 
 from __future__ import annotations

@@ -15,13 +15,14 @@ Refuses nothing. Leaves alone what splits of single values do as well: a copy th
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 from stablehlo_mem.analysis.host_link import copied_bytes, placements
 from stablehlo_mem.analysis.live_ranges import Live, Peak
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, InternTable, Value, entry_graph, reachable
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Size, SizeParams, Step, StepParams
+from stablehlo_mem.pass_api.candidate import CHUNK_SHARE, Candidate, Goal, Refusal, Size, SizeParams, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting.axis import grow_axis
@@ -75,16 +76,17 @@ class StreamArguments(Pass[StreamedArguments]):
         """A candidate in several sizes of the chunks, if what is made of several such copies is alive at the peak."""
         copies = _copies(graph) if not goal.include_small_values else []
         alive = _made_of(graph, copies, peak) if len(copies) >= _LEAST_COPIES else []
-        if len(alive) < _LEAST_COPIES or not any(_loop_over(graph, v) for v in copies):
+        loops = ((v, _loop_over(graph, v)) for v in sorted(copies, key=lambda v: -graph.values[v].nbytes))
+        largest, loop = next(((v, loop) for v, loop in loops if loop is not None), (0, None))
+        if len(alive) < _LEAST_COPIES or loop is None:
             return
-        largest = max(copies, key=lambda v: graph.values[v].nbytes)
         place, value = ((), graph.values[largest].producer), f"copies of {len(copies)} arguments"
         nbytes = graph.values[largest].nbytes
-        alive_bytes = sum(item.nbytes for item in alive)
+        alive_bytes, copied = sum(item.nbytes for item in alive), _copied_bytes(graph, loop)
         sizes = tuple(
             Size(
                 StreamSize(chunk_bytes=max(1, nbytes // steps)),
-                saved_bytes=alive_bytes - nbytes // steps,
+                saved_bytes=alive_bytes - copied // steps,
                 added_seconds=len(copies) * steps * goal.chip.step_seconds,
                 moved_seconds=0.0,
             )
@@ -100,8 +102,9 @@ class StreamArguments(Pass[StreamedArguments]):
             refusal_if_useless=Refusal.at(graph, place, value, nbytes, "no-gain", "streaming them frees nothing"),
             sizes=sizes,
         )
-        missing = peak.temp_bytes - goal.temp_bytes
-        yield candidate.resized(next((s for s in sizes if s.saved_bytes >= missing), sizes[-1]))
+        # Whatever is at the peak afterwards, a step is to have room: see `_Sized.fitting` of splitting/candidates.py.
+        wanted = min(peak.temp_bytes - goal.temp_bytes, alive_bytes - CHUNK_SHARE * goal.temp_bytes)
+        yield candidate.resized(next((s for s in sizes if s.saved_bytes >= wanted), sizes[-1]))
 
     def describe(self, params: StreamedArguments) -> str:
         """How large the chunks are."""
@@ -136,14 +139,21 @@ def _made_of(graph: Graph, copies: list[int], peak: Peak) -> list[Live]:
     return [item for item in peak.live if item.path == () and graph.values[item.value].producer in ops]
 
 
+def _copied_bytes(graph: Graph, loop: LoopSchedule) -> int:
+    """Bytes that all steps of a loop together have on the device of what they copy from the host, and to it."""
+    copies = (op for op in placements(graph) if op in loop.inner_ops)
+    return sum(copied_bytes(graph, op, to_host=to_host) for op in copies for to_host in (True, False))
+
+
 def _loop_over(graph: Graph, value: int) -> LoopSchedule | None:
     """The loop along the first dimension of a copy in which all that is made of it runs, no sum regrouped.
 
-    The last dimension is left out: TPUs write no slices along it to the host's memory.
+    The last dimension is left out: TPUs write no slices along it to the host's memory. All values of as many elements
+    take part, whatever their types.
     """
     copy = graph.values[value]
     for dimension in (d for d, size in enumerate(copy.shape[:-1]) if size > 1):
-        axis = grow_axis(graph, rule_book(graph), (value, dimension), copy.nbytes)
+        axis = grow_axis(graph, rule_book(graph), (value, dimension), min(copy.nbytes, math.prod(copy.shape)))
         schedule = schedule_loops(graph, axis)
         if schedule is not None and schedule.loop_count == 1 and not regroups(graph, schedule):
             return schedule

@@ -312,7 +312,7 @@ def _best_of(state: SearchState, candidates: list[Candidate], goal: Goal) -> Sea
     tried = [s for s in tried if s.seconds <= goal.max_seconds] or tried
     lowest = min((s.peak.temp_bytes for s in tried), default=0)
     near = [s for s in tried if s.peak.temp_bytes <= _SIMILAR_PEAK * lowest]
-    return min(near, key=lambda s: (s.added_seconds, s.peak.temp_bytes), default=None)
+    return min(near, key=lambda s: (s.seconds, s.peak.temp_bytes), default=None)
 
 
 def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:

@@ -82,7 +82,7 @@ class SearchState:
     @functools.cached_property
     def flops(self) -> float:
         """Arithmetic of one execution."""
-        return graph_flops(self.graph)
+        return graph_flops(self.graph, self.chip)
 
     @functools.cached_property
     def seconds(self) -> float:

@@ -69,7 +69,7 @@ class Read:
 def find_stacks(main: Graph, path: Path, op: Op) -> Iterator[Stack | tuple[int, Blocked]]:
     """The stacks of a loop of a block; or a stack's carry and why it must stay on the device."""
     block = nested_graph(main, path)
-    scan = find_scan(block, op)
+    scan = find_scan(block, op, backwards=True)
     # Memory of the host begins as anything, so all of it must be written: a scan's stack is.
     for carry in scan.rows if scan is not None else ():
         if _is_filled(block.mlir_values[op.operands[carry]]):
@@ -109,8 +109,10 @@ def _reads(main: Graph, path: Path, stack: int) -> tuple[Read, ...] | Blocked:
 
 def _is_part(graph: Graph, op: Op) -> bool:
     """Whether an op reads at most half of its operand, as a slice."""
+    if op.name != _SLICE:
+        return False
     part, whole = (math.prod(graph.values[v].shape) for v in (op.results[0], op.operands[0]))
-    return op.name == _SLICE and 2 * part <= whole
+    return 2 * part <= whole
 
 
 def _reads_from(main: Graph, path: Path, slices: tuple[int, ...], whole: tuple[int, ...]) -> Iterator[Read]:

@@ -12,9 +12,9 @@ import functools
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
+from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.cost_model import Kernel, fused_seconds
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
-from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.analysis.op_cost import op_bytes
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.analysis_cache import cached_analysis
@@ -251,21 +251,21 @@ class _BlockCosts:
 
     @functools.cached_property
     def seconds(self) -> tuple[float, ...]:
-        """What each op costs in one run of the block. Compilers move an invariant op out of a loop: it runs once."""
-        trips, invariant = self.invariant
+        """What each op costs in one run of the block. An op that the compiler hoists out of a loop runs once."""
+        trips, hoisted = self.hoisted
         seconds = fused_seconds(self.graph, self.chip)
-        return tuple(s / trips if i in invariant else s for i, s in enumerate(seconds))
+        return tuple(s / trips if i in hoisted else s for i, s in enumerate(seconds))
 
     @functools.cached_property
-    def invariant(self) -> tuple[int, frozenset[int]]:
-        """The trip count of the loop whose body the block is, and the ops that compute the same in every iteration."""
+    def hoisted(self) -> tuple[int, frozenset[int]]:
+        """The trip count of the loop whose body the block is, and the ops that run once, before it."""
         if not self.path or self.path[-1][1] != 1:
             return 1, frozenset()
         parent = nested_graph(self.main, self.path[:-1])
         loop = parent.ops[self.path[-1][0]]
         if loop.name != "stablehlo.while":
             return 1, frozenset()
-        return max(1, likely_trips(parent, loop)), invariant_ops(self.graph)
+        return max(1, likely_trips(parent, loop)), compiler_model(self.chip).hoisted_ops(self.graph)
 
     def added_seconds(self, matches: Sequence[Match]) -> float:
         """What matches add, or save, in all runs of the block."""
@@ -274,10 +274,10 @@ class _BlockCosts:
         return block_runs(self.main, self.path) * each_run
 
     def new_seconds(self, match: Match) -> float:
-        """What a replacement costs in one run of the block; that of an invariant op runs once, as the op does."""
-        trips, invariant = self.invariant
+        """What a replacement costs in one run of the block; that of a hoisted op runs once, as the op does."""
+        trips, hoisted = self.hoisted
         seconds = sum(self._kernel_seconds(kernel) for kernel in match.kernels)
-        return seconds / trips if match.root in invariant else seconds
+        return seconds / trips if match.root in hoisted else seconds
 
     def _kernel_seconds(self, kernel: Kernel) -> float:
         if kernel.moves is not None:

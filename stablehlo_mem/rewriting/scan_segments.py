@@ -16,8 +16,7 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, nested_graph
-from stablehlo_mem.ir.matchers import splat_value
-from stablehlo_mem.rewriting.scan_stacks import Reader, ScanLoop, counted, find_readers
+from stablehlo_mem.rewriting.scan_stacks import Reader, ScanLoop, affine, counted, find_readers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,32 +62,11 @@ def find_backward(graph: Graph, scan: ScanLoop, stacks: Sequence[int]) -> Backwa
     body = nested_graph(graph, path)
     forward: dict[int, bool] = {}
     for op in (body.ops[reader.op] for reader in all_readers):
-        row = _affine(body, op.operands[1], body.arguments[counter.carry], scan.steps)
+        row = affine(body, op.operands[1], body.arguments[counter.carry], scan.steps)
         if row not in ((1, 0), (-1, scan.steps - 1)):
             return elsewhere
         forward[op.index] = row == (1, 0)
     return Backward(loop.index, counter.carry, readers, forward)
-
-
-def _affine(body: Graph, value: int, counter: int, steps: int) -> tuple[int, int] | None:
-    """(a, b) where an index is a · counter + b for all steps, None if it is something else."""
-    if value == counter:
-        return 1, 0
-    number = splat_value(body, value)
-    if isinstance(number, int):
-        return 0, number
-    op = body.producer(value)
-    if op is None or op.name not in ("stablehlo.add", "stablehlo.subtract", "stablehlo.clamp", "stablehlo.convert"):
-        return None
-    parts = [_affine(body, v, counter, steps) for v in op.operands]
-    if op.name == "stablehlo.convert":
-        return parts[0]
-    if op.name == "stablehlo.clamp":
-        low, inner, high = parts
-        within = inner in ((1, 0), (-1, steps - 1)) and low == (0, 0) and high == (0, steps - 1)
-        return inner if within else None
-    (one, other), sign = parts, 1 if op.name == "stablehlo.add" else -1
-    return (one[0] + sign * other[0], one[1] + sign * other[1]) if one and other else None
 
 
 def take_in_segments(graph: Graph, scan: ScanLoop, backward: Backward, size: int) -> None:

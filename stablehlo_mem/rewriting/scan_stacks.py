@@ -65,12 +65,16 @@ class RowRecomputation:
     rows_read: Mapping[int, int]
 
 
-def find_scan(graph: Graph, op: Op) -> ScanLoop | None:
-    """The scan that a while is, None if it is none or it stores nothing."""
+def find_scan(graph: Graph, op: Op, *, backwards: bool = False) -> ScanLoop | None:
+    """The scan that a while is, None if it is none or it stores nothing.
+
+    Args:
+        backwards: whether stacks whose last row is written in the first step count too, as gradients of scans have.
+    """
     counter = counted(graph, op)
     if counter is None or counter.steps < 2:
         return None
-    rows = {i: row for i in range(len(op.results)) if (row := _row(op.blocks[1], i, counter)) is not None}
+    rows = {i: row for i in range(len(op.results)) if (row := _row(op.blocks[1], i, counter, backwards)) is not None}
     return ScanLoop(op.index, counter.steps, counter.carry, invariant_carries(op), rows) if rows else None
 
 
@@ -80,7 +84,7 @@ def counted(graph: Graph, op: Op) -> Counter | None:
     return counter if counter is not None and (counter.start, counter.stride) == (0, 1) else None
 
 
-def _row(body: Graph, carry: int, counter: Counter) -> int | None:
+def _row(body: Graph, carry: int, counter: Counter, backwards: bool) -> int | None:
     """The value that every step writes into its own row of a carry, None if the carry is no stack."""
     argument = body.arguments[carry]
     update = body.producer(body.returned[carry])
@@ -89,9 +93,32 @@ def _row(body: Graph, carry: int, counter: Counter) -> int | None:
     shape = body.values[argument].shape
     whole_row = body.values[update.operands[1]].shape == (1, *shape[1:])
     first, *others = update.operands[2:]
-    in_order = first == body.arguments[counter.carry] and all(splat_value(body, v) == 0 for v in others)
+    orders = [(1, 0), (-1, counter.steps - 1)][: 1 + backwards]
+    in_order = affine(body, first, body.arguments[counter.carry], counter.steps) in orders
+    in_order = in_order and all(splat_value(body, v) == 0 for v in others)
     alone = body.users[argument] == (update.index,) and update.operands.count(argument) == 1
     return update.operands[1] if whole_row and in_order and alone and shape[0] == counter.steps else None
+
+
+def affine(body: Graph, value: int, counter: int, steps: int) -> tuple[int, int] | None:
+    """(a, b) where an index of a loop's body is a · counter + b in all steps, None if it is something else."""
+    if value == counter:
+        return 1, 0
+    number = splat_value(body, value)
+    if isinstance(number, int):
+        return 0, number
+    op = body.producer(value)
+    if op is None or op.name not in ("stablehlo.add", "stablehlo.subtract", "stablehlo.clamp", "stablehlo.convert"):
+        return None
+    parts = [affine(body, v, counter, steps) for v in op.operands]
+    if op.name == "stablehlo.convert":
+        return parts[0]
+    if op.name == "stablehlo.clamp":
+        low, inner, high = parts
+        within = inner in ((1, 0), (-1, steps - 1)) and low == (0, 0) and high == (0, steps - 1)
+        return inner if within else None
+    (one, other), sign = parts, 1 if op.name == "stablehlo.add" else -1
+    return (one[0] + sign * other[0], one[1] + sign * other[1]) if one and other else None
 
 
 def reads_row(graph: Graph, op: Op) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from stablehlo_mem.ir.bindings import RULE, ir, sdy
-from stablehlo_mem.ir.host_memory import is_placement
+from stablehlo_mem.ir.host_memory import is_placement, memory_of, names_host
 from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, same_shape_rule, shardy_rule
 from stablehlo_mem.sharding_rules.op_rule import OpRule
+from stablehlo_mem.sharding_rules.top_k import approximate_top_k_rule
 
 _CONFIG = "mhlo.backend_config"
 
@@ -18,15 +19,30 @@ def _custom_call_rule(op: Any) -> FactorRule | None:
     Any other custom call is a barrier, and so is a value that is copied to the host and back.
     """
     if is_placement(op):
-        return None if _is_temporary(op) else same_shape_rule(op)
+        return None if _is_temporary(op) else _placement_rule(op)
     if _is_trsm(op):
         return _solve_rule(op, ir.IntegerAttr(ir.DictAttr(op.attributes[_CONFIG])["side"]).value == ord("L"))
+    approximate = approximate_top_k_rule(op)
+    if approximate is not None:
+        return approximate
     rule = shardy_rule(op)
     if rule is None or not sdy.OpShardingRuleAttr(op.attributes[RULE]).is_custom:
         return None
     # A factor in results alone does not say which part of the operands its parts are computed from.
     unread = _factors(rule.results) - _factors(rule.operands)
     return rule.block(unread, "no operand is split with it")
+
+
+def _placement_rule(op: Any) -> FactorRule:
+    """That of any elementwise op; what a loop copies to the host is copied whole.
+
+    A loop inside would make an array in the host's memory that is copied on into another one there. XLA:TPU compiles
+    no such copy: "The async-start expects the shape of operand 1 to match".
+    """
+    rule = same_shape_rule(op)
+    if not names_host(memory_of(op)) or op.parent.name != "stablehlo.while":
+        return rule
+    return rule.block(set(range(len(rule.sizes))), "a loop copies it to the host's memory, as a whole in each step")
 
 
 def _is_temporary(copy: Any) -> bool:

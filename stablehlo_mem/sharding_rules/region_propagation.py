@@ -68,8 +68,11 @@ def split_of(region: Region, split_op: SplitOp) -> RegionSplit:
         if dimension is not None:
             dims.append((number, dimension))
     split = split_region(region, tuple(dims), split_op.n)
-    assert isinstance(split, RegionSplit)
-    return split
+    if isinstance(split, RegionSplit):
+        return split
+    # From all its edges at once an op that could be split in two ways may be reached the other way round.
+    found = (_widest_split(region, edge, dimension, split_op.n) for edge, dimension in dims)
+    return next(one for one in found if isinstance(one, RegionSplit) and one.dims == tuple(dims))
 
 
 def _widest_split(region: Region, edge: int, dimension: int, n: int) -> RegionSplit | Blocked:

@@ -31,6 +31,21 @@ def _top_k_rule(op: Any) -> FactorRule:
     return rule.block({last + 1}, "the largest elements are ordered along it")
 
 
+def approximate_top_k_rule(op: Any) -> FactorRule | None:
+    """That of JAX's `approx_max_k`, a custom call ApproxTopK: every dimension passes through but the one it searches.
+
+    Operands are n arrays, then a scalar for each. None for other custom calls.
+    """
+    if ir.StringAttr(op.attributes["call_target_name"]).value != "ApproxTopK":
+        return None
+    searched = ir.IntegerAttr(ir.DictAttr(op.attributes["mhlo.backend_config"])["reduction_dim"]).value
+    shape, count = tuple(op.operands[0].type.shape), len(op.results)
+    found = tuple((len(shape),) if d == searched else (d,) for d in range(len(shape)))
+    operands = (tuple((d,) for d in range(len(shape))),) * count + ((),) * count
+    rule = FactorRule((*shape, op.results[0].type.shape[searched]), operands, (found,) * count)
+    return rule.block({searched, len(shape)}, "how it searches depends on how long it is")
+
+
 def _emit(context: EmitContext) -> list[Any]:
     """The top-k of a chunk; of a part of the searched dimension with indices in all of it.
 

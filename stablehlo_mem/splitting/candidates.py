@@ -32,7 +32,7 @@ from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.splitting.axis import Axis, Obstacle, grow_axis
 from stablehlo_mem.splitting.chunk_cost import loop_cost
-from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host
+from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host, writes_over_host
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 from stablehlo_mem.splitting.regrouping import regroups, why_not_regrouped
@@ -357,6 +357,7 @@ def _sizes(
         runs: how often the block runs.
     """
     n, checkpoints = schedule.axis.n, checkpoint_bytes(schedule)
+    must_divide = writes_over_host(graph, schedule.axis)
     return tuple(
         Size(
             LoopSize(chunk=chunk, kept=saved),
@@ -365,6 +366,7 @@ def _sizes(
             runs * moved,
         )
         for chunk, seconds, moved in loop_cost(graph, schedule, chip, written).chunks()
+        if not must_divide or n % chunk == 0
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TypeVarTuple
 
+from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.cost_model import op_seconds, overhead_seconds
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
 from stablehlo_mem.analysis.kernel_traffic import CACHE_SPEEDUP
@@ -216,7 +217,8 @@ def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: in
 @cached_analysis
 def _repeated_seconds(graph: Graph, split_op: SplitOp, chip: Chip) -> float:
     """Seconds of what runs whole in the blocks of a split op: every chunk repeats it."""
-    return region_work(graph, split_op, lambda block, op: op_seconds(block, op, chip))[0]
+    hoisted = compiler_model(chip).hoisted_ops
+    return region_work(graph, split_op, lambda block, op: op_seconds(block, op, chip), hoisted)[0]
 
 
 def _added_up(parts: Iterable[tuple[float, *_Ts]]) -> tuple[tuple[float, *_Ts], ...]:

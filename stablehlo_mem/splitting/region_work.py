@@ -20,8 +20,17 @@ Measure = Callable[[Graph, int], float]
 """What one op takes that runs whole."""
 
 
-def region_work(graph: Graph, split_op: SplitOp, measure: Measure) -> tuple[float, float]:
-    """What the ops in the blocks of a split op take that run whole, and those that are split; 0 if it has no blocks."""
+def region_work(
+    graph: Graph, split_op: SplitOp, measure: Measure, hoisted: Callable[[Graph], frozenset[int]] = invariant_ops
+) -> tuple[float, float]:
+    """What the ops in the blocks of a split op take that run whole, and those that are split; 0 if it has no blocks.
+
+    Args:
+        graph: the block of the op.
+        split_op: it and how it is split.
+        measure: what one run of an op takes.
+        hoisted: the ops of a loop's body that run once.
+    """
     op = graph.ops[split_op.op]
     if OP_RULES[op.name].edges is None:
         return 0.0, 0.0
@@ -29,13 +38,13 @@ def region_work(graph: Graph, split_op: SplitOp, measure: Measure) -> tuple[floa
     split, trips = split_of(region, split_op), likely_trips(graph, op) if op.name == "stablehlo.while" else 1
     whole = shared = 0.0
     for number, block in enumerate(region.blocks):
-        once = invariant_ops(block)
+        once = hoisted(block)
         for variant in region.needed(split, number):
             runs = 1 if variant.op in once else trips
             if variant.split_op is None:
                 whole += runs * measure(block, variant.op)
             else:
-                inner = region_work(block, variant.split_op, measure)
+                inner = region_work(block, variant.split_op, measure, hoisted)
                 whole, shared = whole + runs * inner[0], shared + runs * (inner[1] + measure(block, variant.op))
     return whole, shared
 
