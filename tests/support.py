@@ -22,6 +22,7 @@ from stablehlo_mem.passes.lookup_from_host import LookupFromHost
 from stablehlo_mem.passes.offload_residuals import OffloadResiduals
 from stablehlo_mem.passes.offload_to_host import OffloadToHost
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
+from stablehlo_mem.passes.recompute_residuals import candidates_at
 from stablehlo_mem.passes.rematerialise import DroppedStacks, Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.rewriting.rewriting_pass import Match, Rewriting, RewritingPass, block_paths
@@ -387,6 +388,13 @@ def residuals(graph: Graph, chip: str = "cuda:h200", host: str = "1GiB") -> list
     goal = Goal(CHIPS[chip], Options(host_memory=host), 0)
     found = OffloadResiduals().propose(graph, find_peak(graph, goal.chip), goal)
     return [one for one in found if isinstance(one, Candidate)]
+
+
+def recomputable(graph: Graph, chip: str = "cuda:h200") -> list[Candidate]:
+    """What the straight-line code of a function may compute again after the peak on a chip, however few layers."""
+    goal = Goal(CHIPS[chip], Options(), 0)
+    peak = find_peak(graph, goal.chip)
+    return list(candidates_at(graph, (), peak.op, peak, goal)) if not peak.path else []
 
 
 def lookups(graph: Graph) -> list[Candidate]:

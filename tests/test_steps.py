@@ -11,9 +11,11 @@ from stablehlo_mem.passes.lookup_from_host import HostLookup
 from stablehlo_mem.passes.offload_residuals import OffloadedResiduals
 from stablehlo_mem.passes.offload_to_host import OffloadedStacks
 from stablehlo_mem.passes.recompute_in_loops import RecomputedValues
+from stablehlo_mem.passes.recompute_residuals import RecomputedResiduals
 from stablehlo_mem.passes.rematerialise import DroppedStacks
 from stablehlo_mem.passes.sink_converts import HeldSlices
 from stablehlo_mem.passes.stream_arguments import StreamedArguments
+from stablehlo_mem.rewriting.recomputation import Recomputed
 from stablehlo_mem.rewriting.rewriting_pass import Rewriting
 from stablehlo_mem.splitting.split_step import Split
 from stablehlo_mem.utils.plain_data import plain_data
@@ -26,6 +28,9 @@ PARAMS = {
     OffloadedStacks: OffloadedStacks(stacks=(((PATH, 3), 1), (((), 4), 0)), nbytes=4096),
     OffloadedResiduals: OffloadedResiduals(
         values=(4, 6), stored=(9, 12), fetched=(21, 18), late=((20, 22), (19,)), moved=((7, 20),), nbytes=2048
+    ),
+    RecomputedResiduals: RecomputedResiduals(
+        path=PATH, place=9, segments=(Recomputed(before=12, ops=(2, 3), sources=(0,), awaited=(11,)),), values=1
     ),
     RecomputedValues: RecomputedValues(path=PATH, values=(5, 6), readers=2),
     WhereRead: WhereRead(path=PATH, value=4, ops=(2, 3), sources=(0, 1), readers=((5,), (6, 7)), sums=(5,)),

@@ -2,7 +2,8 @@
 
 The first line says what is done: `// canonicalize`; `// rematerialise`, all stacks of the first scan that has any to
 drop; `// recompute-in-loops`, all it can; `// compute-where-read`, the first for a GPU; `// sink-converts`, the first
-for a TPU; `// offload-to-host`, all it can; `// offload-residuals`, the first; `// hold-copies`; `// stream-arguments`,
+for a TPU; `// offload-to-host`, all it can; `// offload-residuals`, the first; `// recompute-residuals`, all
+it can; `// hold-copies`; `// join-barriers`; `// stream-arguments`,
 64 bytes at a time; `// lookup-from-host`, the first; `// reblock-scans by CHUNK`, the first; `// rewrite PASS [bytes
 first]`, everywhere the pass matches; or `// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names
 the first op whose result is the seed, in normal form, nested blocks included, and BYTES is the least size of the values
@@ -26,9 +27,11 @@ from stablehlo_mem.passes.offload_residuals import OffloadResiduals
 from stablehlo_mem.passes.offload_to_host import OffloadToHost
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
+from stablehlo_mem.passes.recompute_residuals import RecomputeResiduals
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.stream_arguments import StreamArguments, StreamedArguments
 from stablehlo_mem.rewriting.hold_copies import hold_copies
+from stablehlo_mem.rewriting.join_barriers import join_barriers
 from stablehlo_mem.rewriting.rewriting_pass import RewritingPass
 from stablehlo_mem.splitting.split_step import Split, split
 from tests.support import (
@@ -37,6 +40,7 @@ from tests.support import (
     lookups,
     offered,
     offloadable,
+    recomputable,
     repeated,
     residuals,
     rewrite,
@@ -96,8 +100,12 @@ def rewritten(source: str) -> str:
         OffloadToHost().apply(module, found[-1].step.params)
     elif source.startswith("// offload-residuals\n"):
         OffloadResiduals().apply(module, residuals(entry_graph(module))[0].step.params)
+    elif source.startswith("// recompute-residuals\n"):
+        RecomputeResiduals().apply(module, recomputable(entry_graph(module))[-1].step.params)
     elif source.startswith("// hold-copies\n"):
         hold_copies(module)
+    elif source.startswith("// join-barriers\n"):
+        join_barriers(module)
     elif source.startswith("// stream-arguments\n"):
         StreamArguments().apply(module, StreamedArguments(chunk_bytes=64, arguments=2))
     elif source.startswith("// lookup-from-host\n"):

@@ -53,6 +53,8 @@ class CompilerModel(abc.ABC):
     """Whether the compiler places values in memory on the chip for as long as they live; otherwise it is a cache."""
     runs_breadth_first: bool = False
     """Whether kernels run as soon as their operands exist; otherwise in program order, which saves memory."""
+    keeps_barriers: bool = True
+    """Whether kernels are put in order while barriers still tie them; otherwise copies behind them are merged."""
     starts_host_copies_early: bool = False
     """Whether copies from the host's memory are made when their block begins: see `host_lifetimes`. Of main's these are
     copies of whole arguments, memory permitting."""

@@ -17,6 +17,7 @@ from stablehlo_mem.analysis.compiler_model import Kernels
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify, is_view
 from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.barriers import BARRIER
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.loop_carries import invariant_carries
 from stablehlo_mem.ir.matchers import adds, below_sign
@@ -128,6 +129,9 @@ class _Sweep:
         for value in op.operands:
             if self.long_generated[value] and not (op.results and self.generated[op.results[0]]):
                 _add(self.readers, value, (op.index,))
+        if op.name == BARRIER:
+            for value in op.results:
+                self._stop_fusing(value)
         if is_view(self.graph, op):
             self._pass_through(zip(op.operands, op.results, strict=False))
         elif kind is Class.GENERATE:

@@ -54,6 +54,8 @@ class XlaCpu(CompilerModel):
     )
     runs_breadth_first = True
     """So that kernels can run at the same time: `BFScheduler` in `hlo_memory_scheduler.h`."""
+    keeps_barriers = False
+    """`jax.checkpoint` around unrolled layers saves nothing there (seen in compiled programs)."""
 
     def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
         """An expensive one, unless it is computed once."""

@@ -100,7 +100,11 @@ class XlaTpu(CompilerModel):
 
     def fuses_into_dot(self, graph: Graph, dot: Op) -> bool:
         """A dot with a short contraction, through elementwise ops that take rows, columns and scalars beside it."""
-        if dot.name == "stablehlo.convolution" or dot_sizes(graph, dot)[3] > _NESTED_DEPTH or asks_full_precision(graph, dot):
+        if (
+            dot.name == "stablehlo.convolution"
+            or dot_sizes(graph, dot)[3] > _NESTED_DEPTH
+            or asks_full_precision(graph, dot)
+        ):
             return False
         outer = _dot_after(graph, dot)
         return outer is not None and not asks_full_precision(graph, outer)

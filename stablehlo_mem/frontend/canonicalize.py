@@ -9,6 +9,7 @@ from typing import Any
 
 from stablehlo_mem.frontend.clamp_starts import SLICING, clamp_starts
 from stablehlo_mem.frontend.host_uses import place_uses
+from stablehlo_mem.ir.barriers import split_barriers
 from stablehlo_mem.ir.bindings import (
     RULE,
     RULES_PASS,
@@ -17,7 +18,6 @@ from stablehlo_mem.ir.bindings import (
     ir,
     is_public,
     run_passes,
-    stablehlo,
     walk_operations,
 )
 from stablehlo_mem.ir.graph import entry_graph, main_function
@@ -34,7 +34,7 @@ def canonicalize(module: ir.Module) -> None:
     """
     with module.context:
         open_functions(module)
-        _split_barriers(module)
+        split_barriers(module)
         _merge_equal_branches(module)
         drop_identities(module)
     run_passes(module, "cse", "canonicalize", "symbol-dce")
@@ -100,15 +100,6 @@ def _inline_calls(module: ir.Module) -> None:
             with call.location, ir.InsertionPoint(call):
                 results = inlined_func_call(callee, list(call.operands))
             _replace(call, results)
-
-
-def _split_barriers(module: ir.Module) -> None:
-    """jax.checkpoint puts all its residuals behind one barrier; one for each operand keeps them as well."""
-    for op in _collect(module, "stablehlo.optimization_barrier"):
-        if len(op.operands) > 1:
-            with op.location, ir.InsertionPoint(op):
-                new = [stablehlo.OptimizationBarrierOp([v]).results[0] for v in op.operands]
-            _replace(op, new)
 
 
 def _merge_equal_branches(module: ir.Module) -> None:

@@ -23,6 +23,7 @@ from stablehlo_mem.passes.pairwise_distance import PairwiseDistance
 from stablehlo_mem.passes.pallas_attention import PallasAttention
 from stablehlo_mem.passes.reblock_scans import ReblockScans
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
+from stablehlo_mem.passes.recompute_residuals import RecomputeResiduals
 from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.sort_to_top_k import SortToTopK
@@ -52,6 +53,7 @@ PASSES: tuple[AnyPass, ...] = (
     SinkConverts(),
     KeepDotsApart(),
     Rematerialise(),
+    RecomputeResiduals(),
     OffloadToHost(),
     OffloadResiduals(),
     RecomputeInLoops(),

@@ -22,6 +22,7 @@ from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Step
 from stablehlo_mem.passes import pass_named
 from stablehlo_mem.results.decision import Decision
 from stablehlo_mem.rewriting.hold_copies import hold_copies
+from stablehlo_mem.rewriting.join_barriers import join_barriers
 from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.utils import gc_pause
@@ -170,6 +171,7 @@ def as_returned(module: ir.Module) -> ir.Module:
     """A copy of a state's module in the form in which it is compiled and returned."""
     clone = clone_module(module)
     remove_rules(clone)
+    join_barriers(clone)
     write_over_arguments(clone)
     hold_copies(clone)
     return clone

@@ -1,0 +1,55 @@
+"""Barriers of several operands, as barriers of one operand each that know which others they belong to.
+
+Before:
+    %a, %b = stablehlo.optimization_barrier %x, %y
+After `split_barriers`:
+    %a = stablehlo.optimization_barrier {barrier_group = 0 : i64} %x
+    %b = stablehlo.optimization_barrier {barrier_group = 0 : i64} %y
+
+An axis passes through a barrier of one operand. One of several says more: what uses %a waits for %y too. So does
+`jax.checkpoint` have a layer computed again only when the gradient of the layer after it is there. In a finished
+program `rewriting.join_barriers` puts the groups together again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stablehlo_mem.ir import builders
+from stablehlo_mem.ir.bindings import ir, stablehlo, walk_operations
+
+BARRIER = "stablehlo.optimization_barrier"
+GROUP = "barrier_group"
+"""The attribute that says to which group a barrier belongs."""
+
+
+def split_barriers(module: ir.Module) -> None:
+    """Makes one barrier an operand of every barrier, in place."""
+    barriers = [op for op in walk_operations(module.operation) if op.name == BARRIER and len(op.operands) > 1]
+    for group, op in enumerate(barriers, next_group(module)):
+        with builders.building(op, op.location):
+            new = grouped_barriers(op.operands, group)
+        for old, replacement in zip(op.results, new, strict=True):
+            old.replace_all_uses_with(replacement)
+        op.erase()
+
+
+def grouped_barriers(values: Sequence[Any], group: int) -> list[Any]:
+    """Values behind barriers of a group, built at the insertion point."""
+    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), group)
+    barriers = [stablehlo.OptimizationBarrierOp([v]) for v in values]
+    for barrier in barriers:
+        barrier.operation.attributes[GROUP] = number
+    return [barrier.results[0] for barrier in barriers]
+
+
+def next_group(module: ir.Module) -> int:
+    """A number that no group of a module has."""
+    groups = (group_of(op) for op in walk_operations(module.operation))
+    return 1 + max((group for group in groups if group is not None), default=-1)
+
+
+def group_of(op: Any) -> int | None:
+    """The group of an op, None if it has none."""
+    return ir.IntegerAttr(op.attributes[GROUP]).value if GROUP in op.attributes else None

@@ -1,0 +1,156 @@
+"""recompute-residuals: what unrolled layers leave for their gradients is computed again there from the layers' inputs.
+
+Before:
+    %a = stablehlo.dot_general %x, %w
+    %y = stablehlo.tanh %a
+    ...                                        the layers after it, and their gradients, down to %d
+    %g = stablehlo.multiply %d, (1 - %y * %y)
+After:
+    ...
+    %x1, %w1, %d1 = stablehlo.optimization_barrier %x, %w, %d
+    %a1 = stablehlo.dot_general %x1, %w1
+    %y1 = stablehlo.tanh %a1
+    %g = stablehlo.multiply %d1, (1 - %y1 * %y1)
+
+So does `jax.checkpoint` around each layer, without a word in the program: where layers begin is found by how little is
+handed on there (`rewriting.recomputation`). The barrier keeps compilers from merging the copies, and has them wait for
+the gradient. Candidates drop what takes the least time per byte first, in all layers.
+
+Refuses what has side effects or contains loops: what a scan stores is for `rematerialise`. Only for compilers that keep
+barriers until kernels have an order.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from stablehlo_mem.analysis.compilers import compiler_model
+from stablehlo_mem.analysis.peak_memory import Peak
+from stablehlo_mem.ir import builders
+from stablehlo_mem.ir.barriers import grouped_barriers, next_group
+from stablehlo_mem.ir.bindings import ir, run_passes
+from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
+from stablehlo_mem.ir.trip_count import block_runs
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams, and_others
+from stablehlo_mem.pass_api.pass_protocol import Pass
+from stablehlo_mem.rewriting.recomputation import Recomputation, Recomputed, Residuals
+
+_SHARES = (0.5, 0.75, 1.0)
+"""Candidates drop at least so much of what can be dropped: a few for the planner to choose from."""
+_LEAST_SHARE = 16
+"""What frees less than the peak over this is left to other passes: with 64, descents end in many small steps."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecomputedResiduals(StepParams):
+    """What is computed again in a block.
+
+    Attributes:
+        path: of the block, from the entry function's.
+        place: the op after which it is.
+        segments: each with what is repeated.
+        values: how many are dropped, for people.
+    """
+
+    path: Path
+    place: int
+    segments: tuple[Recomputed, ...]
+    values: int
+
+
+class RecomputeResiduals(Pass[RecomputedResiduals]):
+    """The pass: finds values that wait at the peak for what comes after it."""
+
+    name = "recompute-residuals"
+    params_type = RecomputedResiduals
+
+    def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
+        """Candidates that drop ever more of the values that wait at the peak, in its block or in one around it."""
+        if goal.include_small_values or not compiler_model(goal.chip).keeps_barriers:
+            return
+        for depth in range(len(peak.path) + 1):
+            path = peak.path[:depth]
+            place = peak.path[depth][0] if depth < len(peak.path) else peak.op
+            yield from candidates_at(graph, path, place, peak, goal)
+
+    def describe(self, params: RecomputedResiduals) -> str:
+        """How many values, in how many places."""
+        places = len({segment.before for segment in params.segments})
+        return f"{params.values} values in {places} place{'s' * (places > 1)}"
+
+    def apply(self, module: ir.Module, params: RecomputedResiduals) -> None:
+        """Repeats the ops of each segment, and has what comes after read the copies, in place."""
+        graph = nested_graph(entry_graph(module), params.path)
+        group = next_group(module)
+        latest: dict[Any, Any] = {}
+        with module.context:
+            for number, segment in enumerate(params.segments, group):
+                _repeat(graph, segment, number, params.place, latest)
+        run_passes(module, "canonicalize")
+
+
+def candidates_at(main: Graph, path: Path, place: int, peak: Peak, goal: Goal) -> Iterator[Candidate]:
+    """Candidates that drop ever more of the residuals around an op of a block."""
+    graph = nested_graph(main, path)
+    residuals = Residuals(graph, place, goal.chip)
+    bytes_of = {v: graph.values[v].nbytes for v in residuals.droppable}
+    alone = {v: residuals.added_seconds(residuals.ops_of([v], {v}) or ()) for v in bytes_of}
+    order = sorted(bytes_of, key=lambda v: (alone[v] / bytes_of[v], v))
+    reached = list(itertools.accumulate(bytes_of[v] for v in order))
+    if not reached or reached[-1] * _LEAST_SHARE < peak.temp_bytes:
+        return
+    aims = [*(share * reached[-1] for share in _SHARES), peak.temp_bytes - goal.temp_bytes]
+    lengths = {1 + bisect.bisect_left(reached, aim) for aim in aims if aim <= reached[-1]}
+    for length in sorted(lengths):
+        dropped = order[:length]
+        recomputation = residuals.without(frozenset(dropped))
+        if recomputation.segments:
+            yield _candidate(main, path, place, dropped, recomputation)
+
+
+def _candidate(main: Graph, path: Path, place: int, dropped: Sequence[int], recomputation: Recomputation) -> Candidate:
+    graph = nested_graph(main, path)
+    largest = max(dropped, key=lambda v: (graph.values[v].nbytes, -v))
+    producer = graph.values[largest].producer
+    title = f"{graph.title(producer)} {graph.values[largest]}"
+    params = RecomputedResiduals(path=path, place=place, segments=recomputation.segments, values=len(dropped))
+    return Candidate(
+        step=Step(RecomputeResiduals.name, "", params),
+        saved_bytes=recomputation.nbytes - recomputation.kept_bytes,
+        added_seconds=block_runs(main, path) * recomputation.seconds,
+        numerics="exact",
+        summary=f"compute {title}{and_others(len(dropped))} again for the gradient, instead of keeping it",
+        identity=(RecomputeResiduals.name, path, largest),
+        refusal_if_useless=Refusal.at(
+            main,
+            (path, producer),
+            title,
+            graph.values[largest].nbytes,
+            "no-gain",
+            "computing it again where it is read frees nothing",
+        ),
+    )
+
+
+def _repeat(graph: Graph, segment: Recomputed, group: int, place: int, latest: dict[Any, Any]) -> None:
+    """Repeats the ops of a segment behind a barrier, and has what comes after read the copies.
+
+    Args:
+        latest: what to read in the place of values: earlier copies, and what was put behind barriers; it is added to.
+    """
+    anchor = graph.handles[segment.before]
+    held = [graph.mlir_values[v] for v in (*segment.sources, *segment.awaited)]
+    with builders.building(anchor, anchor.location):
+        behind = grouped_barriers([latest.get(v, v) for v in held], group)
+        copies = {**latest, **dict(zip(held, behind, strict=True))}
+        builders.repeat_ops([graph.handles[op] for op in segment.ops], copies)
+    replaced = [*(v for op in segment.ops for v in graph.ops[op].results), *segment.awaited]
+    new = {graph.mlir_values[v]: copies[graph.mlir_values[v]] for v in replaced}
+    for user in sorted({user for v in replaced for user in graph.users[v]}):
+        if user > place and user >= segment.before:
+            builders.rebind(graph.handles[user], {latest.get(v, v): copy for v, copy in new.items()})
+    latest.update(new)

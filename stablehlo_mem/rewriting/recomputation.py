@@ -1,0 +1,291 @@
+"""What computes values of straight-line code again after a place, from values that stay.
+
+A *residual* is written before the place and read after it, as the backward pass reads what the forward pass computed.
+The ops before the place are taken in *segments*: between two of them little is handed on, between two layers say only
+the activations. What of a segment is dropped is computed again at once, before its first reader after the place, from
+what the segment begins with and what stays: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
+`recompute_residuals` calls it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import functools
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from stablehlo_mem.analysis.cost_model import fused_seconds
+from stablehlo_mem.analysis.fusion import plan_buffers
+from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, buffer_root, multiplies
+from stablehlo_mem.ir.barriers import BARRIER
+from stablehlo_mem.ir.graph import Graph, effects
+from stablehlo_mem.targets.chips import Chip
+
+_LARGE_SHARE = 64
+"""Residuals smaller than the largest one over this stay: what they free is next to nothing (chosen)."""
+_MAX_SEGMENTS = 512
+"""Segments that are considered at most: more than the layers of any model we know, twice."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recomputed:
+    """What of a segment is computed again.
+
+    Attributes:
+        before: the op of the block before which it is.
+        ops: what is repeated, in program order.
+        sources: the values of the block that the repetition reads behind a barrier.
+        awaited: the values that it waits for.
+    """
+
+    before: int
+    ops: tuple[int, ...]
+    sources: tuple[int, ...]
+    awaited: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Recomputation:
+    """A set of residuals that are dropped.
+
+    Attributes:
+        segments: what is computed again, in the order in which it is built.
+        nbytes: of the residuals.
+        kept_bytes: of what stays alive for it, and did not before.
+        seconds: that it adds.
+    """
+
+    segments: tuple[Recomputed, ...]
+    nbytes: int
+    kept_bytes: int
+    seconds: float
+
+
+class Residuals:
+    """The residuals around an op of a block.
+
+    Attributes:
+        droppable: the large ones that can be computed again, without those that segments begin with, and without those
+            that are read at once: there is nothing to wait for.
+        begins: the first op of each segment but the first.
+        handed_on: the values that are alive where a segment begins.
+    """
+
+    def __init__(self, graph: Graph, place: int, chip: Chip):
+        self.graph, self.place, self.chip = graph, place, chip
+        self.buffers = plan_buffers(graph, chip)
+        found = [v for v in range(len(graph.values)) if self.is_residual(v) and not self.buffers.generated[v]]
+        least = max((graph.values[v].nbytes for v in found), default=0) // _LARGE_SHARE
+        returned = {buffer_root(graph, v) for v in graph.returned}
+        large = [v for v in found if graph.values[v].nbytes >= least and v not in returned]
+        self.begins, self.handed_on = self.segmented(large)
+        later = [v for v in large if v not in self.handed_on and self.awaited(self.place, self.first_read(v))]
+        self.droppable = [v for v in later if self.ops_of([v], {v}) is not None]
+
+    def is_residual(self, value: int) -> bool:
+        """Whether a kernel before the place writes a value and one after it reads the value, or it is returned."""
+        data = self.graph.values[value]
+        if not data.is_computed or data.producer >= self.place or not self.buffers.materialised[value]:
+            return False
+        return self.last_read(value) > self.place
+
+    def last_read(self, value: int) -> int:
+        """The last kernel that reads a value, or the end of the block that returns it."""
+        readers = self.buffers.readers.get(value, ())
+        return max(readers, default=-1)
+
+    def first_read(self, value: int) -> int:
+        """The first kernel after the place that reads a value."""
+        return min(reader for reader in self.buffers.readers[value] if reader > self.place)
+
+    @functools.cached_property
+    def crossing(self) -> list[tuple[int, int, int]]:
+        """For each value that kernels up to the place write and read: where, and the last one that reads it."""
+        found: list[tuple[int, int, int]] = []
+        for value, readers in self.buffers.readers.items():
+            producer = self.graph.values[value].producer
+            if 0 <= producer < self.place and not self.buffers.generated[value]:
+                last = max((r for r in readers if r <= self.place), default=producer)
+                if last > producer:
+                    found.append((value, producer, last))
+        return found
+
+    @functools.cached_property
+    def handed_bytes(self) -> list[int]:
+        """For each op up to the place the bytes that kernels before it hand on to it and those after it."""
+        change = [0] * (self.place + 2)
+        for value, producer, last in self.crossing:
+            change[producer + 1] += self.graph.values[value].nbytes
+            change[last + 1] -= self.graph.values[value].nbytes
+        return list(itertools.accumulate(change))[: self.place + 1]
+
+    def segmented(self, residuals: Sequence[int]) -> tuple[tuple[int, ...], frozenset[int]]:
+        """Where segments begin and what is alive there, so that both and the largest segment take the least bytes."""
+        values = self.graph.values
+        residuals = sorted(residuals, key=lambda v: values[v].producer)
+        producers = [values[v].producer for v in residuals]
+        reached = [0, *itertools.accumulate(values[v].nbytes for v in residuals)]
+        best: tuple[float, tuple[int, ...], frozenset[int]] = (reached[-1], (), frozenset())
+        limit = reached[-1] // 2
+        while limit:
+            begins = self.begins_for(producers, reached, limit)
+            handed = frozenset(v for v, *_ in self.handed_at(begins))
+            ends = [bisect.bisect_left(producers, begin) for begin in (0, *begins, self.place)]
+            largest = max(
+                sum(values[v].nbytes for v in residuals[first:end] if v not in handed)
+                for first, end in itertools.pairwise(ends)
+            )
+            needed = largest + sum(values[v].nbytes for v in handed)
+            if needed < best[0]:
+                best = needed, begins, handed
+            if len(begins) >= min(_MAX_SEGMENTS, len(residuals)):
+                break
+            limit //= 2
+        return best[1], best[2]
+
+    def handed_at(self, begins: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+        """What is handed on where segments begin."""
+        for value, producer, last in self.crossing:
+            following = bisect.bisect_right(begins, producer)
+            if following < len(begins) and begins[following] <= last:
+                yield value, producer, last
+
+    def begins_for(self, producers: Sequence[int], reached: Sequence[int], limit: int) -> tuple[int, ...]:
+        """Where segments begin that have so many bytes of residuals at most, and hand on as little as can be."""
+        begins: list[int] = []
+        first = 0
+        while first < len(producers) and len(begins) <= _MAX_SEGMENTS:
+            end = bisect.bisect_right(reached, reached[first] + limit) - 1
+            end = max(end, bisect.bisect_right(producers, producers[first]))
+            if end >= len(producers):
+                break
+            # The segment ends before the residual `end` is written, as soon as what it hands on is there.
+            places = range(producers[first] + 1, producers[end] + 1)
+            begin = min(reversed(places), key=self.handed_bytes.__getitem__)
+            while begin > places[0] and self.handed_bytes[begin - 1] == self.handed_bytes[begin]:
+                begin -= 1
+            begins.append(begin)
+            first = bisect.bisect_left(producers, begin)
+        return tuple(begins)
+
+    def stays(self, value: int, dropped: Collection[int]) -> bool:
+        """Whether a value can be read after the place: no residual that is dropped, and nothing that is gone by then.
+
+        What is computed from constants alone is there wherever it is read.
+        """
+        if not self.graph.values[value].is_computed or self.buffers.generated[value]:
+            return True
+        return value not in dropped and (value in self.handed_on or self.is_residual(value))
+
+    def ops_of(self, values: Iterable[int], dropped: Collection[int]) -> frozenset[int] | None:
+        """The ops that compute values again from those that stay; None if some must not run twice."""
+        pending, ops = [v for v in values if not self.stays(v, dropped)], set[int]()
+        while pending:
+            op = self.graph.ops[self.graph.values[pending.pop()].producer]
+            if op.index in ops:
+                continue
+            on_host = any(self.graph.values[v].host_bytes for v in op.results)
+            if (
+                op.index in effects(self.graph)
+                or on_host
+                or op.name == BARRIER
+                or CLASSES.get(op.name) is Class.CONTROL
+            ):
+                return None
+            ops.add(op.index)
+            pending += [v for v in op.inputs if not self.stays(v, dropped)]
+        return frozenset(ops)
+
+    def added_seconds(self, ops: Collection[int]) -> float:
+        """What it takes to run ops after the place, less those that need not run before it any more."""
+        dead: set[int] = set()
+        for op in sorted(ops, reverse=True):
+            users = {user for v in self.graph.ops[op].results for user in self.graph.users[v]}
+            if all(user in dead or self.is_late(user) for user in users):
+                dead.add(op)
+        seconds = fused_seconds(self.graph, self.chip)
+        return sum(seconds[op] for op in ops if op not in dead)
+
+    def is_late(self, op: int) -> bool:
+        """Whether an op stands after the place, or only kernels there compute it."""
+        kernels = self.buffers.kernels[op]
+        return op > self.place or (bool(kernels) and min(kernels) > self.place)
+
+    def without(self, dropped: Collection[int]) -> Recomputation:
+        """How residuals are computed again where they are read after the place."""
+        needs = self.needs(dropped)
+        ops: dict[int, set[int]] = {}
+        first: dict[int, int] = {}
+        for user, value in needs:
+            for op in self.ops_of([value], dropped) or ():
+                segment = self.segment(op)
+                ops.setdefault(segment, set()).add(op)
+                first.setdefault(segment, user)
+        every = set[int]().union(*ops.values())
+        read = {s: {v for op in of_s for v in self.graph.ops[op].inputs} for s, of_s in ops.items()}
+        for segment in sorted(ops, reverse=True):
+            # What is handed on is computed again before what is computed of it.
+            for value in read[segment]:
+                producer = self.graph.values[value].producer
+                if producer in every and self.segment(producer) != segment:
+                    before = self.segment(producer)
+                    first[before] = min(first[before], first[segment])
+        sources = {
+            s: tuple(sorted(v for v in read[s] if self.graph.values[v].producer not in every and self.is_held(v)))
+            for s in ops
+        }
+        places = [self.place, *sorted(set(first.values()))]
+        since = dict(itertools.pairwise(reversed(places)))
+        segments = [
+            Recomputed(first[s], tuple(sorted(ops[s])), sources[s], self.awaited(since[first[s]], first[s]))
+            for s in sorted(ops, key=lambda s: (first[s], s))
+        ]
+        values = self.graph.values
+        kept = {v for of_s in sources.values() for v in of_s if v in self.handed_on and not self.is_residual(v)}
+        return Recomputation(
+            segments=tuple(segments),
+            nbytes=sum(values[v].nbytes for v in dropped),
+            kept_bytes=sum(values[v].nbytes for v in kept),
+            seconds=self.added_seconds(every),
+        )
+
+    def segment(self, op: int) -> int:
+        """The number of the segment that an op is in."""
+        return bisect.bisect_right(self.begins, op)
+
+    def is_held(self, value: int) -> bool:
+        """Whether a value is put behind the barrier: what is generated is alike wherever it is."""
+        return bool(self.graph.values[value].shape) and not self.buffers.generated[value]
+
+    def needs(self, dropped: Collection[int]) -> list[tuple[int, int]]:
+        """The ops after the place that read what is dropped, or what is computed of it on the fly: each with that."""
+        known: dict[int, bool] = {}
+
+        def is_needed(value: int) -> bool:
+            if value not in known:
+                known[value] = value in dropped
+                if not known[value] and not self.stays(value, dropped):
+                    known[value] = any(map(is_needed, self.graph.ops[self.graph.values[value].producer].inputs))
+            return known[value]
+
+        return [
+            (op.index, v)
+            for op in self.graph.ops[self.place + 1 :]
+            for v in op.inputs
+            if 0 <= self.graph.values[v].producer < self.place and is_needed(v)
+        ]
+
+    def awaited(self, since: int, before: int) -> tuple[int, ...]:
+        """What matmuls after an op and before another write, and others use from there on; the last value of all.
+
+        Gradients of weights among them: compilers put them off, and what they read would stay.
+        """
+        end = len(self.graph.ops) - 1
+        found: list[int] = []
+        for op in reversed(self.graph.ops[max(since, self.place + 1) : before]):
+            for value in op.results:
+                is_last = not found and self.buffers.materialised[value] and bool(self.graph.values[value].shape)
+                if (is_last or multiplies(self.graph, op)) and any(before <= u < end for u in self.graph.users[value]):
+                    found.append(value)
+        return tuple(found)
