@@ -37,7 +37,7 @@ class Options:
             depends on the machine and its load; with "min" nothing is timed.
         max_compiles: how often the target's compiler may be asked.
         max_slowdown: a plan's estimated time over the original's beyond which a budget counts as not kept; None for no
-            limit. With budget="min" twice as much is allowed.
+            limit. With budget="min" twice as much is allowed, and plans of less than a millisecond are not held to it.
         max_seconds: after so long planning ends with the best program found so far, once the compilation or rewrite
             that is under way has ended. The result then depends on the machine, and is not kept in the cache.
         host_memory: bytes of the host's memory in which values may be kept that are not needed on the device for a
