@@ -140,9 +140,11 @@ def test_what_has_effects_stays():
     assert recomputable(graph_of(source.replace("stablehlo.tanh %a : tensor<64x64xf32>", call))) == []
 
 
-@pytest.mark.parametrize(("chip", "offered"), [("cuda:h200", True), ("tpu:v5e", True), ("cpu", False)])
-def test_for_compilers_that_keep_barriers(chip, offered):
-    graph = graph_of(program_for(gradient, *specs(12)))
+@pytest.mark.parametrize(
+    ("chip", "layers", "offered"), [("cuda:h200", 12, True), ("cuda:h200", 2, False), ("cpu", 12, False)]
+)
+def test_for_layers_and_compilers_that_keep_barriers(chip, layers, offered):
+    graph = graph_of(program_for(gradient, *specs(layers)))
     goal = Goal(CHIPS[chip], shm.Options(), 0)
     assert bool(list(RecomputeResiduals().propose(graph, find_peak(graph, goal.chip), goal))) == offered
 
