@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import Graph, Op, producers_of, reachable
 from stablehlo_mem.ir.op_attributes import dot_numbers
 
 
@@ -33,23 +33,23 @@ class AlikeDots:
 @cached_analysis
 def alike_dots(graph: Graph) -> tuple[AlikeDots, ...]:
     """The dots of a block that have an operand in common and differ in one dimension of the other operand."""
-    found: dict[tuple[Hashable, ...], list[int]] = {}
+    found: dict[tuple[int, Hashable], list[int]] = {}
     for op in graph.ops:
         if CLASSES.get(op.name) is Class.DOT and "algorithm" not in graph.handles[op.index].attributes:
             for side in (0, 1):
-                key = _likeness(graph, op, side)
-                if key is not None:
-                    found.setdefault(key, []).append(op.index)
-    return tuple(AlikeDots(int(str(key[0])), tuple(dots)) for key, dots in found.items() if len(dots) > 1)
+                likeness = _likeness(graph, op, side)
+                if likeness is not None:
+                    found.setdefault((side, likeness), []).append(op.index)
+    return tuple(AlikeDots(side, tuple(dots)) for (side, _), dots in found.items() if len(dots) > 1)
 
 
-def _likeness(graph: Graph, dot: Op, side: int) -> tuple[Hashable, ...] | None:
+def _likeness(graph: Graph, dot: Op, side: int) -> Hashable | None:
     """What dots that could be merged have in common; None if the other operand cannot be put beside others."""
     numbers, other = dot_numbers(graph, dot), graph.values[dot.operands[1 - side]]
     if len(other.shape) != len(numbers.lhs_batching_dimensions) + len(numbers.lhs_contracting_dimensions) + 1:
         return None
     precision = str(graph.handles[dot.index].attributes.get("precision_config", ""))
-    return side, dot.operands[side], numbers, precision, other.dtype, graph.values[dot.results[0]].dtype
+    return dot.operands[side], numbers, precision, other.dtype, graph.values[dot.results[0]].dtype
 
 
 @cached_analysis
@@ -89,13 +89,4 @@ def _bytes(graph: Graph, dot: int) -> int:
 
 def _depends(graph: Graph, later: int, earlier: int) -> bool:
     """Whether an op is computed from the results of another one."""
-    pending, seen = [later], {later}
-    while pending:
-        for value in graph.ops[pending.pop()].inputs:
-            producer = graph.values[value].producer
-            if producer == earlier:
-                return True
-            if producer > earlier and producer not in seen:
-                seen.add(producer)
-                pending.append(producer)
-    return False
+    return earlier in reachable([later], lambda op: (p for p in producers_of(graph)[op] if p >= earlier))

@@ -47,6 +47,12 @@ class Peak:
     scratch: tuple[Scratch, ...] = ()
     host_bytes: int = 0
 
+    @property
+    def ops_around(self) -> tuple[tuple[Path, int], ...]:
+        """The op at the peak and those in whose blocks it is, the outermost first, each with the path of its block."""
+        around = ((self.path[:depth], op) for depth, (op, _) in enumerate(self.path))
+        return (*around, (self.path, self.op))
+
     def scratch_bytes(self, path: Path, ops: Collection[int]) -> int:
         """Bytes of scratch of some ops of a block, and of those in their blocks."""
         depth = len(path)

@@ -84,8 +84,7 @@ class RecomputeInLoops(Pass[RecomputedValues]):
         if goal.include_small_values:
             return
         missing = peak.temp_bytes - goal.temp_bytes
-        for depth in range(len(peak.path) + 1):
-            path = peak.path[:depth]
+        for path, _ in peak.ops_around:
             values = _read_in_blocks(nested_graph(graph, path), goal.temp_bytes // _LARGE_SHARE)
             yield from (_refusal(graph, path, one) for one in values if not one.ops)
             able = [_timed(graph, path, one, goal) for one in values if one.ops]

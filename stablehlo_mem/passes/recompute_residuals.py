@@ -76,9 +76,7 @@ class RecomputeResiduals(Pass[RecomputedResiduals]):
         """Candidates that drop ever more of the values that wait at the peak, in its block or in one around it."""
         if goal.include_small_values or not compiler_model(goal.chip).keeps_barriers:
             return
-        for depth in range(len(peak.path) + 1):
-            path = peak.path[:depth]
-            place = peak.path[depth][0] if depth < len(peak.path) else peak.op
+        for path, place in peak.ops_around:
             yield from filter(is_repeated, candidates_at(graph, path, place, peak, goal))
 
     def describe(self, params: RecomputedResiduals) -> str:

@@ -52,8 +52,7 @@ class SinkConverts(Pass[HeldSlices]):
         """A candidate for each loop around the peak, or at it, before which something is converted."""
         if goal.include_small_values or not compiler_model(goal.chip).hoists_operand_converts:
             return
-        ops_around = [(peak.path[:depth], op) for depth, (op, _) in enumerate(peak.path)]
-        for path, index in (*ops_around, (peak.path, peak.op)):
+        for path, index in peak.ops_around:
             block = nested_graph(graph, path)
             copied = set(compiler_model(goal.chip).copied_before_loop(block, block.ops[index]))
             slices = dict(_slices(block, path, block.ops[index], copied))
