@@ -135,6 +135,10 @@ class CompilerModel(abc.ABC):
         """Whether a dot becomes a multiplication and a reduction, which fuse as such."""
         return False
 
+    def writes_over_dot(self, graph: Graph, dot: Op, kernel: Op) -> bool:
+        """Whether the result of an elementwise kernel may have the buffer of a dot's result."""
+        return True
+
     def reduces_as_tree(self, graph: Graph, op: Op) -> bool:
         """Whether a reduction runs in windows, as a tree of kernels; the first reads its operand from memory."""
         return False

@@ -191,7 +191,14 @@ class _Walk:
             return ()  # a softmax: the kernel reads rows that it has begun to write
         nbytes = self.graph.values[value].nbytes
         aligned = (v for v in self.buffers.aligned[op.index] if self.graph.values[v].nbytes == nbytes)
+        aligned = (v for v in aligned if self._is_written_over(v, op))
         return tuple(v for v in aligned if not any(self._is_beside(op, r) for r in self.reductions.get(v, ())))
+
+    def _is_written_over(self, value: int, kernel: Op) -> bool:
+        producer = self.graph.producer(value)
+        if producer is None or classify(self.graph, producer) is not Class.DOT:
+            return True
+        return self.model.writes_over_dot(self.graph, producer, kernel)
 
     def _is_beside(self, op: Op, reduction: Op) -> bool:
         """Whether no op before `op` uses a reduction: it is fused with `op`, which reads the same operand."""

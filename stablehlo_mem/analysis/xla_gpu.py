@@ -164,6 +164,14 @@ class XlaGpu(CompilerModel):
         rows, columns, _, depth = dot_sizes(graph, dot)
         return min(rows, columns) == 1 and (rows + columns) * depth < _SUMMED_DOT
 
+    def writes_over_dot(self, graph: Graph, dot: Op, kernel: Op) -> bool:
+        """Not where cuBLAS may compute it: its result is in a tuple with its workspace (seen in compiled programs).
+
+        Of a dot whose contraction has one element XLA makes a product, of one with a vector a sum.
+        """
+        is_library = dot_sizes(graph, dot)[3] > 1 and not self.compiles_dot_as_sum(graph, dot)
+        return not is_library or _is_cublas_epilogue(graph, dot, kernel)
+
     def copied_before_loop(self, graph: Graph, loop: Op) -> Mapping[int, int]:
         """Arguments, to bring batch dimensions to the front; what is computed is computed in that order."""
         read = constants_of_dots(graph, loop, _sources_of_transposed)
@@ -208,6 +216,23 @@ class XlaGpu(CompilerModel):
         if op.name == "stablehlo.sort":
             return graph.values[op.operands[0]].nbytes
         return super().kernel_scratch_bytes(graph, op)
+
+
+def _is_cublas_epilogue(graph: Graph, dot: Op, kernel: Op) -> bool:
+    """Whether a kernel is a ReLU or the tanh form of GELU of a dot, which cuBLASLt computes: `gemm_rewriter.cc`."""
+    if kernel.name == "stablehlo.maximum":
+        return any(_is_splat(graph, v) for v in kernel.operands)
+    if kernel.name != "stablehlo.multiply":
+        return False
+
+    def elementwise(value: int) -> tuple[int, ...]:
+        producer = graph.producer(value)
+        return producer.operands if producer is not None and classify(graph, producer) in ELEMENTWISE else ()
+
+    halves = [reachable([v], elementwise) for v in kernel.operands]
+    made = (graph.producer(v) for half in halves for v in half)
+    has_tanh = any(op is not None and op.name == "stablehlo.tanh" for op in made)
+    return has_tanh and all(dot.results[0] in half for half in halves)
 
 
 def _reads_one(graph: Graph, value: int) -> bool:

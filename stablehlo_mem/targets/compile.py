@@ -26,6 +26,7 @@ from stablehlo_mem.ir.bindings import axis_types, in_shardings_over, ir, parse_a
 from stablehlo_mem.ir.graph import dtype_bytes, main_function
 from stablehlo_mem.ir.host_memory import MEMORY_KIND, Memory, memory_kinds
 from stablehlo_mem.ir.shards import mesh_axes
+from stablehlo_mem.targets.devices import local_devices
 from stablehlo_mem.targets.measurement import Measured, Refused
 
 _log = logging.getLogger(__name__)
@@ -40,7 +41,16 @@ larger of two reports counts."""
 _YNN_FUSION = "__ynn_fusion"
 """What the text of a compiled module calls them. In a module without them the option changes nothing."""
 _PLAIN_GEMMS: dict[str, Any] = {"xla_gpu_enable_triton_gemm": False}
-"""For programs with odd sizes for which XLA:GPU finds no Triton tiling without a device: cuBLAS compiles them."""
+"""cuBLAS for every dot of XLA:GPU. On the device its autotuner chooses between cuBLAS and Triton's fusions, without one
+they are all Triton's, which may need half as much: what follows a dot is written over its result. The larger report
+counts: an H200 needed the larger for distances and for attention in float32. And programs of odd sizes have no tiling
+of Triton's without a device."""
+_TRITON_GEMM = "gemm_fusion"
+"""What the names of Triton's fusions have in them. A module without them is compiled as with cuBLAS."""
+
+_WORKSPACE_BYTES = 2**22 + 2**10
+"""The most that a report with cuBLAS has more for cuBLAS itself: 4 MiB that its calls may take before the autotuner
+chose an algorithm (none that it chose on an H200 took any), and tables of their results."""
 
 _CONSTANT = re.compile(r"= ([a-z]\w*)\[([\d,]+)\]\S* constant\(")
 _OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory")
@@ -75,7 +85,9 @@ def measure_exported(
     try:
         with jax.enable_x64(True), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-            return _compiled_figures(_lower(exported, donated, shardings, devices, platform), platform)
+            lowered = _lower(exported, donated, shardings, devices, platform)
+            tuned = platform == "cuda" and devices[0] in local_devices("cuda")
+            return _compiled_figures(lowered, platform, tuned=tuned)
     except jax.errors.JaxRuntimeError as error:
         return refusal(str(error), floor_bytes)
 
@@ -159,15 +171,17 @@ def _is_plain(aval: Any) -> bool:
     return not jnp.issubdtype(aval.dtype, jax.dtypes.extended)
 
 
-def _compiled_figures(lowered: Any, platform: str) -> Measured:
-    """The figures of the program that runs; on CPU those without YNN fusions if they are larger."""
+def _compiled_figures(lowered: Any, platform: str, *, tuned: bool) -> Measured:
+    """The figures of the program that runs, or of one that might run instead if these are larger."""
     compiled = lowered.compile(compiler_options=_FIGURES_ONLY) if platform == "cpu" else _compile(lowered, platform)
     text = compiled.as_text()
     figures = _figures(compiled, text)
-    if platform != "cpu" or _YNN_FUSION not in text:
-        return figures
-    plain = _compile_without_fusions(lowered)
-    return figures if plain is None else max(figures, _figures(plain, plain.as_text()), key=lambda m: m.peak_bytes)
+    if platform == "cpu" and _YNN_FUSION in text:
+        return max(figures, _figures_with(lowered, _NO_YNN_FUSIONS) or figures, key=lambda m: m.peak_bytes)
+    if platform == "cuda" and not tuned and _TRITON_GEMM in text:
+        other = _figures_with(lowered, _PLAIN_GEMMS) or figures
+        return other if other.peak_bytes > figures.peak_bytes + _WORKSPACE_BYTES else figures
+    return figures
 
 
 def _compile(lowered: Any, platform: str) -> Any:
@@ -179,15 +193,16 @@ def _compile(lowered: Any, platform: str) -> Any:
         return lowered.compile(compiler_options=_PLAIN_GEMMS)
 
 
-def _compile_without_fusions(lowered: Any) -> Any:
+def _figures_with(lowered: Any, options: dict[str, Any]) -> Measured | None:
     """Compiles for the report alone. None if the compiler fails, unless memory ran out: that is a report."""
     try:
-        return lowered.compile(compiler_options=_NO_YNN_FUSIONS)
+        compiled = lowered.compile(compiler_options=options)
     except jax.errors.JaxRuntimeError as error:
         if _OUT_OF_MEMORY.search(str(error)):
             raise
-        _log.info("no report without YNN fusions: %s", error)
+        _log.info("no report with %s: %s", options, error)
         return None
+    return _figures(compiled, compiled.as_text())
 
 
 def _figures(compiled: Any, text: str) -> Measured:
