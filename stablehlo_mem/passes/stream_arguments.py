@@ -102,8 +102,9 @@ class StreamArguments(Pass[StreamedArguments]):
             refusal_if_useless=Refusal.at(graph, place, value, nbytes, "no-gain", "streaming them frees nothing"),
             sizes=sizes,
         )
-        # Whatever is at the peak afterwards, a step is to have room: see `_Sized.fitting` of splitting/candidates.py.
-        wanted = min(peak.temp_bytes - goal.temp_bytes, alive_bytes - CHUNK_SHARE * goal.temp_bytes)
+        # A step takes its share of the goal at most, whatever is at the peak afterwards: no later step makes it smaller,
+        # as loops in it could write nothing to the host, and more of them cost next to nothing.
+        wanted = max(peak.temp_bytes - goal.temp_bytes, alive_bytes - CHUNK_SHARE * goal.temp_bytes)
         yield candidate.resized(next((s for s in sizes if s.saved_bytes >= wanted), sizes[-1]))
 
     def describe(self, params: StreamedArguments) -> str:
