@@ -30,6 +30,7 @@ from stablehlo_mem.splitting.emit_loops import emit_loops
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 from stablehlo_mem.splitting.regrouping import regroups
+from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.utils.units import format_bytes
 
 _STEPS = (2, 8, 32)
@@ -37,6 +38,9 @@ _STEPS = (2, 8, 32)
 _WHOLE = 8
 """Arguments of less than a chunk over this stay whole; others take two steps at least, however large a chunk may be
 (chosen: compilers start the copies of whole arguments long before they are needed)."""
+_UNNOTICED = 0.01
+"""Share of the time of the copies that steps may take without notice: fewer of them are not offered then, as larger
+chunks would save nothing (chosen: estimates of time err by more)."""
 _LEAST_COPIES = 3
 """Copies at the peak from which one step for all is proposed; splits of single values do for fewer."""
 
@@ -90,7 +94,7 @@ class StreamArguments(Pass[StreamedArguments]):
                 added_seconds=len(copies) * steps * goal.chip.step_seconds,
                 moved_seconds=0.0,
             )
-            for steps in _STEPS
+            for steps in _worthwhile(graph, copies, goal.chip)
         )
         candidate = Candidate(
             step=Step(self.name, "", StreamedArguments(chunk_bytes=nbytes, arguments=len(copies))),
@@ -131,6 +135,13 @@ def _copies(graph: Graph) -> list[int]:
     """The copies of whole arguments that a function's block makes on the device."""
     found = (graph.ops[op] for op in placements(graph) if copied_bytes(graph, op, to_host=False))
     return [op.results[0] for op in found if op.operands[0] in graph.arguments]
+
+
+def _worthwhile(graph: Graph, copies: list[int], chip: Chip) -> Iterator[int]:
+    """The numbers of steps to choose from: of those that take no notice the largest, and all larger ones."""
+    unnoticed = _UNNOTICED * sum(graph.values[v].nbytes for v in copies) / (chip.host_link_bytes_per_second or math.inf)
+    few = [steps for steps in _STEPS if len(copies) * steps * chip.step_seconds <= unnoticed]
+    return (steps for steps in _STEPS if steps >= max(few, default=0))
 
 
 def _made_of(graph: Graph, copies: list[int], peak: Peak) -> list[Live]:
