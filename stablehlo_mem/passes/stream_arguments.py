@@ -24,13 +24,14 @@ from stablehlo_mem.analysis.live_ranges import Live, Peak
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, InternTable, Value, entry_graph, producers_of, reachable
+from stablehlo_mem.ir.graph import Graph, InternTable, entry_graph, producers_of, reachable
 from stablehlo_mem.ir.host_memory import placed
 from stablehlo_mem.pass_api.candidate import CHUNK_SHARE, Candidate, Goal, Refusal, Size, SizeParams, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.splitting.axis import grow_axis
 from stablehlo_mem.splitting.emit_loops import emit_loops
+from stablehlo_mem.splitting.host_slices import suits_host
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 from stablehlo_mem.splitting.regrouping import regroups
@@ -112,11 +113,12 @@ class StreamArguments(Pass[StreamedArguments]):
             if not copies:
                 return _merge_copies(graph)
             loop = _loop_over(graph, copies[0])
-            if loop is None:
+            chunk = _chunk(graph, copies[0], loop, params.chunk_bytes) if loop else None
+            if loop is None or chunk is None:
                 skipped += 1
                 continue
             with module.context:
-                emit_loops(graph, loop, _chunk(graph.values[copies[0]], loop, params.chunk_bytes))
+                emit_loops(graph, loop, chunk)
 
 
 def _candidate(
@@ -247,7 +249,8 @@ def _loop_over(graph: Graph, value: int) -> LoopSchedule | None:
     return None
 
 
-def _chunk(copy: Value, loop: LoopSchedule, chunk_bytes: int) -> int:
-    """The elements of the axis in one step: they divide it, so that the argument can be written over."""
-    most = max(1, min(loop.axis.n * chunk_bytes // copy.nbytes, loop.axis.n // 2))
-    return next(size for size in range(most, 0, -1) if loop.axis.n % size == 0)
+def _chunk(graph: Graph, copy: int, loop: LoopSchedule, chunk_bytes: int) -> int | None:
+    """The elements of the axis in one step, None if the compiler copies no part of it."""
+    most = max(1, min(loop.axis.n * chunk_bytes // graph.values[copy].nbytes, loop.axis.n // 2))
+    sizes = (*range(most, 0, -1), *range(most + 1, loop.axis.n))
+    return next((size for size in sizes if loop.axis.n % size == 0 and suits_host(graph, loop.axis, size)), None)
