@@ -19,6 +19,7 @@ from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal
 from stablehlo_mem.passes.offload_to_host import OffloadToHost
+from stablehlo_mem.planner.budget_search import BudgetSearch
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.measurement import Measured
 from tests.programs.layers import MLP, TRANSFORMER, mlp_gradient, transformer_step
@@ -218,6 +219,24 @@ def test_keeps_a_budget_that_recomputation_does_not():
     assert measured.peak_bytes <= budget
     assert "512 MiB in the host's memory" in str(plan)
     assert "host" not in str(without)
+
+
+@needs["cuda"]
+def test_a_budget_that_is_kept_without_the_hosts_memory_is_kept_with_it(monkeypatch):
+    """Steps that are taken because the host has room may lead nowhere: here no search that may take them finds any."""
+    program = exported(mlp_gradient, *MLP, platform="cuda")
+    search = BudgetSearch.evaluations
+
+    def evaluations(self):
+        yield from () if self.evaluator.options.host_bytes else search(self)
+
+    monkeypatch.setattr(BudgetSearch, "evaluations", evaluations)
+    without, allowed = (
+        shm.plan(program, "6GiB", target="cuda:h200", options=shm.Options(host_memory=size)) for size in (None, "1GiB")
+    )
+    assert without.fits
+    assert allowed.fits
+    assert allowed.steps == without.steps != ()
 
 
 @needs["cuda"]

@@ -159,7 +159,8 @@ class _Planning:
         A step that is taken because the host has room may be the wrong one in the end.
         """
         found = [self.search_once(original)]
-        if self.options.host_bytes and not self.keeps(found[0]):
+        has_host_memory = self.options.host_bytes and original.target.chip.host_link_bytes_per_second
+        if has_host_memory and not self.keeps(found[0]):
             self.evaluator.options = dataclasses.replace(self.options, host_memory=None)
             found.append(self.search_once(original))
         return min(found, key=lambda evaluation: (not self.keeps(evaluation), *self.unwanted(evaluation)))
