@@ -40,7 +40,7 @@ SIZES = Sizes(1, 4096, layers=32, width=4096, hidden=14336, heads=32, kv_heads=8
 MOMENTS, ALL = ("opt_state",), ("params", "opt_state")
 CASES: dict[str, tuple[tuple[str, ...], str, str | None]] = {
     "moments": (MOMENTS, "device", None),
-    "moments and parameters": (ALL, "64GiB", None),
+    "moments and parameters": (ALL, "20GiB", None),
     "moments, parameters, temporaries": (ALL, "6GiB", "96GiB"),
 }
 """Which arguments are on the host, the budget, and how much host memory temporaries may take."""

@@ -16,6 +16,7 @@ from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import parse_module
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.ir.packed_rows import are_read, are_written
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options, Refusal
 from stablehlo_mem.passes.lookup_from_host import LookupFromHost
 from stablehlo_mem.passes.stream_arguments import StreamArguments, StreamedArguments
@@ -26,6 +27,7 @@ from stablehlo_mem.splitting.split_step import Split, split
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.devices import topology_devices
 from stablehlo_mem.targets.measurement import Measured
+from stablehlo_mem.targets.target import named_targets
 from tests.support import lookups, normal, normals, run, same_bits, text
 from tests.test_targets import needs
 
@@ -264,6 +266,96 @@ def test_streamed_arguments_compute_the_same():
     assert text(module).count("stablehlo.while") == 1
     args = [normals(*shape, seed=seed) for seed, shape in enumerate(shapes)]
     assert all(map(same_bits, run(program, module, *args), run(program, None, *args)))
+
+
+def table_step(t, m, n, x, g):
+    """A table is looked up and multiplied by, and updated with its moments, one of which is used at once."""
+    y = jnp.tanh(t[jnp.array([2, 0, 2])] @ x) @ t.T
+    m, n = 0.9 * m + g, 0.99 * n + g * g
+    return y, t - m / (1 + jnp.sqrt(n)), m, n
+
+
+def exported_table_step(rows=8, width=8, platform="cpu"):
+    device, host = shardings(jax.devices("cpu")[0])
+    jitted = jax.jit(table_step, donate_argnums=(0, 1, 2), out_shardings=(device, host, host, host))
+    arrays = [array(rows, width, on=host)] * 3 + [array(width, width, on=device), array(rows, width, on=device)]
+    return export(jitted, platforms=[platform])(*arrays)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_is_read_elsewhere_is_copied_again_for_its_update(again):
+    """An axis of the whole copy would take the lookup and the matmul along, which regroups its sum."""
+    program = ingest(exported_table_step())
+    module = normal(program)
+    StreamArguments().apply(module, StreamedArguments(chunk_bytes=2 * 8 * 4, arguments=3, again=again))
+    remove_rules(module)
+    write_over_arguments(module)
+    assert module.operation.verify()
+    assert text(module).count("stablehlo.while") == again
+    args = (
+        normals(8, 8),
+        normals(8, 8, seed=1),
+        normals(8, 8, seed=2) ** 2,
+        normals(8, 8, seed=3),
+        normals(8, 8, seed=4),
+    )
+    assert all(map(same_bits, run(program, module, *args), run(program, None, *args)))
+
+
+def test_copies_again_are_a_candidate_of_their_own():
+    """It is offered where something is read elsewhere, and says that it takes the link's time."""
+    goal = Goal(CHIPS["tpu:v5e"], Options(), 0)
+    for program, expected in ((exported_table_step(4096, 1024, "tpu"), [True]), (moment_step(4096, "tpu"), [])):
+        module = normal(ingest(program))
+        graph = entry_graph(module)
+        found = list(StreamArguments().propose(graph, find_peak(graph, goal.chip), goal))
+        assert [c.step.params.again for c in found] == expected
+        assert all(c.added_seconds >= 4096 * 1024 * 4 / goal.chip.host_link_bytes_per_second for c in found)
+
+
+def test_more_steps_than_take_notice_are_not_saved():
+    """Chunks of large copies are small whatever the goal: starting their loops takes less than a hundredth of it."""
+    module = normal(ingest(exported_table_step(2**17, 4096, "tpu")))
+    graph = entry_graph(module)
+    goal = Goal(CHIPS["tpu:v5e"], Options(), 2**34)
+    (found,) = StreamArguments().propose(graph, find_peak(graph, goal.chip), goal)
+    assert [size.params.chunk_bytes for size in found.sizes] == [2**17 * 4096 * 4 // 32]
+
+
+ROWS = [(30, 4096, 10), (30, 4096, 6), (30, 4096, 2), (32, 4096, 8), (32, 4096, 1)]
+
+
+@pytest.mark.parametrize(("rows", "width", "count"), ROWS)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_rows_that_are_written_are_whole_tiles_or_fill_one(rows, width, count, dtype):
+    packed = count % 2 == 0 or dtype == "f32"
+    assert are_read((rows, width), dtype, 0, count) == packed
+    assert are_written((rows, width), dtype, 0, count) == (packed and count not in (6, 10))
+    assert are_written((rows, width, 128), dtype, 0, count)
+    assert are_written((count, width), dtype, 0, count)
+
+
+@tpu
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("rows", [10, 1])
+def test_a_tpu_compiles_streams_of_any_chunk(dtype, rows):
+    """libtpu ends its process where it is to write 10 of 30 rows, and refuses one of two that lie together."""
+    device, host = of_tpu()
+
+    def update(m, n, g):
+        m, n = 0.9 * m + g, 0.99 * n + g * g
+        return m, n, jnp.tanh(m / (1 + n)).sum(1)
+
+    specs = [array(30, 4096, on=on, dtype=dtype) for on in (host, host, device)]
+    jitted = jax.jit(update, donate_argnums=(0, 1), out_shardings=(host, host, device))
+    program = ingest(export(jitted, platforms=["tpu"])(*specs))
+    module = normal(program)
+    row = 4096 * jnp.dtype(dtype).itemsize
+    StreamArguments().apply(module, StreamedArguments(chunk_bytes=rows * row, arguments=2))
+    assert text(module).count("stablehlo.while") == 1
+    remove_rules(module)
+    write_over_arguments(module)
+    assert isinstance(named_targets("tpu:v5e")[0].measure(program, module), Measured)
 
 
 def streamed(rows=4096):

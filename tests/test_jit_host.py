@@ -148,12 +148,31 @@ def test_a_name_of_nothing_is_an_error():
         "opt_state[0].nu['scale'], opt_state[0].nu['w']"
     )
 
+
+@pytest.mark.parametrize("static", [{"static_argnames": "n"}, {"static_argnums": 1}])
+def test_a_static_argument_is_no_array(static):
     def scaled(x, n):
         return x * n
 
     with pytest.raises(shm.InputError) as caught:
-        shm.jit(scaled, "1GiB", host="n", static_argnames="n")(jnp.ones(3), n=2)
-    assert str(caught.value) == "host names n, and scaled has no such array: none is in n"
+        shm.jit(scaled, "1GiB", host="n", **static)
+    assert str(caught.value) == (
+        "host names n, which is a static argument of scaled: JAX makes it a part of the program, in which it is no "
+        "array"
+    )
+
+
+def test_all_keywords_have_a_name():
+    def total(x, **more):
+        return x + sum(y.sum() for y in jax.tree.leaves(more))
+
+    given = {"a": jnp.ones(4), "b": {"c": jnp.ones(5), "d": jnp.ones(6)}}
+    placed = {"more": 15, "more['b']": 11, "more.b.c": 5, "b": 11, "a": 4}
+    for name, elements in placed.items():
+        plan = shm.jit(total, "1GiB", host=name).plan(jnp.ones((3, 3)), **given)
+        assert plan.before.host_fixed_bytes == 4 * elements
+    with pytest.raises(shm.InputError, match=r"has no such array: there are a, b\['c'\], b\['d'\]"):
+        shm.jit(total, "1GiB", host="more.z")(jnp.ones((3, 3)), **given)
 
 
 @pytest.mark.parametrize("host", [0, "", True, ("opt_state", 1), "["])

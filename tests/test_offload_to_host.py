@@ -19,6 +19,7 @@ from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal
 from stablehlo_mem.passes.offload_to_host import OffloadToHost
+from stablehlo_mem.planner.budget_search import BudgetSearch
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.measurement import Measured
 from tests.programs.layers import MLP, TRANSFORMER, mlp_gradient, transformer_step
@@ -69,11 +70,23 @@ def test_needs_the_option():
     assert allowed != []
 
 
-def test_says_that_a_cpu_has_no_other_memory():
-    f, *args = CASES["layers"]
-    found = offloadable(graph_of(program_of(f, *args)), "cpu")
-    assert candidates(found) == []
-    assert codes(found) == {"no-host-memory"}
+@pytest.mark.parametrize("share", ["50%", "1%"])
+def test_says_that_a_cpu_has_no_other_memory(share):
+    """Of scanned layers and of unrolled ones, whether the budget is kept or not."""
+
+    def unrolled(x, w):
+        for i in range(6):
+            x = jnp.tanh(x @ w[i])
+        return (x**2).mean()
+
+    for f in (unrolled, lambda x, w: (jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0] ** 2).mean()):
+        program = exported(jax.grad(f, (0, 1)), spec(2048, 256), spec(6, 256, 256))
+        allowed, default = (
+            shm.plan(program, share, target="cpu", options=shm.Options(host_memory=size)) for size in ("1GiB", None)
+        )
+        assert allowed.fits == (share == "50%")
+        assert "no-host-memory" in {refusal.code for refusal in allowed.refusals}
+        assert "no-host-memory" not in {refusal.code for refusal in default.refusals}
 
 
 def test_stays_within_the_host_memory_that_is_allowed():
@@ -187,13 +200,13 @@ def test_the_option_is_a_number_of_bytes(size):
 
 @needs["cuda"]
 def test_keeps_a_budget_that_recomputation_does_not():
-    """32 blocks: their inputs alone, which recomputation begins with, are over the budget.
+    """32 blocks: their inputs, with which recomputation begins, are over the budget, and so are those of segments.
 
     libtpu takes ten seconds for each compilation: it is asked for the 24 layers below.
     """
     program = exported(mlp_gradient, *MLP, platform="cuda")
     fixed = 2 * 2 * 32 * 2 * 2048 * 8192 + 2 * 4096 * 2048
-    budget = fixed + 400 * MIB
+    budget = fixed + 256 * MIB
     without = shm.plan(program, budget, target="cuda:h200")
     assert not without.fits
     assert "offload-to-host" not in {step.pass_name for step in without.steps}
@@ -206,6 +219,24 @@ def test_keeps_a_budget_that_recomputation_does_not():
     assert measured.peak_bytes <= budget
     assert "512 MiB in the host's memory" in str(plan)
     assert "host" not in str(without)
+
+
+@needs["cuda"]
+def test_a_budget_that_is_kept_without_the_hosts_memory_is_kept_with_it(monkeypatch):
+    """Steps that are taken because the host has room may lead nowhere: here no search that may take them finds any."""
+    program = exported(mlp_gradient, *MLP, platform="cuda")
+    search = BudgetSearch.evaluations
+
+    def evaluations(self):
+        yield from () if self.evaluator.options.host_bytes else search(self)
+
+    monkeypatch.setattr(BudgetSearch, "evaluations", evaluations)
+    without, allowed = (
+        shm.plan(program, "6GiB", target="cuda:h200", options=shm.Options(host_memory=size)) for size in (None, "1GiB")
+    )
+    assert without.fits
+    assert allowed.fits
+    assert allowed.steps == without.steps != ()
 
 
 @needs["cuda"]

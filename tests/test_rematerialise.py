@@ -5,11 +5,14 @@ import jax.numpy as jnp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.sharding import SingleDeviceSharding
 
 import stablehlo_mem as shm
 from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules
+from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.ir.loop_carries import invariant_carries
 from stablehlo_mem.rewriting.scan_stacks import find_readers, find_scan
 from tests.support import (
     droppable,
@@ -130,6 +133,45 @@ def test_in_segments_in_a_loop(size):
     assert in_segments(module, size) > 0
     remove_rules(module)
     for new, old in zip(run(program, module, *args), run(program, None, *args), strict=True):
+        assert same_bits(new, old)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_segments_store_no_invariants(size):
+    """Each step reads its layer of the weights: no segment stores a row of all of them, however often it is done."""
+    f, h, _ = CASES["layers"]
+    args = h, normals(size**3, 8, 8) / 4
+    program = program_of(f, *args)
+    module = normal(program)
+    without_stacks(module)
+    attach_rules(module)
+    for _ in range(2):
+        assert in_segments(module, size) == 1
+        attach_rules(module)
+        (loop, *_) = (op for op in entry_graph(module).ops if op.name == "stablehlo.while")
+        carried = zip(invariant_carries(loop), loop.operands, strict=True)
+        values = entry_graph(module).values
+        assert all(values[v].shape[-3:] != (size**3, 8, 8) for invariant, v in carried if not invariant)
+    remove_rules(module)
+    for new, old in zip(run(program, module, *args), run(program, None, *args), strict=True):
+        assert same_bits(new, old)
+
+
+def test_layers_on_the_host_are_copied_again():
+    """What a step computes from a layer of weights in the host's memory is computed again from a copy of that layer."""
+    on = SingleDeviceSharding(jax.devices("cpu")[0])
+    on_host = SingleDeviceSharding(jax.devices("cpu")[0], memory_kind="pinned_host")
+    f, h, w = CASES["layers"]
+    specs = (
+        jax.ShapeDtypeStruct(h.shape, h.dtype, sharding=on),
+        jax.ShapeDtypeStruct(w.shape, w.dtype, sharding=on_host),
+    )
+    program = ingest(jax.export.export(jax.jit(f))(*specs))
+    module = normal(program)
+    dropped = without_stacks(module)
+    assert dropped == without_stacks(normal(program_of(f, h, w))) > 0
+    remove_rules(module)
+    for new, old in zip(run(program, module, h, w), run(program, None, h, w), strict=True):
         assert same_bits(new, old)
 
 

@@ -3,7 +3,7 @@
 The first line says what is done: `// canonicalize`; `// rematerialise`, all stacks of the first scan that has any to
 drop; `// recompute-in-loops`, all it can; `// compute-where-read`, the first for a GPU; `// sink-converts`, the first
 for a TPU; `// offload-to-host`, all it can; `// offload-residuals`, the first; `// recompute-residuals`, all
-it can; `// hold-copies`; `// join-barriers`; `// stream-arguments`,
+it can; `// hold-copies`; `// join-barriers`; `// stream-arguments`, `// stream-arguments, copied again`,
 64 bytes at a time; `// lookup-from-host`, the first; `// reblock-scans by CHUNK`, the first; `// rewrite PASS [bytes
 first]`, everywhere the pass matches; or `// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names
 the first op whose result is the seed, in normal form, nested blocks included, and BYTES is the least size of the values
@@ -108,6 +108,8 @@ def rewritten(source: str) -> str:
         join_barriers(module)
     elif source.startswith("// stream-arguments\n"):
         StreamArguments().apply(module, StreamedArguments(chunk_bytes=64, arguments=2))
+    elif source.startswith("// stream-arguments, copied again\n"):
+        StreamArguments().apply(module, StreamedArguments(chunk_bytes=64, arguments=2, again=True))
     elif source.startswith("// lookup-from-host\n"):
         LookupFromHost().apply(module, lookups(entry_graph(module))[0].step.params)
     elif match := _REBLOCK.match(source):

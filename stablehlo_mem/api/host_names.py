@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -32,12 +32,16 @@ class HostArguments:
         positional: the names of its positional parameters, that of `*args` in the end if it has one.
         takes_more: whether it has `*args`.
         names: what `host` says.
+        known: the names of all its parameters.
+        keywords: that of `**kwargs` if it has one.
     """
 
     function: str
     positional: tuple[str, ...]
     takes_more: bool
     names: tuple[str, ...]
+    known: frozenset[str] = frozenset()
+    keywords: str | None = None
 
     def flags(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[bool]:
         """For each leaf of (args, kwargs) whether `host` names it.
@@ -48,12 +52,33 @@ class HostArguments:
         leaves, shown = self._leaves(args, kwargs)
         paths = [_path(name) for name in self.names]
         for name, path in zip(self.names, paths, strict=True):
-            if not any(_leads_to(path, leaf) for leaf in leaves):
-                beside = [text for text, leaf in zip(shown, leaves, strict=True) if leaf[0] == path[0]]
+            if not any(self._leads_to(path, leaf) for leaf in leaves):
+                beside = [text for text, leaf in zip(shown, leaves, strict=True) if self._leads_to(path[:1], leaf)]
                 raise InputError(
                     f"host names {name}, and {self.function} has no such array: {_listed(path[0], beside)}"
                 )
-        return [any(_leads_to(path, leaf) for path in paths) for leaf in leaves]
+        return [any(self._leads_to(path, leaf) for path in paths) for leaf in leaves]
+
+    def refuse_static(self, static: Collection[int | str]) -> None:
+        """Checks that `host` names no static argument.
+
+        Args:
+            static: the names of the function's static arguments, and their indices.
+
+        Raises:
+            InputError: it does.
+        """
+        for name in self.names:
+            if _path(name)[0] in static:
+                raise InputError(
+                    f"host names {name}, which is a static argument of {self.function}: JAX makes it a part of the "
+                    "program, in which it is no array"
+                )
+
+    def _leads_to(self, path: Path, leaf: Path) -> bool:
+        """Whether a name is that of a leaf or of what it is in; `**kwargs` may be left out of it or not."""
+        of_keywords = path[:1] == (self.keywords,) and leaf[0] not in self.known
+        return leaf[: len(path)] == path or (of_keywords and leaf[: len(path) - 1] == path[1:])
 
     def _leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Path], list[str]]:
         """The path of each leaf of (args, kwargs), and how JAX writes it."""
@@ -95,11 +120,8 @@ def host_arguments(fun: Callable[..., Any], function: str, host: Any) -> HostArg
                 raise InputError(f"host names {name!r}, which is no parameter of {function}: {has}")
     positional = [p for p in parameters if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
     takes_more = any(p.kind is p.VAR_POSITIONAL for p in positional)
-    return HostArguments(function, tuple(p.name for p in positional), takes_more, names)
-
-
-def _leads_to(path: Path, leaf: Path) -> bool:
-    return leaf[: len(path)] == path
+    keywords = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
+    return HostArguments(function, tuple(p.name for p in positional), takes_more, names, frozenset(known), keywords)
 
 
 def _path(name: str) -> Path:

@@ -62,8 +62,8 @@ def jit(
         A function like `jax.jit`'s; `.plan(*args)` is the plan for such arguments or ShapeDtypeStructs.
 
     Raises:
-        InputError: the budget is invalid, or `host` names no parameter; on the call: the program has an effect that
-            prevents planning, or `host` names no array.
+        InputError: the budget is invalid, or `host` names no parameter or a static one; on the call: the program has
+            an effect that prevents planning, or `host` names no array.
         BudgetError: on the call, the budget cannot be kept.
         TargetError: on the call, as in `optimize`.
     """
@@ -81,6 +81,7 @@ def jit(
         return make(jit_kwargs if out_shardings is None else {"out_shardings": out_shardings, **jit_kwargs})
 
     static = _named(fun, jit_kwargs, "static")
+    signature.host.refuse_static(static)
     return placing(fun, make_with, lambda args, kwargs: _flags(signature, static, args, kwargs))
 
 

@@ -13,10 +13,31 @@ _PACK_BYTES = 4
 """libtpu 0.0.42: "Sublane slicing size must be multiple of element packing factor", of which 32 bits hold as many."""
 
 
+_TILE_ROWS = 8
+"""libtpu 0.0.42: "Sublane slicing size not multiple of update chunk sublane size" ends the process where rows are
+written that are neither some of a tile's eight nor whole tiles; what is read may be any rows."""
+
+
+def are_read(shape: tuple[int, ...], dtype: str, dimension: int, count: int) -> bool:
+    """Whether so many elements at a time along a dimension of an array can be copied from the host."""
+    is_row = dimension == len(shape) - 2 and count < shape[dimension]
+    return not is_row or count % _packed(dtype) == 0
+
+
+def are_written(shape: tuple[int, ...], dtype: str, dimension: int, count: int) -> bool:
+    """Whether so many elements at a time along a dimension of an array can be copied to the host."""
+    is_row = dimension == len(shape) - 2 and count < shape[dimension]
+    return are_read(shape, dtype, dimension, count) and not (is_row and count % _TILE_ROWS and _TILE_ROWS % count)
+
+
 def packed_rows(mlir_type: Any) -> int:
     """How many rows of a matrix, or of each matrix of an array, lie together."""
     shape, dtype, _ = tensor_type(mlir_type)
-    return max(1, int(_PACK_BYTES / dtype_bytes(dtype))) if len(shape) > 1 else 1
+    return _packed(dtype) if len(shape) > 1 else 1
+
+
+def _packed(dtype: str) -> int:
+    return max(1, int(_PACK_BYTES / dtype_bytes(dtype)))
 
 
 def cuts_packed_rows(op: Any) -> bool:

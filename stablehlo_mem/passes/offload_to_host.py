@@ -14,7 +14,7 @@ After:
 XLA allocates the stack in the host's memory, and copies rows there and back beside the work of the loops. The results
 are the same bit for bit. Only under `Options(host_memory=...)`, which bounds the bytes there.
 
-Refuses stacks that are read as a whole, chips without another memory, and what the option leaves no room for.
+Refuses stacks that are read as a whole, and what the option leaves no room for.
 """
 
 from __future__ import annotations
@@ -63,10 +63,7 @@ class OffloadToHost(Pass[OffloadedStacks]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates that offload ever more of the stacks that are alive at the peak, the largest first."""
-        if goal.options.host_bytes == 0 or goal.include_small_values:
-            return
-        if not goal.chip.host_link_bytes_per_second:
-            yield from _without_second_memory(graph, peak, goal)
+        if goal.options.host_bytes == 0 or goal.include_small_values or not goal.chip.host_link_bytes_per_second:
             return
         stacks: list[Stack] = []
         for found in _stacks_at_peak(graph, peak):
@@ -100,15 +97,6 @@ def _stack(main: Graph, place: OpPath, carry: int) -> Stack:
     path, loop = place
     found = find_stacks(main, path, nested_graph(main, path).ops[loop])
     return next(s for s in found if isinstance(s, Stack) and s.carry == carry)
-
-
-def _without_second_memory(graph: Graph, peak: Peak, goal: Goal) -> Iterator[Refusal]:
-    message = f"{goal.chip.name} has no memory beside the one it computes in: nothing can be kept elsewhere"
-    for live in peak.live[:1]:
-        block = nested_graph(graph, live.path)
-        producer = block.values[live.value].producer
-        place = (live.path, max(0, producer))
-        yield Refusal.at(graph, place, str(block.values[live.value]), live.nbytes, "no-host-memory", message)
 
 
 def _stacks_at_peak(graph: Graph, peak: Peak) -> Iterator[Stack | Refusal]:

@@ -32,6 +32,7 @@ from stablehlo_mem.planner.validation import (
     for_platforms,
     ignored_placements,
     is_below,
+    no_host_memory,
     verify,
 )
 from stablehlo_mem.reports.phrases import budget_error_text
@@ -153,6 +154,22 @@ class _Planning:
         return shares.of_temporaries(share, self.evaluator.fixed_bytes(original), original.peak_bytes)
 
     def search(self, original: Evaluation) -> Evaluation:
+        """The best program found with the host's memory, or without if none keeps the budget with it.
+
+        A step that is taken because the host has room may be the wrong one in the end.
+        """
+        found = [self.search_once(original)]
+        has_host_memory = self.options.host_bytes and original.target.chip.host_link_bytes_per_second
+        if has_host_memory and not self.keeps(found[0]):
+            self.evaluator.options = dataclasses.replace(self.options, host_memory=None)
+            found.append(self.search_once(original))
+        return min(found, key=lambda evaluation: (not self.keeps(evaluation), *self.unwanted(evaluation)))
+
+    def keeps(self, evaluation: Evaluation) -> bool:
+        """Whether a program is within the budget and the limit of the price."""
+        return self.fits(evaluation) and not self.evaluator.is_slow(evaluation.state)
+
+    def search_once(self, original: Evaluation) -> Evaluation:
         """The cheapest program found that fits, or that of the smallest peak within the limit of the price."""
         if isinstance(self.budget, int):
             searching = BudgetSearch(self.evaluator, original, self.budget)
@@ -264,7 +281,7 @@ class _Planning:
             cost_after=cost(best.state),
             figures=_figures(original, best),
             options=self.options,
-            refusals=self.refusals_of(best) if best.refusals or not self.fits(best) else self.ignored_placements(best),
+            refusals=self.refusals_of(best) if best.refusals or not self.fits(best) else self.about_memories(best),
             compiles=self.evaluator.compiles,
             fits=self.budget is None or self.budget == "min" or (self.fits(best) and not too_slow),
             too_slow=too_slow,
@@ -300,13 +317,13 @@ class _Planning:
             untried = bool(candidates) and len(self.evaluator.evaluations) == 1
             refusals = refusals if untried else (*refusals, *(c.refusal_if_useless for c in candidates))
         original = self.evaluator.original_state(evaluation.state.chip).graph
-        refusals = (*self.ignored_placements(evaluation), *in_users_terms(refusals, original))
+        refusals = (*self.about_memories(evaluation), *in_users_terms(refusals, original))
         return refusals if refusals or untried else (nothing_to_split(evaluation.state),)
 
-    def ignored_placements(self, evaluation: Evaluation) -> tuple[Refusal, ...]:
-        """Why arguments in the host's memory are counted, where they are."""
-        original = self.evaluator.original_state(evaluation.state.chip).graph
-        return tuple(ignored_placements(self.targets, original))
+    def about_memories(self, evaluation: Evaluation) -> tuple[Refusal, ...]:
+        """Why arguments in the host's memory are counted, where they are, and why temporaries are not kept there."""
+        original = self.evaluator.original_state(evaluation.state.chip)
+        return (*ignored_placements(self.targets, original.graph), *no_host_memory(self.options, original))
 
     def optimise_vjp(self, exported: Exported) -> Exported:
         """The vjp of the original, optimised under the budget that was asked for: a share is one of its own memory.

@@ -86,6 +86,7 @@ class Evaluator:
         max_slowdown: estimated time over the original's beyond which a program is too slow.
 
     Attributes:
+        options: what searches may do from now on.
         compiles: the number of compilations, each for one target.
         compile_seconds: the time spent on them.
         seconds: the time spent on the rest.
@@ -95,7 +96,7 @@ class Evaluator:
         forms: for each chip and form its state.
         evaluations: all compiled programs, in order.
         searched: the results of searches.
-        fronts: for each chip and form what its searches visited.
+        fronts: for each chip, form and room in the host's memory what its searches visited.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Evaluator:
         self.originals: dict[str, SearchState] = {}
         self.forms: dict[tuple[str, Form], SearchState] = {}
         self.searched: dict[tuple[Form, Goal, frozenset[Identity]], tuple[SearchState, tuple[Refusal, ...]]] = {}
-        self.fronts: dict[tuple[str, Form], ParetoFront] = {}
+        self.fronts: dict[tuple[str, Form, int], ParetoFront] = {}
         self.evaluations: list[Evaluation] = []
 
     def original(self) -> Evaluation:
@@ -181,7 +182,7 @@ class Evaluator:
         if key not in self.searched:
             tell(f"search for {format_bytes(goal.temp_bytes)} of temporaries on {goal.chip.name}")
             with self.timed():
-                front = self.fronts.setdefault((goal.chip.name, form), ParetoFront())
+                front = self.fronts.setdefault((goal.chip.name, form, goal.options.host_bytes), ParetoFront())
                 try:
                     end, refusals = self.search_anew(root, goal, not_first, front)
                     best = end if not_first else front.improve(end, goal.temp_bytes)

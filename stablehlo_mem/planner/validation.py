@@ -12,9 +12,10 @@ import jax.numpy as jnp
 from stablehlo_mem.errors import InputError, PassError
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import ir, is_callback, source_line, walk_operations
-from stablehlo_mem.ir.graph import Graph, main_function
+from stablehlo_mem.ir.graph import Graph, main_function, nested_graph
 from stablehlo_mem.pass_api.candidate import Numerics, Options, Refusal, Step
 from stablehlo_mem.passes import PASSES
+from stablehlo_mem.planner.search_state import SearchState
 from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils.units import Budget, format_bytes
@@ -87,6 +88,17 @@ def ignored_placements(targets: tuple[Target, ...], main: Graph) -> Iterator[Ref
                 "the host's memory is the one that a CPU computes in: an argument placed there counts as any other"
             )
         yield Refusal.at(main, ((), 0), f"{name} {main.values[largest]}", nbytes, "placement-ignored", message)
+
+
+def no_host_memory(options: Options, original: SearchState) -> Iterator[Refusal]:
+    """Why nothing is kept in the host's memory although the options allow it, where a chip has no other memory."""
+    if options.host_bytes and not original.chip.host_link_bytes_per_second:
+        message = f"{original.chip.name} has no memory beside the one it computes in: nothing can be kept elsewhere"
+        for live in original.peak.live[:1]:
+            block = nested_graph(original.graph, live.path)
+            place = (live.path, max(0, block.values[live.value].producer))
+            value = str(block.values[live.value])
+            yield Refusal.at(original.graph, place, value, live.nbytes, "no-host-memory", message)
 
 
 def verify(program: Program, module: ir.Module, steps: tuple[Step, ...]) -> None:

@@ -87,6 +87,9 @@ def _nest(loop: Any, counter: int, count: int, size: int, stacks: Sequence[int])
     """Replaces a loop over steps by one over segments with a loop over their steps inside; carries stay in order."""
     operands = list(loop.operands)
     body = loop.regions[1].blocks[0]
+    returned = body.operations[len(body.operations) - 1].operation.operands
+    # What every step hands on unchanged every segment does too: a loop invariant, of which no segment stores a row.
+    invariant = [i for i, argument in enumerate(body.arguments) if returned[i] == argument]
     with builders.building(loop, loop.location):
         zero = builders.zeros(operands[counter].type)
         initial = list(operands)
@@ -107,6 +110,8 @@ def _nest(loop: Any, counter: int, count: int, size: int, stacks: Sequence[int])
         inner = builders.counted_while(begun, counter, size)
         body.append_to(inner.regions[1])
         following = list(inner.results)
+        for i in invariant:
+            following[i] = segment.arguments[i]
         following[counter] = stablehlo.add(index, builders.ones(index.type))
         for i in stacks:
             row = builders.reshaped(inner.results[i], [1, *inner.results[i].type.shape])

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from stablehlo_mem.analysis.fusion_classes import Class, classify
+from stablehlo_mem.analysis.host_link import placements
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects
 from stablehlo_mem.ir.loop_carries import invariant_carries, is_only_read, readers_in
@@ -171,7 +172,11 @@ def stored(body: Graph, row: int) -> int:
 
 
 def recompute(body: Graph, scan: ScanLoop, dropped: Iterable[int]) -> RowRecomputation | Blocked:
-    """How the rows of some stacks are computed again from other stacks, loop invariants and carries."""
+    """How the rows of some stacks are computed again from other stacks, loop invariants and carries.
+
+    Slices of an invariant in the host's memory, such as a layer's parameters, are copied to the device again.
+    """
+    on_host = Blocked("in-host-memory", "it is in the host's memory")
     dropped = set(dropped)
     stack_of = {stored(body, row): carry for carry, row in scan.rows.items() if carry not in dropped}
     position = {v: i for i, v in enumerate(body.arguments)}
@@ -186,12 +191,14 @@ def recompute(body: Graph, scan: ScanLoop, dropped: Iterable[int]) -> RowRecompu
             rows_read[stack_of[value]] = value
         elif value in position:
             if position[value] != scan.counter and not scan.invariant[position[value]]:
+                if body.values[value].host_bytes:
+                    return on_host
                 carries.add(position[value])
         elif (op := body.producer(value)) is not None:
             if op.index in effects(body):
                 return Blocked("effects", f"{op.name} cannot be run twice")
-            if body.values[value].host_bytes:
-                return Blocked("in-host-memory", "it is in the host's memory")
+            if body.values[value].host_bytes and op.index in placements(body):
+                return on_host
             ops.add(op.index)
             inputs = [v for v in op.inputs if v not in seen]
             seen.update(inputs)

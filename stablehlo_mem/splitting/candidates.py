@@ -32,7 +32,7 @@ from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.splitting.axis import Axis, Obstacle, grow_axis
 from stablehlo_mem.splitting.chunk_cost import loop_cost
-from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host, writes_over_host
+from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host, suits_host
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 from stablehlo_mem.splitting.regrouping import regroups, why_not_regrouped
@@ -263,6 +263,8 @@ class _Proposals:
             return None
         schedules = self.with_saved(schedule)
         sizes = [size for saved, variant in schedules.items() for size in self.sizes(variant, saved)]
+        if not sizes:
+            return None
         sizes = tuple(sorted(sizes, key=lambda size: size.added_seconds))
         size = sizes[0]
         numerics: Numerics = "reassociate" if regroups(self.graph, schedule) else "exact"
@@ -357,7 +359,6 @@ def _sizes(
         runs: how often the block runs.
     """
     n, checkpoints = schedule.axis.n, checkpoint_bytes(schedule)
-    must_divide = writes_over_host(graph, schedule.axis)
     return tuple(
         Size(
             LoopSize(chunk=chunk, kept=saved),
@@ -366,7 +367,7 @@ def _sizes(
             runs * moved,
         )
         for chunk, seconds, moved in loop_cost(graph, schedule, chip, written).chunks()
-        if not must_divide or n % chunk == 0
+        if suits_host(graph, schedule.axis, chunk)
     )
 
 
