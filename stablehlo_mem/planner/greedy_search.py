@@ -192,7 +192,7 @@ def _find_lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identit
         after_larger = _best_of(state, _with_small_values(state, goal, excluded), goal)
         if not promising and not _reaches(after_larger, goal):
             following = _best_of(state, candidates[:_MAX_TRIED], goal)
-        following = _lower_of(following, after_larger, goal)
+        following = _fastest_near([s for s in (following, after_larger) if s], goal)
     enabling = [c for c in proposed if c.needs_lookahead]
     return following, enabling, _largest_first([*refusals, *(c.refusal_if_useless for c in proposed)])
 
@@ -309,9 +309,17 @@ def _best_of(state: SearchState, candidates: list[Candidate], goal: Goal) -> Sea
         if _reaches(new, goal):
             return new
         tried += [new] if new is not None else []
-    tried = [s for s in tried if s.seconds <= goal.max_seconds] or tried
+    return _fastest_near(tried, goal)
+
+
+def _fastest_near(tried: list[SearchState], goal: Goal) -> SearchState | None:
+    """The fastest of the states that reach a goal; if none does, of those that come near it.
+
+    One that is too slow only if all are.
+    """
+    tried = [s for s in tried if _reaches(s, goal)] or [s for s in tried if s.seconds <= goal.max_seconds] or tried
     lowest = min((s.peak.temp_bytes for s in tried), default=0)
-    near = [s for s in tried if s.peak.temp_bytes <= _SIMILAR_PEAK * lowest]
+    near = [s for s in tried if s.peak.temp_bytes <= max(goal.temp_bytes, _SIMILAR_PEAK * lowest)]
     return min(near, key=lambda s: (s.seconds, s.peak.temp_bytes), default=None)
 
 
