@@ -141,9 +141,10 @@ def test_what_has_effects_stays():
 
 
 @pytest.mark.parametrize(
-    ("chip", "layers", "offered"), [("cuda:h200", 12, True), ("cuda:h200", 2, False), ("cpu", 12, False)]
+    ("chip", "layers", "offered"),
+    [("cuda:h200", 12, True), ("cuda:h200", 2, True), ("tpu:v5e", 12, True), ("cpu", 12, False)],
 )
-def test_for_layers_and_compilers_that_keep_barriers(chip, layers, offered):
+def test_for_compilers_that_keep_barriers(chip, layers, offered):
     graph = graph_of(program_for(gradient, *specs(layers)))
     goal = Goal(CHIPS[chip], shm.Options(), 0)
     assert bool(list(RecomputeResiduals().propose(graph, find_peak(graph, goal.chip), goal))) == offered

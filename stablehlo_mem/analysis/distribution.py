@@ -55,9 +55,15 @@ def exchanged_bytes(graph: Graph, op: Op) -> float:
     placed = _placed(graph, op) if op.name in _EXCHANGING and _is_distributed(graph) else None
     if placed is None:
         return 0.0
-    count = sharing_devices(graph, op)
-    ways = (way for way in _ways(placed) if math.prod(way.values()) == count)
-    return min(_moved_bytes(graph, op, placed.rule, way) for way in ways)
+    operands, results = (tuple([graph.values[v].nbytes for v in values]) for values in (op.inputs, op.results))
+    return _least_moved(placed, sharing_devices(graph, op), operands, results)
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _least_moved(placed: _Placed, devices: int, operands: tuple[int, ...], results: tuple[int, ...]) -> float:
+    """Bytes that one device receives for an op of so many bytes of operands and results, shared out by so many."""
+    ways = (way for way in _ways(placed) if math.prod(way.values()) == devices)
+    return min(_moved_bytes(placed, way, operands, results) for way in ways)
 
 
 def _placed(graph: Graph, op: Op) -> _Placed | None:
@@ -91,19 +97,19 @@ def _ways(placed: _Placed) -> Iterator[_Factors]:
     yield {}
 
 
-def _moved_bytes(graph: Graph, op: Op, rule: FactorRule, way: _Factors) -> float:
+def _moved_bytes(placed: _Placed, way: _Factors, operands: tuple[int, ...], results: tuple[int, ...]) -> float:
     """Bytes that one device receives if an op is shared out in a way."""
-    total = 0.0
-    for value, dims in zip(op.inputs, rule.operands, strict=True):
-        lies = _factors(graph.values[value].parts, dims, rule)
+    total, rule = 0.0, placed.rule
+    for held, parts, dims in zip(operands, placed.operands, rule.operands, strict=True):
+        lies = _factors(parts, dims, rule)
         missing, gained = _change(lies, {f: way.get(f, 1) for d in dims for f in d})
         if missing > 1:
-            total += graph.values[value].nbytes * max(1.0, missing / gained)
+            total += held * max(1.0, missing / gained)
     sums = math.prod(way.get(factor, 1) for factor in rule.reduction)
-    for value, dims in zip(op.results, rule.results, strict=True):
-        lies = _factors(graph.values[value].parts, dims, rule)
+    for held, parts, dims in zip(results, placed.results, rule.results, strict=True):
+        lies = _factors(parts, dims, rule)
         missing, gained = _change({f: way.get(f, 1) for d in dims for f in d}, lies)
-        nbytes = graph.values[value].nbytes * gained / missing
+        nbytes = held * gained / missing
         # As it is computed it may lack parts that it is to have, and have others; a sum is in parts of its own.
         if sums > 1:
             # A ring sums up the parts; if the result does not stay in them it gathers the sums.

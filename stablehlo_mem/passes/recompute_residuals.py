@@ -43,10 +43,6 @@ _SHARES = (0.5, 0.75, 1.0)
 """Candidates drop at least so much of what can be dropped: a few for the planner to choose from."""
 _LEAST_SHARE = 16
 """What frees less than the peak over this is left to other passes: with 64, descents end in many small steps."""
-_LEAST_PLACES = 8
-"""What is computed again in fewer places is left to other passes: four layers of a transformer have eight. A guard of
-the search: at 25% that of a GPT-2 of three layers of width 32 begins with this step and misses a goal that loops alone
-reach, in 15 ms instead of 3."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +73,7 @@ class RecomputeResiduals(Pass[RecomputedResiduals]):
         if goal.include_small_values or not compiler_model(goal.chip).keeps_barriers:
             return
         for path, place in peak.ops_around:
-            yield from filter(is_repeated, candidates_at(graph, path, place, peak, goal))
+            yield from candidates_at(graph, path, place, peak, goal)
 
     def describe(self, params: RecomputedResiduals) -> str:
         """How many values, in how many places."""
@@ -93,12 +89,6 @@ class RecomputeResiduals(Pass[RecomputedResiduals]):
             for number, segment in enumerate(params.segments, group):
                 _repeat(graph, segment, number, params.place, latest)
         run_passes(module, "canonicalize")
-
-
-def is_repeated(candidate: Candidate) -> bool:
-    """Whether a candidate computes layers again, and not only a part of one or two."""
-    assert isinstance(candidate.step.params, RecomputedResiduals)
-    return len({segment.before for segment in candidate.step.params.segments}) >= _LEAST_PLACES
 
 
 def candidates_at(main: Graph, path: Path, place: int, peak: Peak, goal: Goal) -> Iterator[Candidate]:

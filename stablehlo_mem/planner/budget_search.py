@@ -110,6 +110,11 @@ class BudgetSearch:
                 goals.restart()
                 self.stalled += 1
                 continue
+            nearly = self.better_buy(form, goal, state) if reached else None
+            if nearly is not None:
+                evaluation = evaluator.measure(nearly, ())
+                yield evaluation
+                self.note_missed(evaluation, goals.goal)
             evaluation = latest = evaluator.measure(state, refusals)
             yield evaluation
             seen.append(state.steps)
@@ -127,6 +132,23 @@ class BudgetSearch:
                 tried.add(state.first)
         if not changed:
             yield from self.compile_first_candidates(latest, form, goals.goal)
+
+    def better_buy(self, form: Form, goal: Goal, reaching: SearchState) -> SearchState | None:
+        """What a search visited that misses the goal, not by far, and is to be compiled before what reaches it.
+
+        The last bytes may cost more than all before, and the profile errs: so a plan that is within the limit of the
+        price comes before one that is not, and one that takes less memory times time before one that takes more.
+        """
+        visited = self.evaluator.visited(form, goal.chip).within(_HOPELESS * goal.temp_bytes)
+        missing = [
+            s for s in visited if s.peak.temp_bytes > goal.temp_bytes and self.may_be_new_low(s, goal.temp_bytes)
+        ]
+        best = min(missing, key=self.price, default=reaching)
+        return best if self.price(best) < self.price(reaching) else None
+
+    def price(self, state: SearchState) -> tuple[bool, float]:
+        """Whether a state is too slow, then its memory times its time: what costs more time than it saves is dearer."""
+        return self.evaluator.is_slow(state), state.peak.temp_bytes * state.seconds
 
     def note_missed(self, evaluation: Evaluation, goal: float) -> None:
         """Notes how far a compiled program missed its goal."""

@@ -114,6 +114,7 @@ class DiscrepancySearch:
                 self.descend_otherwise(first)
             else:
                 self.take_smallest()
+                self.begin_otherwise(self.goal, in_best_size)
         if taken and reaches:
             self.depart_at_dearest(path)
         return first, refusals

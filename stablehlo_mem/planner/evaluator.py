@@ -182,7 +182,7 @@ class Evaluator:
         if key not in self.searched:
             tell(f"search for {format_bytes(goal.temp_bytes)} of temporaries on {goal.chip.name}")
             with self.timed():
-                front = self.fronts.setdefault((goal.chip.name, form, goal.options.host_bytes), ParetoFront())
+                front = self.visited(form, goal.chip)
                 try:
                     end, refusals = self.search_anew(root, goal, not_first, front)
                     best = end if not_first else front.improve(end, goal.temp_bytes)
@@ -191,6 +191,10 @@ class Evaluator:
                     best, refusals = front.best(goal.temp_bytes), ()
                 self.searched[key] = best, refusals
         return self.searched[key]
+
+    def visited(self, form: Form, chip: Chip) -> ParetoFront:
+        """What searches from a form visited."""
+        return self.fronts.setdefault((chip.name, form, self.options.host_bytes), ParetoFront())
 
     def search_anew(
         self, root: SearchState, goal: Goal, not_first: frozenset[Identity], front: ParetoFront

@@ -183,16 +183,13 @@ def _find_lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identit
     """The best step that lowers the peak, and what else was proposed."""
     proposed, refusals = _proposed(state, goal, excluded)
     candidates = [c for c in proposed if not c.needs_lookahead]
-    following: SearchState | None = None
     # If no candidate is estimated to reach the goal, those that include small values are tried first.
     promising = any(c.saved_bytes >= state.peak.temp_bytes - goal.temp_bytes for c in candidates)
-    if promising:
-        following = _best_of(state, candidates[:_MAX_TRIED], goal)
+    following = _best_of(state, candidates[:_MAX_TRIED], goal) if promising else None
     if not _reaches(following, goal):
-        after_larger = _best_of(state, _with_small_values(state, goal, excluded), goal)
-        if not promising and not _reaches(after_larger, goal):
-            following = _best_of(state, candidates[:_MAX_TRIED], goal)
-        following = _lower_of(following, after_larger, goal)
+        following = _best_of(state, _with_small_values(state, goal, excluded), goal, following)
+        if not promising and not _reaches(following, goal):
+            following = _best_of(state, candidates[:_MAX_TRIED], goal, following)
     enabling = [c for c in proposed if c.needs_lookahead]
     return following, enabling, _largest_first([*refusals, *(c.refusal_if_useless for c in proposed)])
 
@@ -298,21 +295,48 @@ def _lower_of(one: SearchState | None, other: SearchState | None, goal: Goal) ->
     return min(one, other, key=lambda s: (s.seconds > goal.max_seconds, s.peak.temp_bytes))
 
 
-def _best_of(state: SearchState, candidates: list[Candidate], goal: Goal) -> SearchState | None:
+def _best_of(
+    state: SearchState, candidates: list[Candidate], goal: Goal, otherwise: SearchState | None = None
+) -> SearchState | None:
     """The state after the first candidate that reaches the goal and is not too slow.
 
-    If none does, it is the fastest of those that come near, and one that is too slow only if all are.
+    If none does, it is the fastest of those that come near, `otherwise` among them, and one that is too slow only if
+    all are. What is not estimated to be one of these in any size is not tried.
     """
-    tried: list[SearchState] = []
-    for candidate in candidates:
+    tried = [otherwise] if otherwise is not None else []
+
+    def is_too_slow(candidate: Candidate) -> bool:
+        fastest = candidate.sizes[0] if candidate.sizes else candidate
+        return state.seconds + fastest.added_seconds > goal.max_seconds
+
+    def is_near(candidate: Candidate, other: SearchState) -> bool:
+        most_saved = max((size.saved_bytes for size in candidate.sizes), default=candidate.saved_bytes)
+        return state.peak.temp_bytes - most_saved <= _SIMILAR_PEAK * other.peak.temp_bytes
+
+    for candidate in sorted(candidates, key=is_too_slow):
+        lowest = _lowest(tried, goal)
+        if lowest is not None and (is_too_slow(candidate) or not is_near(candidate, lowest)):
+            continue
         new = in_best_size(state, candidate, goal)
         if _reaches(new, goal):
             return new
         tried += [new] if new is not None else []
-    tried = [s for s in tried if s.seconds <= goal.max_seconds] or tried
-    lowest = min((s.peak.temp_bytes for s in tried), default=0)
-    near = [s for s in tried if s.peak.temp_bytes <= _SIMILAR_PEAK * lowest]
-    return min(near, key=lambda s: (s.seconds, s.peak.temp_bytes), default=None)
+    return _fastest_near(tried, goal)
+
+
+def _fastest_near(tried: list[SearchState], goal: Goal) -> SearchState | None:
+    """The fastest of the states whose peak is similar to the lowest; one that is too slow only if all are."""
+    lowest = _lowest(tried, goal) or min(tried, key=lambda s: s.peak.temp_bytes, default=None)
+    if lowest is None:
+        return None
+    near = [s for s in tried if s.peak.temp_bytes <= _SIMILAR_PEAK * lowest.peak.temp_bytes]
+    return min(near, key=lambda s: (s.seconds, s.peak.temp_bytes))
+
+
+def _lowest(tried: list[SearchState], goal: Goal) -> SearchState | None:
+    """The state of the lowest peak that is not too slow; of no other is the time estimated, which takes long."""
+    in_order = sorted(tried, key=lambda s: s.peak.temp_bytes)
+    return next((s for s in in_order if s.seconds <= goal.max_seconds), None)
 
 
 def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
