@@ -60,14 +60,18 @@ def main() -> None:
         in_this_process(given)
         return
     deadline = time.monotonic() + 60 * given.minutes
-    data = {**record.header(), "programs": record.earlier(given.output).get("programs", {})}
+    earlier = record.earlier(given.output)
+    data = {**record.header(), **{key: earlier[key] for key in ("device", "programs") if key in earlier}}
+    data.setdefault("programs", {})
     missing = [name for name in given.names if "original_seconds" not in data["programs"].get(name, {})]
     with tempfile.TemporaryDirectory(prefix="jax-cache-") as cache:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
         for names in gpu_programs.groups(missing):
             if time.monotonic() < deadline:
                 for name, row in measured(names, given):
-                    data["device"] = row.pop("device", data.get("device", "unknown"))
+                    device = row.pop("device", data.get("device"))
+                    if data.setdefault("device", device) != device:
+                        sys.exit(f"{given.output} is of an {data['device']}, not of an {device}: name another file")
                     data["programs"][name] = row
                     print(f"{name}: {summary(row)}", flush=True)
                 record.write(data, given.output)
@@ -217,8 +221,9 @@ def execute(name: str, folder: pathlib.Path, given: argparse.Namespace) -> None:
             continue
         outputs[kind] = [np.asarray(leaf) for leaf in jax.tree.leaves(result)]
         del result
-        statistics_ = jax.devices()[0].memory_stats() or {}
-        note(folder, f"ran {kind}", {f"{kind}_device_peak_bytes": statistics_.get("peak_bytes_in_use")})
+        if len(given.names) == 1:  # The mark is of the process, so of the largest program so far.
+            mark = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+            note(folder, f"ran {kind}", {f"{kind}_device_peak_bytes": mark})
     note(folder, "times", {"device": jax.devices()[0].device_kind, **timed(compiled, args, given.rounds)})
     note(folder, "errors", errors(program, chunk, args, outputs))
     if given.keep:
