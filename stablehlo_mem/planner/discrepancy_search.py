@@ -20,14 +20,8 @@ from collections.abc import Callable, Iterator
 
 from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Refusal
-from stablehlo_mem.planner.greedy_search import (
-    MAX_PEAK_RISE,
-    candidates_to_try,
-    faster_step,
-    greedy_descent,
-    in_best_size,
-    try_apply,
-)
+from stablehlo_mem.planner.choice import in_best_size, try_apply
+from stablehlo_mem.planner.greedy_search import MAX_PEAK_RISE, candidates_to_try, faster_step, greedy_descent
 from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState, with_decision
 

@@ -7,30 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from stablehlo_mem.analysis.live_ranges import Peak
-from stablehlo_mem.errors import PassError
 from stablehlo_mem.ir.graph import nested_graph, op_id
-from stablehlo_mem.pass_api.candidate import CHUNK_SHARE, Candidate, Goal, Identity, Refusal, allows
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Refusal, allows
 from stablehlo_mem.pass_api.pass_protocol import AnyPass
 from stablehlo_mem.passes import PASSES
-from stablehlo_mem.planner.search_state import SearchState, apply, with_decision
+from stablehlo_mem.planner.choice import best_of, helps, lower_of, reaches, try_apply
+from stablehlo_mem.planner.search_state import SearchState, with_decision
 from stablehlo_mem.utils import gc_pause
-
-_log = logging.getLogger(__name__)
 
 _MAX_STEPS = 64
 """Steps of a descent: a bound on planning time."""
-_MAX_SIZES_TRIED = 4
-"""Sizes of a candidate that are applied and profiled: the profile in one size usually tells the best one."""
 _MAX_TRIED = 6
 """Candidates that are applied and profiled at one peak: chosen for planning time."""
-_SIMILAR_PEAK = 1.25
-"""If no candidate reaches the goal, those with a peak of up to this many times the lowest are compared by time."""
 _MAX_TRIED_SMALL_VALUES = 3
 """Candidates with `Goal.include_small_values` that are applied and profiled: their large loops take long to build."""
 _MAX_ROUNDS = 4
@@ -81,15 +73,6 @@ def _first_time_saving(state: SearchState, one: AnyPass, goal: Goal, limit: floa
     return state
 
 
-def try_apply(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
-    """The state after a candidate; None if its pass fails, which is a bug and logged at debug level."""
-    try:
-        return apply(state, candidate, goal)
-    except PassError as error:
-        _log.debug("left alone: %s: %s", candidate.summary, " ".join(str(error).split()), extra={"failure": error})
-        return None
-
-
 def greedy_descent(
     state: SearchState,
     goal: Goal,
@@ -131,7 +114,7 @@ def best_step(
     """The state after the best step, None if no step helps; and why the others were not taken."""
     following, enabling, refusals = _lower_step(state, goal, excluded)
     # With excluded candidates an enabling step would only enable these.
-    if not excluded and not _reaches(following, goal):
+    if not excluded and not reaches(following, goal):
         following = _enabling_step(state, enabling, goal, following)
     return following, refusals
 
@@ -145,7 +128,7 @@ def faster_step(state: SearchState, goal: Goal) -> SearchState | None:
         return try_apply(state, saving, goal) if saving else None
 
     new = state.graph.cache.get("faster step", goal, find)
-    return new if new and new.seconds < state.seconds and _helps(new, state) else None
+    return new if new and new.seconds < state.seconds and helps(new, state) else None
 
 
 def _enabling_step(
@@ -155,11 +138,11 @@ def _enabling_step(
     best = otherwise
     lowest = _look_ahead(with_decision(state, otherwise), goal) if enabling and otherwise else None
     for candidate in enabling:
-        if _reaches(lowest, goal):
+        if reaches(lowest, goal):
             break
         new = try_apply(state, candidate, goal)
         after = _look_ahead(with_decision(state, new), goal) if new else None
-        if after is not None and _helps(after, state) and _lower_of(lowest, after, goal) is after:
+        if after is not None and helps(after, state) and lower_of(lowest, after, goal) is after:
             lowest, best = after, new
     return best
 
@@ -167,7 +150,7 @@ def _enabling_step(
 def _look_ahead(state: SearchState, goal: Goal) -> SearchState:
     """The state after the next few steps."""
     for _ in range(_LOOKAHEAD_STEPS):
-        following = None if _reaches(state, goal) else _lower_step(state, goal, frozenset())[0]
+        following = None if reaches(state, goal) else _lower_step(state, goal, frozenset())[0]
         if following is None:
             break
         state = with_decision(state, following)
@@ -185,11 +168,11 @@ def _find_lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identit
     candidates = [c for c in proposed if not c.needs_lookahead]
     # If no candidate is estimated to reach the goal, those that include small values are tried first.
     promising = any(c.saved_bytes >= state.peak.temp_bytes - goal.temp_bytes for c in candidates)
-    following = _best_of(state, candidates[:_MAX_TRIED], goal) if promising else None
-    if not _reaches(following, goal):
-        following = _best_of(state, _with_small_values(state, goal, excluded), goal, following)
-        if not promising and not _reaches(following, goal):
-            following = _best_of(state, candidates[:_MAX_TRIED], goal, following)
+    following = best_of(state, candidates[:_MAX_TRIED], goal) if promising else None
+    if not reaches(following, goal):
+        following = best_of(state, _with_small_values(state, goal, excluded), goal, following)
+        if not promising and not reaches(following, goal):
+            following = best_of(state, candidates[:_MAX_TRIED], goal, following)
     enabling = [c for c in proposed if c.needs_lookahead]
     return following, enabling, _largest_first([*refusals, *(c.refusal_if_useless for c in proposed)])
 
@@ -282,118 +265,3 @@ def _families_first(candidates: list[Candidate]) -> list[Candidate]:
         (others if family in seen else firsts).append(candidate)
         seen.add(family)
     return firsts + others
-
-
-def _reaches(state: SearchState | None, goal: Goal) -> bool:
-    return state is not None and state.peak.temp_bytes <= goal.temp_bytes and state.seconds <= goal.max_seconds
-
-
-def _lower_of(one: SearchState | None, other: SearchState | None, goal: Goal) -> SearchState | None:
-    """The state of the lower peak, one that is too slow only if both are; the first if they are equal."""
-    if one is None or other is None:
-        return one or other
-    return min(one, other, key=lambda s: (s.seconds > goal.max_seconds, s.peak.temp_bytes))
-
-
-def _best_of(
-    state: SearchState, candidates: list[Candidate], goal: Goal, otherwise: SearchState | None = None
-) -> SearchState | None:
-    """The state after the first candidate that reaches the goal and is not too slow.
-
-    If none does, it is the fastest of those that come near, `otherwise` among them, and one that is too slow only if
-    all are. What is not estimated to be one of these in any size is not tried.
-    """
-    tried = [otherwise] if otherwise is not None else []
-
-    def is_too_slow(candidate: Candidate) -> bool:
-        fastest = candidate.sizes[0] if candidate.sizes else candidate
-        return state.seconds + fastest.added_seconds > goal.max_seconds
-
-    def is_near(candidate: Candidate, other: SearchState) -> bool:
-        most_saved = max((size.saved_bytes for size in candidate.sizes), default=candidate.saved_bytes)
-        return state.peak.temp_bytes - most_saved <= _SIMILAR_PEAK * other.peak.temp_bytes
-
-    for candidate in sorted(candidates, key=is_too_slow):
-        lowest = _lowest(tried, goal)
-        if lowest is not None and (is_too_slow(candidate) or not is_near(candidate, lowest)):
-            continue
-        new = in_best_size(state, candidate, goal)
-        if _reaches(new, goal):
-            return new
-        tried += [new] if new is not None else []
-    return _fastest_near(tried, goal)
-
-
-def _fastest_near(tried: list[SearchState], goal: Goal) -> SearchState | None:
-    """The fastest of the states whose peak is similar to the lowest; one that is too slow only if all are."""
-    lowest = _lowest(tried, goal) or min(tried, key=lambda s: s.peak.temp_bytes, default=None)
-    if lowest is None:
-        return None
-    near = [s for s in tried if s.peak.temp_bytes <= _SIMILAR_PEAK * lowest.peak.temp_bytes]
-    return min(near, key=lambda s: (s.seconds, s.peak.temp_bytes))
-
-
-def _lowest(tried: list[SearchState], goal: Goal) -> SearchState | None:
-    """The state of the lowest peak that is not too slow; of no other is the time estimated, which takes long."""
-    in_order = sorted(tried, key=lambda s: s.peak.temp_bytes)
-    return next((s for s in in_order if s.seconds <= goal.max_seconds), None)
-
-
-def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
-    """The state after a candidate in the fastest size that reaches the goal; None if it does not lower the peak."""
-    best: SearchState | None = None
-    for _ in range(_MAX_SIZES_TRIED):
-        new = try_apply(state, candidate, goal)
-        if new is None:
-            return None
-        was_raised = best is not None and best.peak.temp_bytes > state.peak.temp_bytes
-        if best is not None and not was_raised and not _size_improves(new, best, goal):
-            break
-        best = new
-        resized = _resized(candidate, new.peak, state.peak, goal) or _next_faster(candidate, new, goal)
-        if resized is None:
-            break
-        candidate = resized
-    return best if best is not None and _helps(best, state) else None
-
-
-def _helps(new: SearchState, state: SearchState) -> bool:
-    """Whether a step lowers the peak, or keeps it with other values live there."""
-    before, after = state.peak, new.peak
-    return after.temp_bytes < before.temp_bytes or (after.temp_bytes == before.temp_bytes and after.live != before.live)
-
-
-def _resized(candidate: Candidate, peak: Peak, before: Peak, goal: Goal) -> Candidate | None:
-    """The candidate in the size that should be best, given the peak in its present size; None if that is the best.
-
-    It is the fastest size that reaches the goal if chunks have the estimated bytes. If none does, it is the fastest
-    whose chunk is smaller by the ratio of the peak to the goal, or takes its share of the goal, unless the peak is
-    higher than before: then the chunk is what is too large.
-    """
-    if not candidate.sizes:
-        return None
-    needed = candidate.saved_bytes + peak.temp_bytes - goal.temp_bytes
-    size = next((s for s in candidate.sizes if s.saved_bytes >= needed), None)
-    if size is None:
-        all_saved = max(s.saved_bytes for s in candidate.sizes)
-        allowed = (all_saved - candidate.saved_bytes) * goal.temp_bytes / peak.temp_bytes
-        if peak.temp_bytes <= before.temp_bytes:
-            allowed = max(allowed, CHUNK_SHARE * goal.temp_bytes)
-        size = next((s for s in candidate.sizes if all_saved - s.saved_bytes <= allowed), None)
-    if size is None or size.saved_bytes == candidate.saved_bytes:
-        return None
-    return candidate.resized(size)
-
-
-def _next_faster(candidate: Candidate, new: SearchState, goal: Goal) -> Candidate | None:
-    """The candidate in the next faster size, if the goal is reached: chunks may take less than estimated."""
-    faster = [size for size in candidate.sizes if size.added_seconds < candidate.added_seconds]
-    return candidate.resized(faster[-1]) if faster and _reaches(new, goal) else None
-
-
-def _size_improves(new: SearchState, old: SearchState, goal: Goal) -> bool:
-    """Whether another size is better: faster if both reach the goal, else it saved at least half of what it should."""
-    before, after = old.peak.temp_bytes, new.peak.temp_bytes
-    if before <= goal.temp_bytes:
-        return after <= goal.temp_bytes and new.added_seconds < old.added_seconds
-    return after <= goal.temp_bytes or before - after >= (before - goal.temp_bytes) / 2

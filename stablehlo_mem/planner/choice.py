@@ -1,0 +1,142 @@
+"""Which of several candidates a descent takes, and in which size. `planner.greedy_search` and its departures ask it."""
+
+from __future__ import annotations
+
+import logging
+
+from stablehlo_mem.analysis.live_ranges import Peak
+from stablehlo_mem.errors import PassError
+from stablehlo_mem.pass_api.candidate import CHUNK_SHARE, Candidate, Goal
+from stablehlo_mem.planner.search_state import SearchState, apply
+
+_log = logging.getLogger(__name__)
+
+_MAX_SIZES_TRIED = 4
+"""Sizes of a candidate that are applied and profiled: the profile in one size usually tells the best one."""
+_SIMILAR_PEAK = 1.25
+"""If no candidate reaches the goal, those with a peak of up to this many times the lowest are compared by time."""
+
+
+def try_apply(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
+    """The state after a candidate; None if its pass fails, which is a bug and logged at debug level."""
+    try:
+        return apply(state, candidate, goal)
+    except PassError as error:
+        _log.debug("left alone: %s: %s", candidate.summary, " ".join(str(error).split()), extra={"failure": error})
+        return None
+
+
+def reaches(state: SearchState | None, goal: Goal) -> bool:
+    """Whether a state has the goal's peak at most and is not too slow."""
+    return state is not None and state.peak.temp_bytes <= goal.temp_bytes and state.seconds <= goal.max_seconds
+
+
+def lower_of(one: SearchState | None, other: SearchState | None, goal: Goal) -> SearchState | None:
+    """The state of the lower peak, one that is too slow only if both are; the first if they are equal."""
+    if one is None or other is None:
+        return one or other
+    return min(one, other, key=lambda s: (s.seconds > goal.max_seconds, s.peak.temp_bytes))
+
+
+def best_of(
+    state: SearchState, candidates: list[Candidate], goal: Goal, otherwise: SearchState | None = None
+) -> SearchState | None:
+    """The state after the first candidate that reaches the goal and is not too slow.
+
+    If none does, it is the fastest of those that come near, `otherwise` among them, and one that is too slow only if
+    all are. What is not estimated to be one of these in any size is not tried.
+    """
+    tried = [otherwise] if otherwise is not None else []
+
+    def is_too_slow(candidate: Candidate) -> bool:
+        fastest = candidate.sizes[0] if candidate.sizes else candidate
+        return state.seconds + fastest.added_seconds > goal.max_seconds
+
+    def is_near(candidate: Candidate, other: SearchState) -> bool:
+        most_saved = max((size.saved_bytes for size in candidate.sizes), default=candidate.saved_bytes)
+        return state.peak.temp_bytes - most_saved <= _SIMILAR_PEAK * other.peak.temp_bytes
+
+    for candidate in sorted(candidates, key=is_too_slow):
+        lowest = _lowest(tried, goal)
+        if lowest is not None and (is_too_slow(candidate) or not is_near(candidate, lowest)):
+            continue
+        new = in_best_size(state, candidate, goal)
+        if reaches(new, goal):
+            return new
+        tried += [new] if new is not None else []
+    return _fastest_near(tried, goal)
+
+
+def _fastest_near(tried: list[SearchState], goal: Goal) -> SearchState | None:
+    """The fastest of the states whose peak is similar to the lowest; one that is too slow only if all are."""
+    lowest = _lowest(tried, goal) or min(tried, key=lambda s: s.peak.temp_bytes, default=None)
+    if lowest is None:
+        return None
+    near = [s for s in tried if s.peak.temp_bytes <= _SIMILAR_PEAK * lowest.peak.temp_bytes]
+    return min(near, key=lambda s: (s.seconds, s.peak.temp_bytes))
+
+
+def _lowest(tried: list[SearchState], goal: Goal) -> SearchState | None:
+    """The state of the lowest peak that is not too slow; of no other is the time estimated, which takes long."""
+    in_order = sorted(tried, key=lambda s: s.peak.temp_bytes)
+    return next((s for s in in_order if s.seconds <= goal.max_seconds), None)
+
+
+def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
+    """The state after a candidate in the fastest size that reaches the goal; None if it does not lower the peak."""
+    best: SearchState | None = None
+    for _ in range(_MAX_SIZES_TRIED):
+        new = try_apply(state, candidate, goal)
+        if new is None:
+            return None
+        was_raised = best is not None and best.peak.temp_bytes > state.peak.temp_bytes
+        if best is not None and not was_raised and not _size_improves(new, best, goal):
+            break
+        best = new
+        resized = _resized(candidate, new.peak, state.peak, goal) or _next_faster(candidate, new, goal)
+        if resized is None:
+            break
+        candidate = resized
+    return best if best is not None and helps(best, state) else None
+
+
+def helps(new: SearchState, state: SearchState) -> bool:
+    """Whether a step lowers the peak, or keeps it with other values live there."""
+    before, after = state.peak, new.peak
+    return after.temp_bytes < before.temp_bytes or (after.temp_bytes == before.temp_bytes and after.live != before.live)
+
+
+def _resized(candidate: Candidate, peak: Peak, before: Peak, goal: Goal) -> Candidate | None:
+    """The candidate in the size that should be best, given the peak in its present size; None if that is the best.
+
+    It is the fastest size that reaches the goal if chunks have the estimated bytes. If none does, it is the fastest
+    whose chunk is smaller by the ratio of the peak to the goal, or takes its share of the goal, unless the peak is
+    higher than before: then the chunk is what is too large.
+    """
+    if not candidate.sizes:
+        return None
+    needed = candidate.saved_bytes + peak.temp_bytes - goal.temp_bytes
+    size = next((s for s in candidate.sizes if s.saved_bytes >= needed), None)
+    if size is None:
+        all_saved = max(s.saved_bytes for s in candidate.sizes)
+        allowed = (all_saved - candidate.saved_bytes) * goal.temp_bytes / peak.temp_bytes
+        if peak.temp_bytes <= before.temp_bytes:
+            allowed = max(allowed, CHUNK_SHARE * goal.temp_bytes)
+        size = next((s for s in candidate.sizes if all_saved - s.saved_bytes <= allowed), None)
+    if size is None or size.saved_bytes == candidate.saved_bytes:
+        return None
+    return candidate.resized(size)
+
+
+def _next_faster(candidate: Candidate, new: SearchState, goal: Goal) -> Candidate | None:
+    """The candidate in the next faster size, if the goal is reached: chunks may take less than estimated."""
+    faster = [size for size in candidate.sizes if size.added_seconds < candidate.added_seconds]
+    return candidate.resized(faster[-1]) if faster and reaches(new, goal) else None
+
+
+def _size_improves(new: SearchState, old: SearchState, goal: Goal) -> bool:
+    """Whether another size is better: faster if both reach the goal, else it saved at least half of what it should."""
+    before, after = old.peak.temp_bytes, new.peak.temp_bytes
+    if before <= goal.temp_bytes:
+        return after <= goal.temp_bytes and new.added_seconds < old.added_seconds
+    return after <= goal.temp_bytes or before - after >= (before - goal.temp_bytes) / 2
