@@ -420,7 +420,7 @@ def lookup(table, ids):
 @pytest.mark.parametrize("rows", [7, 8])
 @pytest.mark.parametrize("shape", [(5,), (2, 3), ()])
 def test_rows_are_looked_up_as_before(shape, rows, dtype):
-    """Indices out of bounds too: they are clamped. Of an even number of narrow rows two are copied together."""
+    """Indices out of bounds too: they are clamped. Narrow rows are copied two together."""
     device, host = shardings(jax.devices("cpu")[0])
     specs = array(rows, 4, on=host, dtype=dtype), array(*shape, on=device, dtype=jnp.int32)
     program = ingest(export(jax.jit(lookup))(*specs))
@@ -448,11 +448,12 @@ def test_rows_of_thirty_gib_are_looked_up_in_the_room_of_the_result():
 
 
 @tpu
-def test_narrow_rows_are_looked_up_in_pairs():
-    """libtpu copies no single row of bf16."""
+@pytest.mark.parametrize("rows", [2**20, 2**20 + 1])
+def test_narrow_rows_are_looked_up_in_pairs(rows):
+    """libtpu copies no single row of bf16; the last of an odd number is copied with the one before."""
     device, host = of_tpu()
-    specs = array(2**20, 1024, on=host, dtype=jnp.bfloat16), array(8192, on=device, dtype=jnp.int32)
-    plan = shm.plan(export(jax.jit(lookup), platforms=["tpu"])(*specs), "64MiB", target="tpu:v5e")
+    specs = array(rows, 1024, on=host, dtype=jnp.bfloat16), array(512, on=device, dtype=jnp.int32)
+    plan = shm.plan(export(jax.jit(lookup), platforms=["tpu"])(*specs), "16MiB", target="tpu:v5e")
     assert plan.fits
     assert [step.pass_name for step in plan.steps] == ["lookup-from-host"]
 
@@ -501,3 +502,33 @@ def test_the_gradient_of_a_table_of_thirty_gib_needs_one():
     assert isinstance(plan.after.measured, Measured)
     assert plan.after.measured.peak_bytes <= GIB
     assert plan.after.measured.host_fixed_bytes == 30 * GIB
+
+
+@tpu
+def test_what_the_compiler_keeps_on_the_host_for_itself_is_reported_and_not_bounded():
+    """libtpu copies a table of 130 columns to the host's memory in another layout first."""
+    specs = jax.ShapeDtypeStruct((1_000_003, 130), jnp.float32), jax.ShapeDtypeStruct((33, 7), jnp.int32)
+
+    def bags(table, ids):
+        return table[ids].sum(1)
+
+    def planned(**options):
+        function = shm.jit(bags, "64MiB", target="tpu:v5e", host="table", options=shm.Options(**options))
+        return function.plan(*specs)
+
+    plan = planned()
+    assert plan.fits
+    assert isinstance(plan.after.measured, Measured)
+    assert plan.after.measured.host_temp_bytes > 2**20
+    assert not planned(host_memory="1MiB").fits
+
+
+@tpu
+def test_a_plan_too_slow_of_a_program_that_libtpu_refuses():
+    """No program within the limit of the price has a figure, and none is made up."""
+    device, host = of_tpu()
+    specs = array(1_000_003, 130, on=host), array(33, 7, on=device, dtype=jnp.int32)
+    exported = export(jax.jit(lambda table, ids: lookup(table, ids).sum(1)), platforms=["tpu"])(*specs)
+    plan = shm.plan(exported, "64MiB", target="tpu:v5e")
+    assert plan.too_slow
+    assert plan.affordable_peak_bytes is None

@@ -290,7 +290,7 @@ def splat_text(op: Any) -> str | None:
     return text[begin : text.index(">", begin)]
 
 
-_LIBRARIES = ("/jax/_src/", "/jax/experimental/", str(pathlib.Path(__file__).parents[1]) + os.sep)
+_LIBRARIES = ("/jax/_src/", "/jax/experimental/", "<frozen ", str(pathlib.Path(__file__).parents[1]) + os.sep)
 _PRIMITIVE = re.compile(r"/([\w-]+)\)$")
 """At the end of a source line as `source_line` gives it."""
 _SLASH = re.compile(r"/(?![^(]*\))")
@@ -339,7 +339,7 @@ def same_attributes(a: Any, b: Any, but: str = "") -> bool:
 def source_line(location: ir.Location) -> str:
     """The innermost user source position of a location as "file:line (name)", or "" where none is known.
 
-    Frames inside jax itself and inside this package are skipped where a frame outside exists.
+    Frames inside jax itself, Python's own and those of this package are skipped where a frame outside exists.
     """
     frames: list[tuple[str, int]] = []
     names: list[str] = []

@@ -41,7 +41,8 @@ class Options:
         max_seconds: after so long planning ends with the best program found so far, once the compilation or rewrite
             that is under way has ended. The result then depends on the machine, and is not kept in the cache.
         host_memory: bytes of the host's memory in which values may be kept that are not needed on the device for a
-            while, such as "64GiB"; None for none.
+            while, such as "64GiB". None for none: then what the compiler needs there itself, for arguments and results
+            that are there, is reported and not bounded.
         verify: run the MLIR verifier and check the signature of the result.
         cache: reuse plans of earlier calls: those in $STABLEHLO_MEM_CACHE, or beside the executables that JAX keeps
             (`jax_compilation_cache_dir`). `jit` keeps its own too.

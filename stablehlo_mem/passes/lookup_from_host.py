@@ -127,16 +127,17 @@ def _looked_up(table: Any, gather: Any) -> Any:
     i32_type = ir.IntegerType.get_signless(32)
     places = builders.convert(stablehlo.clamp(builders.zeros(flat.type), flat, last), i32_type)
 
-    packed = packed_rows(table.type)
-    together = packed if size % packed == 0 else 1
+    together = min(packed_rows(table.type), size)
+    is_whole = size % together == 0
 
     def copy_row(step: Any, carries: list[Any]) -> list[Any]:
         place = builders.reshaped(builders.slice_along(places, 0, step, 1), [])
         if together == 1:
             row = placed(builders.slice_along(table, 0, place, 1), "device")
         else:
-            offset = stablehlo.remainder(place, builders.splat(place.type, together))
-            first = stablehlo.subtract(place, offset)
+            first = stablehlo.subtract(place, stablehlo.remainder(place, builders.splat(place.type, together)))
+            first = first if is_whole else stablehlo.minimum(first, builders.splat(place.type, size - together))
+            offset = stablehlo.subtract(place, first)
             row = builders.slice_along(placed(builders.slice_along(table, 0, first, together), "device"), 0, offset, 1)
         return [builders.update_along(carries[0], row, 0, step)]
 

@@ -49,9 +49,6 @@ _SLOWDOWN_FACTOR_MIN = 2
 """Who asks for the smallest peak accepts more: with budget="min" `Options.max_slowdown` counts so many times."""
 _MIN_SAVING = 0.05
 """Without a budget, share of its estimated time that a program must save to be changed: the error of estimates."""
-_OWN_HOST_BYTES = 2**20
-"""Temporaries in the host's memory that nobody needs to allow: libtpu 0.0.42 makes 16 KiB for itself in a program that
-streams parameters (`benchmarks/host_memory.py`); stacks and arguments worth a plan are larger."""
 _MIN_SAVING_CACHE = 0.2
 """Share of the remaining time that loops in the cache must save: their estimates err more."""
 
@@ -194,9 +191,10 @@ class _Planning:
         """A sort key where no budget is kept: what compiles, is not too slow, and has the smallest peak comes first."""
         return not compiles(evaluation), self.evaluator.is_slow(evaluation.state), evaluation.peak_bytes
 
-    def affordable_peak_bytes(self) -> int:
-        """The smallest peak of a compiled program that is not too slow; the original is none of the slow ones."""
-        return int(min(e.peak_bytes for e in self.affordable()))
+    def affordable_peak_bytes(self) -> int | None:
+        """The smallest peak of a program that is not too slow, as the original is not; None if none has a figure."""
+        smallest = min(e.peak_bytes for e in self.affordable())
+        return int(smallest) if smallest < math.inf else None
 
     def smaller_but_slow(self, best: Evaluation) -> TooSlow | None:
         """The smallest compiled program that is too slow, if it is smaller than the best of the others."""
@@ -260,12 +258,18 @@ class _Planning:
         return in_budget and compiles(evaluation) and self.fits_host(evaluation)
 
     def fits_host(self, evaluation: Evaluation) -> bool:
-        """Whether the host has room for the temporaries there: as many as allowed, or as the program had as given."""
+        """Whether the host has room for the temporaries there: as many as allowed, or as the program had as given.
+
+        Where nothing is said of the host's memory no pass keeps any there. What the compiler needs there itself, to
+        copy arguments in another layout, is reported.
+        """
+        if self.options.host_memory is None:
+            return True
         needed, given = (
             e.measured.host_temp_bytes if isinstance(e.measured, Measured) else 0
             for e in (evaluation, self.evaluator.evaluations[0])
         )
-        return needed <= max(given, self.options.host_bytes, _OWN_HOST_BYTES)
+        return needed <= max(given, self.options.host_bytes)
 
     def plan(self, original: Evaluation, best: Evaluation) -> Plan:
         too_slow = self.fits(best) and self.evaluator.is_slow(best.state)
