@@ -72,6 +72,6 @@ def test_saves_time_on_its_own():
 def test_brings_a_program_within_its_budget():
     pytest.importorskip("jax_plugins.xla_cuda12")
     specs = spec(2048, 2048, dtype=np.int8), spec(2048, 2048, dtype=np.int8)
-    plan = shm.plan(exported(quantised, *specs, platform="cuda"), "28MiB", target="cuda:h200", options=ONLY)
-    assert plan.before.peak_bytes > 28 * 2**20 >= plan.after.peak_bytes
+    plan = shm.plan(exported(quantised, *specs, platform="cuda"), "33MiB", target="cuda:h200", options=ONLY)
+    assert plan.before.peak_bytes > 33 * 2**20 >= plan.after.peak_bytes
     assert plan.fits

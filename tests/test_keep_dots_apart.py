@@ -37,10 +37,8 @@ def test_keeps_a_budget_on_cuda_that_merged_dots_exceed():
     plan = shm.plan(program, budget, target="cuda:h200")
     others = [p.name for p in PASSES if p.name != "keep-dots-apart"]
     without = shm.plan(program, budget, target="cuda:h200", options=shm.Options(passes=tuple(others)))
-    room = budget - (before.peak_bytes - before.temp_bytes)
     assert before.peak_bytes > budget
     assert plan.fits
-    assert plan.after.temp_bytes > room, "what the profile sees within the goal has a row a step: dearer, tried later"
     assert plan.slowdown < 2
     assert "keep-dots-apart" in [step.pass_name for step in plan.steps]
     assert plan.slowdown < without.slowdown or not without.fits

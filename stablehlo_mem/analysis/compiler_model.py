@@ -135,6 +135,10 @@ class CompilerModel(abc.ABC):
         """Whether a dot becomes a multiplication and a reduction, which fuse as such."""
         return False
 
+    def epilogue_scratch_bytes(self, graph: Graph, dot: Op, kernel: Op) -> int:
+        """Bytes that a dot and the elementwise kernel it is fused into may need beside operands and result."""
+        return 0
+
     def writes_over_dot(self, graph: Graph, dot: Op, kernel: Op) -> bool:
         """Whether the result of an elementwise kernel may have the buffer of a dot's result."""
         return True

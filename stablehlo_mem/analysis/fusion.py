@@ -299,6 +299,9 @@ class _Sweep:
                 self.unary_only[operand] |= self.model.fuses_only_unary_into_dots
                 self.reused[operand] |= op.name == "stablehlo.convolution"
         self._charge(kernels, self.model.dot_scratch_bytes(self.graph, op))
+        if not materialised:
+            (kernel,) = kernels
+            self._charge(kernels, self.model.epilogue_scratch_bytes(self.graph, op, self.graph.ops[kernel]))
 
     def _visit_summed_dot(self, op: Op) -> None:
         rows, columns, _, _ = dot_sizes(self.graph, op)

@@ -172,6 +172,12 @@ class XlaGpu(CompilerModel):
         is_library = dot_sizes(graph, dot)[3] > 1 and not self.compiles_dot_as_sum(graph, dot)
         return not is_library or _is_cublas_epilogue(graph, dot, kernel)
 
+    def epilogue_scratch_bytes(self, graph: Graph, dot: Op, kernel: Op) -> int:
+        """The dot's result, where cuBLAS may compute it and the kernel follows."""
+        if classify(graph, kernel) not in ELEMENTWISE or self.writes_over_dot(graph, dot, kernel):
+            return 0
+        return graph.values[dot.results[0]].nbytes
+
     def copied_before_loop(self, graph: Graph, loop: Op) -> Mapping[int, int]:
         """Arguments, to bring batch dimensions to the front; what is computed is computed in that order."""
         read = constants_of_dots(graph, loop, _sources_of_transposed)
