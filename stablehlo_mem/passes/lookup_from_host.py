@@ -128,16 +128,17 @@ def _looked_up(table: Any, gather: Any) -> Any:
     places = builders.convert(stablehlo.clamp(builders.zeros(flat.type), flat, last), i32_type)
 
     together = min(packed_rows(table.type), size)
-    is_whole = size % together == 0
 
     def copy_row(step: Any, carries: list[Any]) -> list[Any]:
         place = builders.reshaped(builders.slice_along(places, 0, step, 1), [])
         if together == 1:
             row = placed(builders.slice_along(table, 0, place, 1), "device")
         else:
-            first = stablehlo.subtract(place, stablehlo.remainder(place, builders.splat(place.type, together)))
-            first = first if is_whole else stablehlo.minimum(first, builders.splat(place.type, size - together))
-            offset = stablehlo.subtract(place, first)
+            offset = stablehlo.remainder(place, builders.splat(place.type, together))
+            first = stablehlo.subtract(place, offset)
+            if size % together:
+                first = stablehlo.minimum(first, builders.splat(place.type, size - together))
+                offset = stablehlo.subtract(place, first)
             row = builders.slice_along(placed(builders.slice_along(table, 0, first, together), "device"), 0, offset, 1)
         return [builders.update_along(carries[0], row, 0, step)]
 
