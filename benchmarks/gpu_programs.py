@@ -135,16 +135,8 @@ def heads_by_hand(batch: int) -> Function:
     return lambda q, k, v: jnp.moveaxis(attention_by_hand(batch)(*heads(q, k, v))[0], 0, 1)
 
 
-def knn_row(query, x):
-    return jax.lax.top_k(2 * x @ query - (query**2).sum() - (x**2).sum(-1), 10)
-
-
 def knn_by_hand(batch: int) -> Function:
-    return lambda x, q: jax.lax.map(lambda row: knn_row(row, x), q, batch_size=batch)
-
-
-def kernel_gradient(x, y, v):
-    return suite_programs.kernel_loss(programs.rbf)(x, y, v)
+    return suite_programs.queries_first(over_rows(suite_programs.knn_l2_row)(batch))
 
 
 def _of(shape: tuple[int, ...], dtype: Any = F32) -> Spec:
@@ -155,7 +147,6 @@ _LONG = [_of((1, 16384, 8, 64), BF16)] * 3
 _TWO = [_of((2, 8192, 8, 64), BF16)] * 3
 _WEIGHTS = {"qkv": (12, 768, 2304), "out": (12, 768, 768), "up": (12, 768, 3072), "down": (12, 3072, 768)}
 _GPT = [{name: _of(shape, BF16) for name, shape in _WEIGHTS.items()}, _of((8, 1024, 768), BF16)]
-_CAUSAL_BY_HAND = lambda batch: attention_by_hand(batch, causal=True)  # noqa: E731
 
 
 def _large(name: str, *sizes: int, by_hand: Callable[[int], Function], **given: Any) -> Program:
@@ -170,7 +161,11 @@ PROGRAMS: dict[str, Program] = {
         gradient(attention), _LONG, lambda n: gradient(attention_by_hand(n)), gradient(cudnn(False)), 1.0
     ),
     "causal gradient bf16": Program(
-        gradient(causal_attention), _TWO, lambda n: gradient(_CAUSAL_BY_HAND(n)), gradient(cudnn(True)), 1.0
+        gradient(causal_attention),
+        _TWO,
+        lambda n: gradient(attention_by_hand(n, causal=True)),
+        gradient(cudnn(True)),
+        1.0,
     ),
     "GPT gradient bf16": Program(
         jax.grad(gpt_loss), _GPT, gpt_by_hand, lambda w, x: gpt_by_hand(8, cudnn(True))(w, x), 0.02
@@ -178,7 +173,9 @@ PROGRAMS: dict[str, Program] = {
     "attention": _large("attention", 8, 32768, 64, by_hand=heads_by_hand),
     "kernel x vector": _large("rbf", 100_000, 8, by_hand=over_rows(suite_programs.rbf_row)),
     "kernel gradient": Program(
-        kernel_gradient, programs.specs("rbf", 65_536, 8), suite_programs.kernel_gradient_by_hand
+        suite_programs.kernel_loss(programs.rbf),
+        programs.specs("rbf", 65_536, 8),
+        suite_programs.kernel_gradient_by_hand,
     ),
     "kNN": _large("knn", 100_000, 20_000, 32, by_hand=knn_by_hand),
     "kNN beyond 2^32": _large("knn", 100_000, 50_000, 32, by_hand=knn_by_hand),

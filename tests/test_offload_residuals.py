@@ -130,7 +130,7 @@ def test_layers_wait_in_the_hosts_memory_of_a_gpu():
     assert after.host_temp_bytes >= before.peak_bytes - after.peak_bytes
     copies = asynchronous_copies(plan.result)
     assert min(copies) > 1  # at least one kernel runs beside each
-    assert len(copies) >= 2 * [step.pass_name for step in plan.steps].count("offload-residuals")
+    assert len(copies) == 2 * after.host_temp_bytes / (2 * rows * width)
 
 
 @needs["tpu"]

@@ -227,10 +227,11 @@ def _copied_bytes(graph: Graph, loop: LoopSchedule) -> int:
 def _loops(graph: Graph) -> dict[int, LoopSchedule]:
     """The loop of each copy that has one; those in one loop share it."""
     loops: dict[int, LoopSchedule] = {}
-    for value in _copies(graph):
+    copies = _copies(graph)
+    for value in copies:
         loop = None if value in loops else _loop_over(graph, value)
         if loop is not None:
-            loops.update((v, loop) for v in _copies(graph) if graph.values[v].producer in loop.inner_ops)
+            loops.update((v, loop) for v in copies if graph.values[v].producer in loop.inner_ops)
     return loops
 
 
@@ -253,4 +254,5 @@ def _chunk(graph: Graph, copy: int, loop: LoopSchedule, chunk_bytes: int) -> int
     """The elements of the axis in one step, None if the compiler copies no part of it."""
     most = max(1, min(loop.axis.n * chunk_bytes // graph.values[copy].nbytes, loop.axis.n // 2))
     sizes = (*range(most, 0, -1), *range(most + 1, loop.axis.n))
-    return next((size for size in sizes if loop.axis.n % size == 0 and suits_host(graph, loop.axis, size)), None)
+    suits = suits_host(graph, loop.axis)
+    return next((size for size in sizes if loop.axis.n % size == 0 and suits(size)), None)

@@ -359,6 +359,7 @@ def _sizes(
         runs: how often the block runs.
     """
     n, checkpoints = schedule.axis.n, checkpoint_bytes(schedule)
+    suits = suits_host(graph, schedule.axis)
     return tuple(
         Size(
             LoopSize(chunk=chunk, kept=saved),
@@ -367,7 +368,7 @@ def _sizes(
             runs * moved,
         )
         for chunk, seconds, moved in loop_cost(graph, schedule, chip, written).chunks()
-        if suits_host(graph, schedule.axis, chunk)
+        if suits(chunk)
     )
 
 

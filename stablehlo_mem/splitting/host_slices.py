@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.host_link import copied_bytes, placements
@@ -20,19 +20,23 @@ def is_unwritten_on_host(graph: Graph, axis: Axis, chip: Chip) -> bool:
     return not all(model.updates_host_along(graph.values[v], d) for v, d in _copied(graph, axis, to_host=True))
 
 
-def suits_host(graph: Graph, axis: Axis, chunk: int) -> bool:
-    """Whether a TPU can copy chunks of so many elements of an axis to the host's memory and from it.
+def suits_host(graph: Graph, axis: Axis) -> Callable[[int], bool]:
+    """Tells of a number of elements of an axis whether a TPU can copy chunks of so many to the host's memory and back.
 
     What is written there is written over an argument if it can be, so chunks have to divide the axis: a ragged last one
     would read what is written over already. Rows that lie together are copied together (`ir.packed_rows`).
     """
     written = [(graph.values[v], d) for v, d in _copied(graph, axis, to_host=True)]
     read = [(graph.values[v], d) for v, d in _copied(graph, axis, to_host=False)]
-    return (
-        (not written or axis.n % chunk == 0)
-        and all(are_written(v.shape, v.dtype, d, chunk) for v, d in written)
-        and all(are_read(v.shape, v.dtype, d, chunk) for v, d in read)
-    )
+
+    def suits(chunk: int) -> bool:
+        return (
+            (not written or axis.n % chunk == 0)
+            and all(are_written(v.shape, v.dtype, d, chunk) for v, d in written)
+            and all(are_read(v.shape, v.dtype, d, chunk) for v, d in read)
+        )
+
+    return suits
 
 
 def _copied(graph: Graph, axis: Axis, *, to_host: bool) -> Iterator[tuple[int, int]]:
