@@ -3,6 +3,8 @@
 Every axis that passes gives the right results; the programs of the last part keep a tenth of their temporaries.
 """
 
+import pathlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,12 +14,18 @@ from hypothesis import strategies as st
 
 import stablehlo_mem as shm
 from stablehlo_mem.analysis.peak_memory import find_peak
+from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.frontend.program import ingest
+from stablehlo_mem.ir.bindings import parse_module
+from stablehlo_mem.ir.graph import entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Goal, Options
 from stablehlo_mem.planner.discrepancy_search import search
 from stablehlo_mem.planner.greedy_search import cheapen, propose
 from stablehlo_mem.planner.search_state import start
+from stablehlo_mem.rewriting.rewriting_pass import block_paths
 from stablehlo_mem.sharding_rules import rule_book
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp
+from stablehlo_mem.sharding_rules.region_propagation import split_of
 from stablehlo_mem.splitting.axis import grow_axis
 from stablehlo_mem.targets.chips import CHIPS
 from tests import support
@@ -368,3 +376,19 @@ def test_a_split_is_the_same_from_whichever_edge_it_is_found():
     goal = Goal(CHIPS["cuda:h200"], Options(), begun.peak.temp_bytes // 5)
     found, _ = search(cheapen(begun, goal, any_peak=False), goal)
     assert found.peak.temp_bytes < begun.peak.temp_bytes
+
+
+def test_splits_in_loops_in_loops_are_found_again():
+    module = parse_module((pathlib.Path(__file__).parent / "programs" / "loops_in_loops.mlir").read_text())
+    canonicalize(module)
+    main, found = entry_graph(module), 0
+    for path in block_paths(main):
+        graph = nested_graph(main, path)
+        for op in (op for op in graph.ops if op.name == "stablehlo.while"):
+            for position, value in enumerate(op.inputs):
+                for dimension, n in enumerate(graph.values[value].shape):
+                    split_op = rule_book(graph).split(op.index, "operands", position, dimension, n)
+                    if isinstance(split_op, SplitOp):
+                        assert split_of(rule_book(graph).region(op.index), split_op).n == n
+                        found += 1
+    assert found >= 10

@@ -57,7 +57,23 @@ def split_region(region: Region, dims: EdgeDims, n: int) -> RegionSplit | Blocke
 
 
 def split_of(region: Region, split_op: SplitOp) -> RegionSplit:
-    """The split of a region that a split op was made of."""
+    """The split of a region that a split op was made of.
+
+    Raises:
+        ValueError: there is none, see `find_split`.
+    """
+    split = find_split(region, split_op)
+    if isinstance(split, Blocked):
+        raise ValueError(split.message)
+    return split
+
+
+def find_split(region: Region, split_op: SplitOp) -> RegionSplit | Blocked:
+    """The split of a region that a split op was made of, or why it is not found.
+
+    Where an inner loop's value can be split along either of two dimensions, which of them it is depends on what was
+    asked for first.
+    """
     dims: list[tuple[int, int]] = []
     for number, edge in enumerate(region.edges):
         if edge.result is not None:
@@ -72,7 +88,8 @@ def split_of(region: Region, split_op: SplitOp) -> RegionSplit:
         return split
     # From all its edges at once an op that could be split in two ways may be reached the other way round.
     found = (_widest_split(region, edge, dimension, split_op.n) for edge, dimension in dims)
-    return next(one for one in found if isinstance(one, RegionSplit) and one.dims == tuple(dims))
+    same = (one for one in found if isinstance(one, RegionSplit) and one.dims == tuple(dims))
+    return next(same, split)
 
 
 def _widest_split(region: Region, edge: int, dimension: int, n: int) -> RegionSplit | Blocked:

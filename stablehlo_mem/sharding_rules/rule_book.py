@@ -14,6 +14,7 @@ from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.sharding_rules.factor_rule import FactorRule, SplitOp, split_along
 from stablehlo_mem.sharding_rules.op_rule import OpRule, Side
 from stablehlo_mem.sharding_rules.region_edges import Region
+from stablehlo_mem.sharding_rules.region_propagation import find_split
 from stablehlo_mem.sharding_rules.region_rule import region_rule
 
 _DISTRIBUTED = "distributed-dimension"
@@ -57,7 +58,10 @@ class RuleBook:
             rule, op, (rule.operands if side == "operands" else rule.results)[position], dimension, n
         )
         if self._distributed and isinstance(split_op, SplitOp):
-            return self._why_not_in_parts(split_op) or dataclasses.replace(split_op, parts=self.parts)
+            split_op = self._why_not_in_parts(split_op) or dataclasses.replace(split_op, parts=self.parts)
+        if isinstance(split_op, SplitOp) and self.op_rules[self.graph.ops[op].name].edges is not None:
+            split = find_split(self.within(split_op.parts).region(op), split_op)
+            return split if isinstance(split, Blocked) else split_op
         return split_op
 
     @cached_analysis
