@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from stablehlo_mem.pass_api.candidate import Goal, Identity, Step
 from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form
-from stablehlo_mem.planner.goals import SHRINK, Goals
+from stablehlo_mem.planner.goals import HOPELESS, SHRINK, Goals, is_far
 from stablehlo_mem.planner.greedy_search import apply_first_candidates
 from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState
@@ -20,9 +20,6 @@ _MAX_UNSEEN = 1 / 16
 """Share of the room that the first goal leaves for `Chip.unseen_bytes`, which no compiler reports, at most."""
 _MAX_STALLED = 3
 """Searches or compilations in a row that may bring nothing before the budget is given up: they take long."""
-_HOPELESS = 2
-"""If a program misses its goal by more than this factor, by the profile and by the compiler, no other first steps are
-tried from its form: on the suite they ended within it of the first. Nor are other forms of a large program."""
 
 
 class BudgetSearch:
@@ -74,7 +71,7 @@ class BudgetSearch:
                 yield form
                 break
             missed.append(form)
-            if _is_far(static, goal.temp_bytes) and self.evaluator.is_large:
+            if is_far(static, goal.temp_bytes) and self.evaluator.is_large:
                 break
         yield from missed
         yield from forms
@@ -139,7 +136,7 @@ class BudgetSearch:
         The last bytes may cost more than all before, and the profile errs: so a plan that is within the limit of the
         price comes before one that is not, and one that takes less memory times time before one that takes more.
         """
-        visited = self.evaluator.visited(form, goal.chip).within(_HOPELESS * goal.temp_bytes)
+        visited = self.evaluator.visited(form, goal.chip).within(HOPELESS * goal.temp_bytes)
         missing = [
             s for s in visited if s.peak.temp_bytes > goal.temp_bytes and self.may_be_new_low(s, goal.temp_bytes)
         ]
@@ -154,7 +151,7 @@ class BudgetSearch:
         """Notes how far a compiled program missed its goal."""
         static = evaluation.state.peak.temp_bytes
         self.lowest_missed = min(self.lowest_missed, static)
-        self.is_hopeless = _is_far(static, goal) and _is_far(
+        self.is_hopeless = is_far(static, goal) and is_far(
             evaluation.peak_bytes - self.fixed_bytes, max(1, self.room)
         )
 
@@ -164,7 +161,7 @@ class BudgetSearch:
         By the profile it is clearly below them or, where the goal is not missed by far, not clearly above.
         """
         static = state.peak.temp_bytes
-        return static < (1 - CLEARLY if _is_far(static, goal) else 1 + CLEARLY) * self.lowest_missed
+        return static < (1 - CLEARLY if is_far(static, goal) else 1 + CLEARLY) * self.lowest_missed
 
     def compile_first_candidates(self, latest: Evaluation, form: Form, goal: float) -> Iterator[Evaluation]:
         """Compiles the first candidates although none lowers the static peak: the compiler may see what they save."""
@@ -173,8 +170,3 @@ class BudgetSearch:
         for state in itertools.islice(apply_first_candidates(root, aim), _MAX_STALLED):
             if self.evaluator.may_compile:
                 yield self.evaluator.measure(state, ())
-
-
-def _is_far(temp_bytes: float, goal: float) -> bool:
-    """Whether a goal is missed by far."""
-    return temp_bytes > _HOPELESS * goal

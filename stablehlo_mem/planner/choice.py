@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 from stablehlo_mem.analysis.live_ranges import Peak
 from stablehlo_mem.errors import PassError
-from stablehlo_mem.pass_api.candidate import CHUNK_SHARE, Candidate, Goal
+from stablehlo_mem.pass_api.candidate import CHUNK_SHARE, Candidate, Goal, Size
 from stablehlo_mem.planner.search_state import SearchState, apply
 
 _log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ def _lowest(tried: list[SearchState], goal: Goal) -> SearchState | None:
 def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
     """The state after a candidate in the fastest size that reaches the goal; None if it does not lower the peak."""
     best: SearchState | None = None
+    candidate = _affordable(candidate, state, goal)
     for _ in range(_MAX_SIZES_TRIED):
         new = try_apply(state, candidate, goal)
         if new is None:
@@ -98,6 +100,21 @@ def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> Search
             break
         candidate = resized
     return best if best is not None and helps(best, state) else None
+
+
+def within_price(candidate: Candidate, state: SearchState, goal: Goal) -> tuple[Size, ...]:
+    """The sizes that are estimated not to be too slow; all if none is."""
+    affordable = tuple(size for size in candidate.sizes if state.seconds + size.added_seconds <= goal.max_seconds)
+    return affordable or candidate.sizes
+
+
+def _affordable(candidate: Candidate, state: SearchState, goal: Goal) -> Candidate:
+    """The candidate with only the sizes that are within the price, in the nearest of them to its own."""
+    sizes = within_price(candidate, state, goal)
+    if len(sizes) == len(candidate.sizes):
+        return candidate
+    nearest = max(sizes, key=lambda size: (size.saved_bytes <= candidate.saved_bytes, size.saved_bytes))
+    return dataclasses.replace(candidate.resized(nearest), sizes=sizes)
 
 
 def helps(new: SearchState, state: SearchState) -> bool:

@@ -13,6 +13,7 @@ What is best at one peak need not be best in the end. Three ideas from the liter
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import itertools
 import math
@@ -20,7 +21,8 @@ from collections.abc import Callable, Iterator
 
 from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Refusal
-from stablehlo_mem.planner.choice import in_best_size, try_apply
+from stablehlo_mem.planner.choice import in_best_size, lower_of, try_apply, within_price
+from stablehlo_mem.planner.goals import is_far
 from stablehlo_mem.planner.greedy_search import MAX_PEAK_RISE, candidates_to_try, faster_step, greedy_descent
 from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState, with_decision
@@ -51,11 +53,13 @@ def search(
         visit: is told of every state on the way.
 
     Returns:
-        The last state, and the refusals at its peak if the goal is not reached.
+        The best state; the lowest one with the refusals at the greedy descent's peak if the goal is not reached.
     """
     descents = DiscrepancySearch(state, goal, not_first, visit)
     first, refusals = descents.run()
-    return (min(descents.reached, key=descents.objective), ()) if descents.reached else (first, refusals)
+    if descents.reached:
+        return min(descents.reached, key=descents.objective), ()
+    return lower_of(first, descents.lowest, goal) or first, refusals
 
 
 def alternatives(state: SearchState, goal: Goal) -> list[SearchState]:
@@ -71,6 +75,7 @@ class DiscrepancySearch:
     Attributes:
         not_first: candidates that no descent begins with.
         reached: the states after at least one step that are within the goal.
+        lowest: the state of the lowest peak after at least one step; one that is too slow only if all are.
         incumbent: the least objective of the states with which descents reached the goal.
         steps_left: how many more steps all descents together may take.
         met: peaks and seconds of the states from which descents went on, seconds to nine digits, as sums of the same
@@ -86,6 +91,7 @@ class DiscrepancySearch:
     ):
         self.root, self.goal, self.not_first, self._visit = root, goal, not_first, visit
         self.reached: list[SearchState] = []
+        self.lowest: SearchState | None = None
         self.incumbent = math.inf
         self.steps_left = 0
         self.met: set[tuple[int, str]] = set()
@@ -107,7 +113,7 @@ class DiscrepancySearch:
                 self.save_time(first)
                 self.descend_otherwise(first)
             else:
-                self.take_smallest()
+                self.begin_smaller()
                 self.begin_otherwise(self.goal, in_best_size)
         if taken and reaches:
             self.depart_at_dearest(path)
@@ -131,14 +137,25 @@ class DiscrepancySearch:
                 if new is not None and new.seconds < most:
                     self.descend(with_decision(before, new), self.goal)
 
-    def take_smallest(self) -> None:
-        """Takes the first candidate that alone reaches a goal in its smallest size, where more steps miss it."""
+    def begin_smaller(self) -> None:
+        """Descends after the first candidate whose smallest size leads to the goal, in its largest size that does.
+
+        The greedy descent takes the size that is best by itself, and later steps may lower the peak further: not by
+        much, or the goal is out of reach.
+        """
         for candidate in candidates_to_try(self.root, self.goal, self.not_first):
-            smallest = max(candidate.sizes, key=lambda size: size.saved_bytes, default=None)
-            new = try_apply(self.root, candidate.resized(smallest), self.goal) if smallest else None
-            if new is not None and new.peak.temp_bytes <= self.goal.temp_bytes:
-                self.visit(with_decision(self.root, new))
+            sizes = sorted(within_price(candidate, self.root, self.goal), key=lambda size: size.saved_bytes)
+            if sizes and self.leads_to_goal(candidate.resized(sizes[-1])):
+                bisect.bisect(sizes[:-1], False, key=lambda size: self.leads_to_goal(candidate.resized(size)))
                 return
+
+    def leads_to_goal(self, candidate: Candidate) -> bool:
+        """Descends after a candidate as it is; whether a state within the goal is met."""
+        before = len(self.reached)
+        new = try_apply(self.root, candidate, self.goal) if self.steps_left > 0 else None
+        if new is not None and not is_far(new.peak.temp_bytes, self.goal.temp_bytes):
+            self.descend(with_decision(self.root, new), self.goal)
+        return len(self.reached) > before
 
     def descend_otherwise(self, first: SearchState) -> None:
         """Descends after each other first step, without regrouping sums, and towards smaller goals."""
@@ -162,6 +179,7 @@ class DiscrepancySearch:
     def visit(self, state: SearchState) -> None:
         """Notes a state."""
         self._visit(state)
+        self.lowest = lower_of(self.lowest, state, self.goal)
         if state.peak.temp_bytes <= self.goal.temp_bytes:
             self.reached.append(state)
 

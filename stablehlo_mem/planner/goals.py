@@ -8,6 +8,9 @@ SHRINK = 0.8
 """The first static goal is this share of what would just fit if the profile erred by one factor everywhere."""
 CLOSE_GOALS = 1.25
 """Goals within this ratio are not searched between: the program differs little."""
+HOPELESS = 2
+"""If a program misses its goal by more than this factor, by the profile and by the compiler, no other first steps are
+tried from its form: on the suite they ended within it of the first. Nor are other forms of a large program."""
 _AIM = 0.97
 """Share of the room that later goals aim at: programs have peaks in steps, and the interpolation errs."""
 _LEAST_RATIO = 0.1
@@ -85,3 +88,8 @@ def on_line(one: tuple[float, float], larger: tuple[float, float], temp: float) 
     """
     width, rise = larger[0] - one[0], larger[1] - one[1]
     return one[0] + (temp - one[1]) * width / rise if width > 0 and 0 < rise < math.inf else math.inf
+
+
+def is_far(temp_bytes: float, goal: float) -> bool:
+    """Whether a goal is missed by far."""
+    return temp_bytes > HOPELESS * goal
