@@ -114,7 +114,8 @@ class DiscrepancySearch:
                 self.descend_otherwise(first)
             else:
                 self.begin_smaller()
-                self.begin_otherwise(self.goal, in_best_size)
+                if not is_far(first.peak.temp_bytes, self.goal.temp_bytes):
+                    self.begin_otherwise(self.goal, in_best_size)
         if taken and reaches:
             self.depart_at_dearest(path)
         return first, refusals
