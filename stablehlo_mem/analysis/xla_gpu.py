@@ -20,6 +20,7 @@ from stablehlo_mem.analysis.fusion_classes import (
     reduced_length,
     transposed_operands,
 )
+from stablehlo_mem.analysis.gpu_rereading import is_written_once
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, reachable
@@ -86,7 +87,7 @@ class XlaGpu(CompilerModel):
     def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
         """An expensive one, unless all kernels are reductions, which wait for memory anyway; and what is reused.
 
-        Even a cheap one, if several kernels use its elements many times each. For a loop's slice of an array either
+        So is what takes less to write once than to compute again, see `gpu_rereading`. Even a cheap one, if several kernels use its elements many times each. For a loop's slice of an array either
         is enough: the slice is copied.
         """
         producer = graph.producer(value)
@@ -94,6 +95,9 @@ class XlaGpu(CompilerModel):
             if reused or len(kernels) > 1:
                 return True
         elif reused and len(kernels) > 1:
+            return True
+        fusing = all(classify(graph, graph.ops[k]) in FUSIBLE | {Class.REDUCE} for k in kernels)
+        if fusing and len(kernels) > 1 and is_written_once(graph, value, len(kernels)):
             return True
         if kind is not Class.EXPENSIVE or (not reused and len(kernels) <= _FEW and _reads_one(graph, value)):
             return False
