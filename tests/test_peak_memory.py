@@ -441,6 +441,31 @@ def test_nothing_is_written_over_the_result_of_cublas(after: Any, buffers: int, 
     assert buffers * one <= profile.measured.temp_bytes <= buffers * one + 2**20
 
 
+def three_reads(x):
+    return x[:, :, None] * x[:, None] * x
+
+
+@pytest.mark.parametrize(
+    ("f", "nbytes"),
+    [
+        (lambda a, b, c: jnp.where(a[:, :, None] - a[:, None] > 0, 0.5, 0.0), 1),
+        (lambda a, b, c: jnp.maximum(a[:, :, None] - a[:, None], 0), 0),
+        (lambda a, b, c: jnp.exp(three_reads(a) + three_reads(b)), 0),
+        (lambda a, b, c: jnp.exp(three_reads(a) + three_reads(b) - three_reads(c)), 4),
+    ],
+    ids=["comparison", "maximum", "six reads", "nine reads"],
+)
+@pytest.mark.parametrize("target", [pytest.param("cuda:h200", marks=needs["cuda"])])
+def test_what_takes_longer_to_read_for_than_to_write_has_a_buffer(f: Any, nbytes: int, target: str):
+    """Two reductions compute a value, or read it: see `analysis.gpu_rereading`."""
+    size = 768
+    function = jax.jit(lambda *given: (f(*given).sum(1), f(*given).sum(2)))
+    profile = shm.profile(export(function, platforms=["cuda"])(*[spec(size, size)] * 3), target=target)
+    assert isinstance(profile.measured, Measured)
+    assert profile.temp_bytes == nbytes * size**3
+    assert profile.measured.temp_bytes == pytest.approx(profile.temp_bytes, abs=2**20)
+
+
 PLANNED = [
     pytest.param(name, *case.values, marks=case.marks)
     for name in ("kmeans", "rbf_prime", *GRADIENTS)

@@ -151,9 +151,7 @@ class BudgetSearch:
         """Notes how far a compiled program missed its goal."""
         static = evaluation.state.peak.temp_bytes
         self.lowest_missed = min(self.lowest_missed, static)
-        self.is_hopeless = is_far(static, goal) and is_far(
-            evaluation.peak_bytes - self.fixed_bytes, max(1, self.room)
-        )
+        self.is_hopeless = is_far(static, goal) and is_far(evaluation.peak_bytes - self.fixed_bytes, max(1, self.room))
 
     def may_be_new_low(self, state: SearchState, goal: float) -> bool:
         """Whether a program that misses its goal is worth compiling after others that did.
