@@ -87,8 +87,8 @@ class XlaGpu(CompilerModel):
     def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
         """An expensive one, unless all kernels are reductions, which wait for memory anyway; and what is reused.
 
-        So is what takes less to write once than to compute again, see `gpu_rereading`. Even a cheap one, if several kernels use its elements many times each. For a loop's slice of an array either
-        is enough: the slice is copied.
+        So is what takes less to write once than to compute again, see `gpu_rereading`, and even a cheap one, if several
+        kernels use its elements many times each. For a loop's slice of an array either is enough: the slice is copied.
         """
         producer = graph.producer(value)
         if producer is not None and producer.name == "stablehlo.dynamic_slice":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 
 from stablehlo_mem.analysis.live_ranges import Peak
@@ -86,7 +85,6 @@ def _lowest(tried: list[SearchState], goal: Goal) -> SearchState | None:
 def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
     """The state after a candidate in the fastest size that reaches the goal; None if it does not lower the peak."""
     best: SearchState | None = None
-    candidate = _affordable(candidate, state, goal)
     for _ in range(_MAX_SIZES_TRIED):
         new = try_apply(state, candidate, goal)
         if new is None:
@@ -106,15 +104,6 @@ def within_price(candidate: Candidate, state: SearchState, goal: Goal) -> tuple[
     """The sizes that are estimated not to be too slow; all if none is."""
     affordable = tuple(size for size in candidate.sizes if state.seconds + size.added_seconds <= goal.max_seconds)
     return affordable or candidate.sizes
-
-
-def _affordable(candidate: Candidate, state: SearchState, goal: Goal) -> Candidate:
-    """The candidate with only the sizes that are within the price, in the nearest of them to its own."""
-    sizes = within_price(candidate, state, goal)
-    if len(sizes) == len(candidate.sizes):
-        return candidate
-    nearest = max(sizes, key=lambda size: (size.saved_bytes <= candidate.saved_bytes, size.saved_bytes))
-    return dataclasses.replace(candidate.resized(nearest), sizes=sizes)
 
 
 def helps(new: SearchState, state: SearchState) -> bool:
@@ -152,7 +141,12 @@ def _next_faster(candidate: Candidate, new: SearchState, goal: Goal) -> Candidat
 
 
 def _size_improves(new: SearchState, old: SearchState, goal: Goal) -> bool:
-    """Whether another size is better: faster if both reach the goal, else it saved at least half of what it should."""
+    """Whether another size is better: faster if both reach the goal, else it saved at least half of what it should.
+
+    One that is too slow is not better than one that is not.
+    """
+    if old.seconds <= goal.max_seconds < new.seconds:
+        return False
     before, after = old.peak.temp_bytes, new.peak.temp_bytes
     if before <= goal.temp_bytes:
         return after <= goal.temp_bytes and new.added_seconds < old.added_seconds

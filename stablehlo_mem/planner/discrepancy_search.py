@@ -78,6 +78,7 @@ class DiscrepancySearch:
         lowest: the state of the lowest peak after at least one step; one that is too slow only if all are.
         incumbent: the least objective of the states with which descents reached the goal.
         steps_left: how many more steps all descents together may take.
+        looks_ahead: whether descents take enabling steps: not where the first one misses the goal by far.
         met: peaks and seconds of the states from which descents went on, seconds to nine digits, as sums of the same
             estimates in another order differ in the last ones.
     """
@@ -94,6 +95,7 @@ class DiscrepancySearch:
         self.lowest: SearchState | None = None
         self.incumbent = math.inf
         self.steps_left = 0
+        self.looks_ahead = True
         self.met: set[tuple[int, str]] = set()
 
     def run(self) -> tuple[SearchState, tuple[Refusal, ...]]:
@@ -113,9 +115,9 @@ class DiscrepancySearch:
                 self.save_time(first)
                 self.descend_otherwise(first)
             else:
+                self.looks_ahead = not is_far(first.peak.temp_bytes, self.goal.temp_bytes)
                 self.begin_smaller()
-                if not is_far(first.peak.temp_bytes, self.goal.temp_bytes):
-                    self.begin_otherwise(self.goal, in_best_size)
+                self.begin_otherwise(self.goal, in_best_size)
         if taken and reaches:
             self.depart_at_dearest(path)
         return first, refusals
@@ -219,7 +221,7 @@ class DiscrepancySearch:
                 return
             self.met.add(outcome)
             self.visit(state)
-        end, _ = greedy_descent(state, aim, not_first, self.is_pruned, self.visit)
+        end, _ = greedy_descent(state, aim, not_first, self.is_pruned, self.visit, looks_ahead=self.looks_ahead)
         if end is not self.root and end.peak.temp_bytes <= self.goal.temp_bytes:
             self.save_time(end)
 

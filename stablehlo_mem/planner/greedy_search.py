@@ -79,6 +79,8 @@ def greedy_descent(
     not_first: frozenset[Identity],
     is_pruned: Callable[[SearchState], bool] = lambda _: False,
     visit: Callable[[SearchState], None] = lambda _: None,
+    *,
+    looks_ahead: bool = True,
 ) -> tuple[SearchState, tuple[Refusal, ...]]:
     """Takes the best step at each peak.
 
@@ -86,6 +88,7 @@ def greedy_descent(
         not_first: candidates not to begin with, from the `SearchState.first` of earlier descents.
         is_pruned: whether to stop at a state.
         visit: is told of every state on the way.
+        looks_ahead: whether it may take enabling steps.
 
     Returns:
         The last state, and the refusals at its peak if no step reaches the goal.
@@ -96,7 +99,9 @@ def greedy_descent(
             return state, ()
         if is_pruned(state):
             return state, ()
-        following, refusals = best_step(state, goal, not_first if state is root else frozenset())
+        following, refusals = best_step(
+            state, goal, not_first if state is root else frozenset(), looks_ahead=looks_ahead
+        )
         if following is None:
             return state, refusals
         missing, saved = (state.peak.temp_bytes - least for least in (goal.temp_bytes, following.peak.temp_bytes))
@@ -109,12 +114,12 @@ def greedy_descent(
 
 
 def best_step(
-    state: SearchState, goal: Goal, excluded: frozenset[Identity]
+    state: SearchState, goal: Goal, excluded: frozenset[Identity], *, looks_ahead: bool = True
 ) -> tuple[SearchState | None, tuple[Refusal, ...]]:
     """The state after the best step, None if no step helps; and why the others were not taken."""
     following, enabling, refusals = _lower_step(state, goal, excluded)
     # With excluded candidates an enabling step would only enable these.
-    if not excluded and not reaches(following, goal):
+    if looks_ahead and not excluded and not reaches(following, goal):
         following = _enabling_step(state, enabling, goal, following)
     return following, refusals
 
