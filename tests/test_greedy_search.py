@@ -401,3 +401,37 @@ def test_a_chunk_that_raises_the_peak_is_made_smaller():
         plan = shm.plan(exported(twice, *specs), arguments + more, target="cpu")
         assert plan.before.peak_bytes > arguments + more
         assert plan.fits, more
+
+
+def swiglu_loss(x, w1, w3, w2):
+    return jnp.square(((jax.nn.silu(x @ w1) * (x @ w3)) @ w2).astype(jnp.float32)).sum()
+
+
+@pytest.fixture(scope="module")
+def swiglu_gradient():
+    shapes = (8192, 1024), (1024, 4096), (1024, 4096), (4096, 1024)
+    arguments = [spec(*shape, dtype=jnp.bfloat16) for shape in shapes]
+    program = exported(jax.grad(swiglu_loss, (0, 1, 2, 3)), *arguments, platform="cuda")
+    return start_of(ingest(program), goal_of(0, chip="cuda:h200"))
+
+
+def test_the_size_of_a_split_leaves_room_for_what_later_steps_save(swiglu_gradient):
+    """Alone the loop reaches the goal in steps that are too slow; with `keep-dots-apart` a larger chunk does."""
+    goal = goal_of(80 * 2**20, chip="cuda:h200")
+    goal = dataclasses.replace(goal, max_seconds=2 * swiglu_gradient.seconds)
+    greedy, _ = greedy_descent(swiglu_gradient, goal, frozenset())
+    found, _ = search(swiglu_gradient, goal)
+    assert swiglu_gradient.peak.temp_bytes > greedy.peak.temp_bytes > goal.temp_bytes
+    assert found.peak.temp_bytes <= goal.temp_bytes
+    assert found.seconds <= goal.max_seconds
+    assert [step.pass_name for step in found.steps] == ["split-into-loops", "keep-dots-apart"]
+
+
+def test_what_misses_the_goal_is_the_lowest_state_within_the_price(swiglu_gradient):
+    goal = goal_of(60 * 2**20, chip="cuda:h200")
+    goal = dataclasses.replace(goal, max_seconds=2 * swiglu_gradient.seconds)
+    visited = []
+    found, _ = search(swiglu_gradient, goal, visit=visited.append)
+    affordable = [state.peak.temp_bytes for state in visited if state.seconds <= goal.max_seconds]
+    assert goal.temp_bytes < found.peak.temp_bytes == min(affordable)
+    assert found.seconds <= goal.max_seconds
