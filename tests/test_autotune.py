@@ -87,7 +87,7 @@ def test_runs_on_the_device():
 
 def test_donated_arguments_and_unused_ones():
     def step(w, unused, x):
-        return w - jax.grad(lambda w: jnp.tanh(x @ w @ w.T).sum())(w), unused.sum()
+        return w - jax.grad(lambda w: jnp.tanh(x @ w).sum())(w), unused.sum()
 
     specs = spec(64, 64), spec(8), spec(512, 64)
     program = jax.export.export(jax.jit(step, donate_argnums=0))(*specs)
