@@ -236,13 +236,18 @@ def apply_split(module: ir.Module, possible: Possible, chunk: int) -> ir.Module:
     return copy
 
 
-def run(program: Program, module: ir.Module | None, *args: Any) -> list[np.ndarray]:
-    """Runs a module with a program's signature on the CPU, the original if None."""
+def run(program: Program, module: ir.Module | None, *args: Any, options: dict[str, Any] = HONEST) -> list[np.ndarray]:
+    """Runs a module with a program's signature on the CPU, the original if None.
+
+    Args:
+        options: the compiler's; UNOPTIMISED where the yardstick, not every bit, is asked for.
+    """
     call = program.exported if module is None else emit(program, module)
     assert call is not None
     shapes = tuple((np.shape(a), str(np.asarray(a).dtype)) for a in args)
-    key = call.mlir_module_serialized, call.in_tree, call.out_tree, shapes, jax.config.read("jax_enable_x64")
-    compiled = _COMPILED.pop(key, None) or jax.jit(call.call).lower(*args).compile(compiler_options=HONEST)
+    how = jax.config.read("jax_enable_x64"), *sorted(options.items())
+    key = call.mlir_module_serialized, call.in_tree, call.out_tree, shapes, how
+    compiled = _COMPILED.pop(key, None) or jax.jit(call.call).lower(*args).compile(compiler_options=options)
     _COMPILED[key] = compiled
     if len(_COMPILED) > MOST_COMPILED:
         del _COMPILED[next(iter(_COMPILED))]

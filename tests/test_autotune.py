@@ -87,12 +87,12 @@ def test_runs_on_the_device():
 
 def test_donated_arguments_and_unused_ones():
     def step(w, unused, x):
-        return w - jax.grad(lambda w: jnp.tanh(x @ w @ w.T).sum())(w), unused.sum()
+        return w - jax.grad(lambda w: jnp.tanh(x @ w).sum())(w), unused.sum()
 
-    specs = spec(64, 64), spec(8), spec(2048, 64)
+    specs = spec(64, 64), spec(8), spec(512, 64)
     program = jax.export.export(jax.jit(step, donate_argnums=0))(*specs)
-    plan = shm.plan(program, "600KiB", target="cpu", options=TUNED)
-    assert plan.before.peak_bytes > 600 * 1024
+    plan = shm.plan(program, "200KiB", target="cpu", options=TUNED)
+    assert plan.before.peak_bytes > 200 * 1024
     assert plan.timings
 
 

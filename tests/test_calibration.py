@@ -1,5 +1,6 @@
 """Figures of this machine: measured, kept, and used where its devices are meant."""
 
+import functools
 import json
 
 import jax
@@ -25,6 +26,12 @@ def path(monkeypatch, tmp_path):
     file = tmp_path / "settings" / "chips.json"
     monkeypatch.setenv("STABLEHLO_MEM_CALIBRATION", str(file))
     return file
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """Measures the machine once for all the tests of the file that the figures are kept in."""
+    return functools.cache(calibration.measured)
 
 
 def test_what_is_measured_is_used_from_then_on(path):
@@ -73,7 +80,8 @@ def test_a_file_of_no_json_is_left_aside(path, caplog, text):
         *({"step_seconds": value} for value in (-1.0, float("nan"), float("inf"))),
     ],
 )
-def test_what_is_no_figure_is_left_aside(path, figures):
+def test_what_is_no_figure_is_left_aside(path, measured, monkeypatch, figures):
+    monkeypatch.setattr(calibration, "measured", measured)
     shm.calibrate("cpu")
     (machine,) = json.loads(path.read_text())
     other = {"another machine": {"cores": 64}}

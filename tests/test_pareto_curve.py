@@ -54,7 +54,10 @@ def test_a_kernel_of_the_chip_leaves_nothing_to_choose() -> None:
     (point,) = shm.curve(attention, *specs, target="tpu:v5e")
     assert [decision.pass_name for decision in point.decisions] == ["pallas-attention"]
     both = jax.export.export(jax.jit(attention), platforms=["cpu", "tpu"])(*specs)
-    assert len(shm.curve(both, target=("tpu:v5e", "cpu"))) >= 3
+    options = shm.Options(passes=("pallas-attention", "split-into-loops"))
+    points = shm.curve(both, target=("tpu:v5e", "cpu"), options=options)
+    assert len(points) >= 3
+    assert {decision.pass_name for point in points for decision in point.decisions} == {"split-into-loops"}
 
 
 def test_what_the_curve_promises_can_be_bought() -> None:

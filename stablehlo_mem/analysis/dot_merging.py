@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.graph import Graph, Op, producers_of, reachable
+from stablehlo_mem.ir.graph import Graph, Op, producers_of
 from stablehlo_mem.ir.op_attributes import dot_numbers
 
 
@@ -72,11 +72,12 @@ def merged_dots(graph: Graph, most_bytes: int) -> frozenset[int]:
 
 def _joined(graph: Graph, dots: Sequence[int], most_bytes: int) -> list[int]:
     """The first of some dots, and those of the others that are merged with it."""
+    sources = _sources(graph)
     together = [dots[0]]
     small = _bytes(graph, dots[0]) <= most_bytes
     for dot in dots[1:]:
         is_small = _bytes(graph, dot) <= most_bytes
-        if (small or is_small) and not any(_depends(graph, dot, earlier) for earlier in together):
+        if (small or is_small) and sources[dot].isdisjoint(together):
             together.append(dot)
             small = sum(_bytes(graph, one) for one in together) <= most_bytes
     return together
@@ -87,6 +88,16 @@ def _bytes(graph: Graph, dot: int) -> int:
     return sum(graph.values[v].nbytes for v in (*op.operands, *op.results))
 
 
-def _depends(graph: Graph, later: int, earlier: int) -> bool:
-    """Whether an op is computed from the results of another one."""
-    return earlier in reachable([later], lambda op: (p for p in producers_of(graph)[op] if p >= earlier))
+@cached_analysis
+def _sources(graph: Graph) -> dict[int, frozenset[int]]:
+    """For each dot of `alike_dots` those of them that it is computed from. One sweep, with a bit for each dot."""
+    dots = sorted({dot for alike in alike_dots(graph) for dot in alike.dots})
+    bits = {dot: 1 << i for i, dot in enumerate(dots)}
+    before: list[int] = []
+    for producers in producers_of(graph):
+        # What an op is computed from are its producers, and what these are computed from.
+        reached = 0
+        for producer in producers:
+            reached |= before[producer] | bits.get(producer, 0)
+        before.append(reached)
+    return {dot: frozenset(other for other in dots if before[dot] & bits[other]) for dot in dots}

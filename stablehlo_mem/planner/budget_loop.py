@@ -42,6 +42,7 @@ from stablehlo_mem.results.plan import Figures, Plan, Timing, TooSlow
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.measurement import Measured
 from stablehlo_mem.targets.target import Target
+from stablehlo_mem.utils import gc_pause
 from stablehlo_mem.utils.progress import shown
 from stablehlo_mem.utils.units import Budget, Share
 
@@ -53,6 +54,7 @@ _MIN_SAVING_CACHE = 0.2
 """Share of the remaining time that loops in the cache must save: their estimates err more."""
 
 
+@gc_pause.rare()
 def keep_budget(
     program: Program, budget: Budget, targets: tuple[Target, ...], options: Options, held_bytes: int = 0
 ) -> Plan:

@@ -18,6 +18,7 @@ from stablehlo_mem.planner.validation import check_options, for_platforms
 from stablehlo_mem.results.memory_profile import MemoryProfile, profile_graph
 from stablehlo_mem.results.memory_time_curve import CurvePoint
 from stablehlo_mem.targets.target import Target
+from stablehlo_mem.utils import gc_pause
 from stablehlo_mem.utils.progress import tell
 from stablehlo_mem.utils.units import format_bytes
 
@@ -27,6 +28,7 @@ _NEGLIGIBLE = 0.01
 """Goals below this share of arguments, outputs and constants are left out: they change the peak by less than 1%."""
 
 
+@gc_pause.rare()
 def curve_of_program(program: Program, target: Target, options: Options) -> tuple[CurvePoint, ...]:
     """The Pareto-optimal points from the highest peak to the lowest: each is slower than the one before.
 

@@ -117,7 +117,7 @@ PROGRAMS = {
         causal_attention, ((512, 16),) * 3, (ROWS, WHOLE, WHOLE), ROWS, 0.3, causal_attention, options=_EXACT
     ),
     "scanned step": Distributed(scanned_step, ((6, 32, 32), (2048, 32)), (WHOLE, ROWS), WHOLE, 0.25, scanned_step),
-    "train step": Distributed(train_step, _LAYERS, _BATCH, (WHOLE, WHOLE), 0.6, train_step, donated=(0, 1)),
+    "train step": Distributed(train_step, _LAYERS, _BATCH, (WHOLE, WHOLE), 0.7, train_step, donated=(0, 1)),
     "mapped train step": Distributed(
         mapped_step, _LAYERS, _BATCH, (WHOLE, WHOLE), 0.6, train_step, mapped=True, donated=(0, 1)
     ),
