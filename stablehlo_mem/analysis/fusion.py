@@ -25,7 +25,8 @@ from stablehlo_mem.ir.op_attributes import dot_sizes
 from stablehlo_mem.targets.chips import Chip
 
 _MAX_COPIES = 8
-"""Kernels that compute a cheap value on the fly; one that more would compute is materialised (seen on all three)."""
+"""Kernels that compute a cheap value on the fly; one that more would compute is materialised (seen on all three), but
+for what is generated: scalars that 24 layers broadcast, and a causal mask, are in no buffer (compiled for all three)."""
 _GENERATED_DEPTH = 48
 """Ops in a chain that generates a value (random numbers); what a longer one makes is materialised (seen on all)."""
 _GENERATING = FUSIBLE | {Class.VIEW}
@@ -231,7 +232,7 @@ class _Sweep:
     def _is_materialised(self, value: int, kind: Class, tensors: int) -> bool:
         """Whether the result of a fusible op with so many tensor operands is materialised."""
         kernels = self.fusing[value]
-        if self.readers[value] or len(kernels) > _MAX_COPIES:
+        if self.readers[value] or (len(kernels) > _MAX_COPIES and not self.generated[value]):
             return True
         if self.unary_only[value] and (tensors > 1 or (len(kernels) > 1 and self._narrows(value))):
             return True

@@ -14,7 +14,10 @@ _log = logging.getLogger(__name__)
 _MAX_SIZES_TRIED = 4
 """Sizes of a candidate that are applied and profiled: the profile in one size usually tells the best one."""
 _SIMILAR_PEAK = 1.25
-"""If no candidate reaches the goal, those with a peak of up to this many times the lowest are compared by time."""
+"""If no candidate reaches the goal, those with a peak of up to this many times the lowest are compared by time ..."""
+_SIMILAR_SAVING = 0.5
+"""... if they save at least this share of what that one does: where none saves much, the fastest saves next to nothing,
+and a descent has as many steps (chosen)."""
 
 
 def try_apply(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
@@ -64,15 +67,17 @@ def best_of(
         if reaches(new, goal):
             return new
         tried += [new] if new is not None else []
-    return _fastest_near(tried, goal)
+    return _fastest_near(state, tried, goal)
 
 
-def _fastest_near(tried: list[SearchState], goal: Goal) -> SearchState | None:
+def _fastest_near(before: SearchState, tried: list[SearchState], goal: Goal) -> SearchState | None:
     """The fastest of the states whose peak is similar to the lowest; one that is too slow only if all are."""
     lowest = _lowest(tried, goal) or min(tried, key=lambda s: s.peak.temp_bytes, default=None)
     if lowest is None:
         return None
-    near = [s for s in tried if s.peak.temp_bytes <= _SIMILAR_PEAK * lowest.peak.temp_bytes]
+    least, saved = lowest.peak.temp_bytes, before.peak.temp_bytes - lowest.peak.temp_bytes
+    limit = min(_SIMILAR_PEAK * least, least + (1 - _SIMILAR_SAVING) * saved)
+    near = [s for s in tried if s.peak.temp_bytes <= limit]
     return min(near, key=lambda s: (s.seconds, s.peak.temp_bytes))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.peak_memory import Path, Peak
+from stablehlo_mem.analysis.peak_memory import Path, Peak, memory_of_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, dtype_bytes, nested_graph, op_id
 from stablehlo_mem.ir.op_attributes import dot_labels
@@ -33,6 +33,7 @@ from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.splitting.axis import Axis, Obstacle, grow_axis
 from stablehlo_mem.splitting.chunk_cost import loop_cost
 from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host, suits_host
+from stablehlo_mem.splitting.like_places import like_places
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 from stablehlo_mem.splitting.regrouping import regroups, why_not_regrouped
@@ -265,7 +266,8 @@ class _Proposals:
         sizes = [size for saved, variant in schedules.items() for size in self.sizes(variant, saved)]
         if not sizes:
             return None
-        sizes = tuple(sorted(sizes, key=lambda size: size.added_seconds))
+        places = self.like_places(schedule, max(size.saved_bytes for size in sizes))
+        sizes = tuple(sorted((_in_places(size, 1 + len(places)) for size in sizes), key=lambda size: size.added_seconds))
         size = sizes[0]
         numerics: Numerics = "reassociate" if regroups(self.graph, schedule) else "exact"
         params = Split(
@@ -277,6 +279,7 @@ class _Proposals:
             elements=axis.n,
             loops=schedule.loop_count,
             streaming=schedule.is_online,
+            places=tuple(place.axis.seed for place in places),
         )
         candidate = Candidate(
             step=Step(PASS_NAME, "", params),
@@ -288,11 +291,19 @@ class _Proposals:
             identity=self.identity(axis),
             refusal_if_useless=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),
             sizes=sizes,
-            apply_to_copy=functools.partial(split_copy, self.main, schedules),
-            dedup_key=(self.path, schedule),
+            apply_to_copy=functools.partial(split_copy, self.main, schedule, places),
+            dedup_key=(self.path, schedule, params.places),
             family=(self.path, axis.n),
         )
         return _Sized(candidate, spared - self.output_bytes(schedule))
+
+    def like_places(self, schedule: LoopSchedule, saved_bytes: int) -> tuple[LoopSchedule, ...]:
+        """The loops of other places where more would stay alive than the split is to leave."""
+        limit = max(self.goal.temp_bytes, self.peak.temp_bytes - saved_bytes)
+        memory = memory_of_ops(self.main, self.goal.chip, self.path)
+        places = like_places(self.graph, schedule, memory, limit)
+        options = self.goal.options
+        return tuple([place for place in places if not why_not_regrouped(self.main, self.path, place, options)])
 
     def sizes(self, schedule: LoopSchedule, saved: tuple[int, ...]) -> tuple[Size, ...]:
         spared, left = self.spared_bytes(schedule), self.output_bytes(schedule)
@@ -370,6 +381,12 @@ def _sizes(
         for chunk, seconds, moved in loop_cost(graph, schedule, chip, written).chunks()
         if suits(chunk)
     )
+
+
+def _in_places(size: Size, count: int) -> Size:
+    """A size of loops that are built in so many places, of which one is at the peak."""
+    seconds = {"added_seconds": count * size.added_seconds, "moved_seconds": count * size.moved_seconds}
+    return dataclasses.replace(size, **seconds) if count > 1 else size
 
 
 def checkpoint_bytes(schedule: LoopSchedule) -> int:

@@ -24,9 +24,16 @@ from stablehlo_mem.splitting.online.running_max import RunningStatistic
 from stablehlo_mem.splitting.scan_carries import ScanCarries, chunk_at, scan_rule
 
 
-def emit_loops(graph: Graph, schedule: LoopSchedule, chunk: int) -> None:
-    """Rewrites the block of a graph in place, `chunk` elements of the axis a step; the graph is stale then."""
-    _LoopEmitter(graph, schedule, chunk).run()
+def emit_loops(graph: Graph, schedule: LoopSchedule, chunk: int, *more: LoopSchedule) -> None:
+    """Rewrites the block of a graph in place, `chunk` elements of the axis a step; the graph is stale then.
+
+    Args:
+        more: the loops of other places, which are apart from these and from each other.
+    """
+    values, erased = list(graph.mlir_values), set[int]()
+    # From the first place to the last: the loops of one stand before an op that those of the next may take away.
+    for one in sorted((schedule, *more), key=lambda one: min(one.inner_ops)):
+        _LoopEmitter(graph, one, chunk, values, erased).run()
 
 
 def _is_used(op: Any) -> bool:
@@ -40,11 +47,15 @@ def _reduction(op: Any) -> Reduction:
 
 
 class _LoopEmitter:
-    """Replaces the inner ops of a schedule by its loops."""
+    """Replaces the inner ops of a schedule by its loops.
 
-    def __init__(self, graph: Graph, schedule: LoopSchedule, chunk: int):
+    Attributes:
+        values: what stands for the values of the graph now, and `erased` the ops that are gone.
+    """
+
+    def __init__(self, graph: Graph, schedule: LoopSchedule, chunk: int, values: list[Any], erased: set[int]):
         self.graph, self.schedule, self.chunk = graph, schedule, chunk
-        self.values = list(graph.mlir_values)
+        self.values, self.erased = values, erased
         self.cloned: set[int] = set()
         """Ops outside that steps have a copy of: they are erased if nobody else uses them."""
         self.moved: set[int] = set()
@@ -62,14 +73,18 @@ class _LoopEmitter:
             with builders.building(anchor, location):
                 self.emit_loop(loop, anchor)
         self.move_outer_ops(self.schedule.loop_count, anchor)
-        for op in (self.graph.handles[index] for index in reversed(inner_ops)):
+        for index in reversed(inner_ops):
             # Erasing an op with uses would crash the process much later.
-            if _is_used(op):
-                raise ValueError(f"{op.name} is still used outside its loops")
-            op.erase()
-        for op in (self.graph.handles[index] for index in sorted(self.cloned, reverse=True)):
-            if not _is_used(op):
-                op.erase()
+            if _is_used(self.graph.handles[index]):
+                raise ValueError(f"{self.graph.ops[index].name} is still used outside its loops")
+            self.erase(index)
+        for index in sorted(self.cloned, reverse=True):
+            if not _is_used(self.graph.handles[index]):
+                self.erase(index)
+
+    def erase(self, op: int) -> None:
+        self.graph.handles[op].erase()
+        self.erased.add(op)
 
     def move_outer_ops(self, before_loop: int, anchor: Any) -> None:
         for op in self.outer_ops.get(before_loop, ()):
@@ -334,7 +349,7 @@ class _Body(ChunkEmitter):
         if running is not None:
             return self.running_statistic(value, running)[1]
         op = self.graph.producer(value)
-        if op is None or op.index in self.schedule.inner_ops or not self.is_view(op):
+        if op is None or op.index in self.schedule.inner_ops | self.emitter.erased or not self.is_view(op):
             return self.emitter.values[value]
         if value not in self.views:
             self.views[value] = self.clone(op, [self.whole(v) for v in op.operands])[0]
