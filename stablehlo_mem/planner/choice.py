@@ -94,8 +94,7 @@ def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> Search
         new = try_apply(state, candidate, goal)
         if new is None:
             return None
-        was_raised = best is not None and best.peak.temp_bytes > state.peak.temp_bytes
-        if best is not None and not was_raised and not _size_improves(new, best, goal):
+        if best is not None and not _size_improves(new, best, state, goal):
             break
         best = new
         resized = _resized(candidate, new.peak, state.peak, goal) or _next_faster(candidate, new, goal)
@@ -139,9 +138,14 @@ def _next_faster(candidate: Candidate, new: SearchState, goal: Goal) -> Candidat
     return candidate.resized(faster[-1]) if faster and reaches(new, goal) else None
 
 
-def _size_improves(new: SearchState, old: SearchState, goal: Goal) -> bool:
-    """Whether another size is better: faster if both reach the goal, else it saved at least half of what it should."""
+def _size_improves(new: SearchState, old: SearchState, state: SearchState, goal: Goal) -> bool:
+    """Whether another size is better: faster if both reach the goal, else it saved at least half of what it should.
+
+    Where the old one raised the peak, a lower one is enough; if it is no lower the chunk is not what is too large.
+    """
     before, after = old.peak.temp_bytes, new.peak.temp_bytes
+    if before > state.peak.temp_bytes:
+        return after < before
     if before <= goal.temp_bytes:
         return after <= goal.temp_bytes and new.added_seconds < old.added_seconds
     return after <= goal.temp_bytes or before - after >= (before - goal.temp_bytes) / 2

@@ -269,13 +269,21 @@ class _Body(ChunkEmitter):
         self.scan_sums: dict[SplitOp, list[Any]] = {}
 
     def run(self, carries: Sequence[_LoopCarry], values: list[Any]) -> list[Any]:
-        """The next values of the carries."""
+        """The next values of the carries.
+
+        A chunk is written back or accumulated as soon as it is there: at the end of the step all would be alive beside
+        what they go into, and what a matmul that is fused with its accumulation reads.
+        """
         running = self.schedule.online.running.items()
         maxima = {statistic.reference_maximum for (loop, _), statistic in running if loop == self.loop}
         old = _grouped(values, carries)
         new: dict[_LoopCarry, list[Any]] = {}
-        outputs = (carry for carry in carries if isinstance(carry, _OutputCarry))
+        outputs = [carry for carry in carries if isinstance(carry, _OutputCarry)]
         of_maxima = {carry.split_op: carry for carry in outputs if carry.outputs[0].value in maxima}
+        at_once: dict[SplitOp, list[_OutputCarry]] = {}
+        for carry in outputs:
+            if not carry.terms and carry.split_op not in of_maxima:
+                at_once.setdefault(carry.split_op, []).append(carry)
         self.scans = {carry.split_op: (carry.scan, old[carry]) for carry in carries if type(carry) is _ScanCarry}
         for split_op, with_max in self.schedule.versions[self.loop]:
             with self.graph.handles[split_op.op].location:
@@ -284,6 +292,7 @@ class _Body(ChunkEmitter):
                     carry = of_maxima[split_op]
                     new[carry] = carry.next(self, old[carry])
                     self.maxima[carry.outputs[0].value] = old[carry][0], new[carry][0]
+                new.update({c: c.next(self, old[c]) for c in at_once.get(split_op, ()) if not with_max})
         for carry in carries:
             if carry not in new:
                 with carry.op.location:
