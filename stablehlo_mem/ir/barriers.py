@@ -18,6 +18,7 @@ from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo, walk_operations
+from stablehlo_mem.ir.graph import Graph
 
 BARRIER = "stablehlo.optimization_barrier"
 GROUP = "barrier_group"
@@ -42,6 +43,19 @@ def grouped_barriers(values: Sequence[Any], group: int) -> list[Any]:
     for barrier in barriers:
         barrier.operation.attributes[GROUP] = number
     return [barrier.results[0] for barrier in barriers]
+
+
+def waiting_groups(graph: Graph, value: int) -> list[int]:
+    """The groups of the barriers that a value goes through, one after the other."""
+    groups: list[int] = []
+    while True:
+        barriers = (graph.ops[user] for user in graph.users[value] if graph.ops[user].name == BARRIER)
+        found = ((op, group_of(graph.handles[op.index])) for op in barriers)
+        op, group = next(((op, group) for op, group in found if group is not None), (None, None))
+        if op is None or group is None:
+            return groups
+        groups.append(group)
+        value = op.results[0]
 
 
 def next_group(module: ir.Module) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from stablehlo_mem.analysis.cost_model import fused_seconds
 from stablehlo_mem.analysis.fusion import plan_buffers
-from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, buffer_root, classify, multiplies
+from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, buffer_root, classify, is_nested, multiplies
 from stablehlo_mem.ir.barriers import BARRIER
 from stablehlo_mem.ir.graph import Graph, Op, effects
 from stablehlo_mem.targets.chips import Chip
@@ -315,11 +315,21 @@ class Residuals:
 
         Gradients of weights among them: compilers put them off, and what they read would stay.
         """
-        end = len(self.graph.ops) - 1
-        found: list[int] = []
+        found: dict[int, None] = {}
         for op in reversed(self.graph.ops[max(since, self.place + 1) : before]):
             for value in op.results:
                 is_last = not found and self.buffers.materialised[value] and bool(self.graph.values[value].shape)
-                if (is_last or multiplies(self.graph, op)) and any(before <= u < end for u in self.graph.users[value]):
-                    found.append(value)
+                held = self.accumulated(value, before) if multiplies(self.graph, op) else value
+                end = len(self.graph.ops) - (held == value)
+                if (is_last or multiplies(self.graph, op)) and any(before <= u < end for u in self.graph.users[held]):
+                    found[held] = None
         return tuple(found)
+
+    def accumulated(self, value: int, before: int) -> int:
+        """What a matmul's result is added to in a loop, if that is all that is made of it before an op."""
+        users = self.graph.users[value]
+        if is_nested(self.graph) and len(users) == 1 and users[0] < before:
+            op = self.graph.ops[users[0]]
+            if op.name == "stablehlo.add" and op.results[0] in self.graph.returned:
+                return op.results[0]
+        return value

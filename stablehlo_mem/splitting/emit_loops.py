@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.ir import builders
+from stablehlo_mem.ir.barriers import BARRIER, group_of, grouped_barriers, waiting_groups
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.sharding_rules import OP_RULES, rule_book
@@ -189,7 +190,7 @@ class _OutputCarry(_LoopCarry):
             # What a rule emits need not be its op's results (a scatter's updates): all of it, but for mixed results.
             partials = [results[i] for i in self.partial] if self.mixed else results
             carries = [body.rescaled(carry, self.terms) for carry in carries]
-            return _reduction(self.op).combine(self.op, carries, partials)
+            return self.awaited(body, _reduction(self.op).combine(self.op, carries, partials))
         dimension = self.split_op.result_dims[position]
         if dimension is None:
             return [results[position]]
@@ -197,6 +198,16 @@ class _OutputCarry(_LoopCarry):
         if self.emitter.overwrites(body.loop):
             new = body.counting(new, dimension, body.slice(carries[0], dimension))
         return [body.update(carries[0], new, dimension)]
+
+    def awaited(self, body: _Body, carries: list[Any]) -> list[Any]:
+        """What was accumulated, behind barriers of the groups in the loop that wait for the whole (`ir.barriers`)."""
+        graph = self.emitter.graph
+        for output in self.outputs:
+            position = self.partial.index(graph.values[output.value].result)
+            for group in waiting_groups(graph, output.value):
+                if group in body.groups:
+                    (carries[position],) = grouped_barriers([carries[position]], group)
+        return carries
 
     def finish(self, finals: Sequence[Any]) -> None:
         """Users of the outputs use what the loop left."""
@@ -244,6 +255,7 @@ class _Body(ChunkEmitter):
     """One step of a loop: its split ops on one chunk, each once in each version, in program order.
 
     Attributes:
+        groups: of the barriers that it runs.
         results: of each version of a split op.
         with_max: whether operands are read in their versions with running maxima now.
         maxima: running maxima before this chunk and with it.
@@ -258,6 +270,8 @@ class _Body(ChunkEmitter):
         chunk = chunk_at(index, axis.n, emitter.chunk, axis.parts, counting=counting)
         super().__init__(rule_book(emitter.graph).within(axis.parts), axis.n, chunk)
         self.results: dict[tuple[SplitOp, bool], list[Any]] = {}
+        handles = (self.graph.handles[split_op.op] for split_op in self.schedule.split_ops[loop])
+        self.groups = {group_of(handle) for handle in handles if handle.name == BARRIER}
         self.slices: dict[Use, Any] = {}
         self.views: dict[int, Any] = {}
         self.with_max = False
