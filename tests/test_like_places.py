@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import pytest
 
@@ -17,18 +16,18 @@ from stablehlo_mem.splitting.candidates import proposals
 from stablehlo_mem.splitting.like_places import is_apart, like_places, loops_of_place
 from stablehlo_mem.splitting.split_step import split
 from stablehlo_mem.targets.chips import CHIPS
-from tests.support import normal, normals, program_of, run, same_bits
+from tests.support import graph_of, in_f64, normal, normals, program_of, run, yardstick
 
 LAYERS = 4
-ROWS, WIDTH = 256, 16
-GOAL = Goal(CHIPS["cuda:h200"], Options(), 100_000)
+ROWS, WIDTH = 512, 16
+GOAL = Goal(CHIPS["cuda:h200"], Options(), 500_000)
 
 
 def network(x, *weights):
     """Layers that are alike."""
     for w in weights:
         scores = (x @ w) @ x.T
-        x = x + jnp.sin(jnp.exp(scores - scores.max(1, keepdims=True))) @ x
+        x = x + jnp.sin(jnp.exp(scores - scores.max(1, keepdims=True))) @ x / ROWS
     return x
 
 
@@ -44,6 +43,13 @@ def candidates(graph, goal=GOAL):
 def along_rows(graph):
     """The candidate of the most places."""
     return max(candidates(graph), key=lambda c: len(c.step.params.places))
+
+
+def is_right(program, module, layers):
+    """Whether a module computes what a program does, to the limits of docs/numerics.md."""
+    given = arguments(layers)
+    results = (run(program, module, *given), run(program, None, *given), in_f64(network, *given))
+    return all(yardstick(*three) is None for three in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize("layers", [2, LAYERS, 12])
@@ -62,7 +68,7 @@ def test_one_step_splits_all_layers_and_computes_the_same(layers):
     before, after = (find_peak(g, GOAL.chip).temp_bytes for g in (graph, entry_graph(copy)))
     assert after < before / 2
     remove_rules(copy)
-    assert all(map(same_bits, run(program, copy, *arguments(layers)), run(program, None, *arguments(layers))))
+    assert is_right(program, copy, layers)
 
 
 def test_the_step_is_repeated_from_its_data():
@@ -88,7 +94,7 @@ def test_a_split_of_one_layer_leaves_the_peak_where_it_is():
 
 
 def test_places_at_which_memory_is_low_are_left_out():
-    graph = entry_graph(normal(program_of(network, *arguments())))
+    graph = graph_of(program_of(network, *arguments()))
     one = along_rows(graph).step.params
     schedule = loops_of_place(graph, (one.value, one.dimension), one.big_bytes, streaming=one.streaming)
     memory = memory_of_ops(graph, GOAL.chip, ())
@@ -102,7 +108,7 @@ def test_places_at_which_memory_is_low_are_left_out():
 
 
 def test_places_are_apart_and_in_order():
-    graph = entry_graph(normal(program_of(network, *arguments())))
+    graph = graph_of(program_of(network, *arguments()))
     one = along_rows(graph).step.params
     schedule = loops_of_place(graph, (one.value, one.dimension), one.big_bytes, streaming=one.streaming)
     places = like_places(graph, schedule, memory_of_ops(graph, GOAL.chip, ()), 0)
@@ -116,7 +122,7 @@ def test_what_differs_is_no_like_place():
     def differing(x, *weights):
         return jnp.tanh(network(x, *weights[:2]) @ weights[2] @ x.T) @ network(x, weights[3])
 
-    graph = entry_graph(normal(program_of(differing, *arguments())))
+    graph = graph_of(program_of(differing, *arguments()))
     values = {value.shape for value in graph.values}
     assert (ROWS, ROWS) in values
     for one in candidates(graph):
@@ -125,20 +131,14 @@ def test_what_differs_is_no_like_place():
         assert len(one.step.params.places) <= 2
 
 
-def test_reductions_of_the_places_are_accumulated():
-    """Along the contracted dimension each place has sums of its own."""
-
-    def gradient(x, *weights):
-        return jax.grad(lambda *w: (network(x, *w) ** 2).sum())(*weights)
-
-    program = program_of(gradient, *arguments())
+def test_sums_of_each_place_are_accumulated():
+    program = program_of(network, *arguments())
     module = normal(program)
-    graph = entry_graph(module)
-    several = [c for c in candidates(graph) if c.step.params.places]
-    assert several
-    for one in several:
+    found = [c for c in candidates(entry_graph(module)) if c.numerics == "reassociate" and c.step.params.places]
+    assert found
+    for one in found:
         copy = clone_module(module)
         one.apply_to_copy(copy, one.step.params)
         assert copy.operation.verify()
-        new, old = (run(program, m, *arguments()) for m in (copy, None))
-        assert all(abs(a - b).max() <= 1e-4 * abs(b).max() for a, b in zip(new, old, strict=True))
+        remove_rules(copy)
+        assert is_right(program, copy, LAYERS)

@@ -32,7 +32,10 @@ PARAMS = {
         values=(4, 6), stored=(9, 12), fetched=(21, 18), late=((20, 22), (19,)), moved=((7, 20),), nbytes=2048
     ),
     RecomputedResiduals: RecomputedResiduals(
-        path=PATH, place=9, segments=(Recomputed(before=12, ops=(2, 3), sources=(0,), awaited=(11,), gathered=(1,)),), values=1
+        path=PATH,
+        place=9,
+        segments=(Recomputed(before=12, ops=(2, 3), sources=(0,), awaited=(11,), gathered=(1,)),),
+        values=1,
     ),
     RecomputedValues: RecomputedValues(path=PATH, values=(5, 6), readers=2),
     WhereRead: WhereRead(path=PATH, value=4, ops=(2, 3), sources=(0, 1), readers=((5,), (6, 7)), sums=(5,)),

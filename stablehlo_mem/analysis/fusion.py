@@ -25,8 +25,10 @@ from stablehlo_mem.ir.op_attributes import dot_sizes
 from stablehlo_mem.targets.chips import Chip
 
 _MAX_COPIES = 8
-"""Kernels that compute a cheap value on the fly; one that more would compute is materialised (seen on all three), but
-for what is generated: scalars that 24 layers broadcast, and a causal mask, are in no buffer (compiled for all three)."""
+"""Kernels that compute a cheap value on the fly; one that more would compute is materialised (seen on all three).
+
+What is generated is not: scalars that 24 layers broadcast, and a causal mask, have no buffer (compiled for all three).
+"""
 _GENERATED_DEPTH = 48
 """Ops in a chain that generates a value (random numbers); what a longer one makes is materialised (seen on all)."""
 _GENERATING = FUSIBLE | {Class.VIEW}

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.peak_memory import Path, Peak, memory_of_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.graph import Graph, dtype_bytes, nested_graph, op_id
+from stablehlo_mem.ir.graph import Graph, nested_graph, op_id
 from stablehlo_mem.ir.op_attributes import dot_labels
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import (
@@ -31,15 +30,14 @@ from stablehlo_mem.pass_api.candidate import (
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.splitting.axis import Axis, Obstacle, grow_axis
-from stablehlo_mem.splitting.chunk_cost import loop_cost
-from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host, suits_host
+from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host
 from stablehlo_mem.splitting.like_places import like_places
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
+from stablehlo_mem.splitting.loop_sizes import in_places, loop_sizes
 from stablehlo_mem.splitting.regrouping import regroups, why_not_regrouped
 from stablehlo_mem.splitting.saved_values import worth_saving
-from stablehlo_mem.splitting.split_step import PASS_NAME, LoopSize, Split, split_copy
-from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.splitting.split_step import PASS_NAME, Split, split_copy
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -267,7 +265,8 @@ class _Proposals:
         if not sizes:
             return None
         places = self.like_places(schedule, max(size.saved_bytes for size in sizes))
-        sizes = tuple(sorted((_in_places(size, 1 + len(places)) for size in sizes), key=lambda size: size.added_seconds))
+        everywhere = (in_places(size, 1 + len(places)) for size in sizes)
+        sizes = tuple(sorted(everywhere, key=lambda size: size.added_seconds))
         size = sizes[0]
         numerics: Numerics = "reassociate" if regroups(self.graph, schedule) else "exact"
         params = Split(
@@ -308,7 +307,7 @@ class _Proposals:
     def sizes(self, schedule: LoopSchedule, saved: tuple[int, ...]) -> tuple[Size, ...]:
         spared, left = self.spared_bytes(schedule), self.output_bytes(schedule)
         written = spared - self.streamed_bytes(schedule)
-        return _sizes(self.graph, schedule, saved, spared, written, left, self.goal.chip, self.runs)
+        return loop_sizes(self.graph, schedule, saved, spared, written, left, self.goal.chip, self.runs)
 
     def output_bytes(self, schedule: LoopSchedule) -> int:
         """Bytes the loops add beside the chunks: their outputs, unless those are results of the block anyway."""
@@ -348,57 +347,6 @@ class _Proposals:
             message=message,
             location=self.graph.source(op),
         )
-
-
-@cached_analysis
-def _sizes(
-    graph: Graph,
-    schedule: LoopSchedule,
-    saved: tuple[int, ...],
-    spared: int,
-    written: int,
-    left: int,
-    chip: Chip,
-    runs: float,
-) -> tuple[Size, ...]:
-    """Loops in all their chunks, which do not depend on the goal.
-
-    Args:
-        saved: values saved for later loops.
-        spared: bytes that exist in chunks only; `written` of them go through memory.
-        left: bytes that the loops leave.
-        runs: how often the block runs.
-    """
-    n, checkpoints = schedule.axis.n, checkpoint_bytes(schedule)
-    suits = suits_host(graph, schedule.axis)
-    return tuple(
-        Size(
-            LoopSize(chunk=chunk, kept=saved),
-            int(spared * (1 - chunk / n)) - left - checkpoints * -(-n // chunk),
-            runs * seconds,
-            runs * moved,
-        )
-        for chunk, seconds, moved in loop_cost(graph, schedule, chip, written).chunks()
-        if suits(chunk)
-    )
-
-
-def _in_places(size: Size, count: int) -> Size:
-    """A size of loops that are built in so many places, of which one is at the peak."""
-    seconds = {"added_seconds": count * size.added_seconds, "moved_seconds": count * size.moved_seconds}
-    return dataclasses.replace(size, **seconds) if count > 1 else size
-
-
-def checkpoint_bytes(schedule: LoopSchedule) -> int:
-    """Bytes of what loops save of scans before each chunk, for loops that run the other way."""
-    graph = schedule.graph
-    if not any(split_op.cumulative for split_op in schedule.loops_of):
-        return 0
-    split_ops = {scan for loop in range(schedule.loop_count) for scan in schedule.checkpointed_scans(loop)}
-    values = (graph.values[v] for split_op in split_ops for v in graph.ops[split_op.op].results)
-    # In 4 bytes at least: sums of narrow floats are accumulated in f32.
-    elements = (math.prod(v.shape) // schedule.axis.n * max(4, dtype_bytes(v.dtype)) for v in values)
-    return int(sum(elements))
 
 
 def _dot_dimension(graph: Graph, value: int, dimension: int) -> str:

@@ -18,11 +18,12 @@ from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Use, Window
 from stablehlo_mem.sharding_rules.op_rule import Chunk, Reduction
-from stablehlo_mem.splitting.loop_schedule import LoopOutput, LoopSchedule
+from stablehlo_mem.splitting.loop_schedule import LoopOutput, LoopSchedule, carried_together
 from stablehlo_mem.splitting.online.deferred_terms import DeferredTerm
 from stablehlo_mem.splitting.online.rescaling import apply_term, rescale, rescaling_factor, zero_for_minus_infinity
 from stablehlo_mem.splitting.online.running_max import RunningStatistic
 from stablehlo_mem.splitting.scan_carries import ScanCarries, chunk_at, scan_rule
+from stablehlo_mem.splitting.window_emitter import WindowEmitter
 
 
 def emit_loops(graph: Graph, schedule: LoopSchedule, chunk: int, *more: LoopSchedule) -> None:
@@ -103,7 +104,7 @@ class _LoopEmitter:
         self.graph.handles[op].move_before(anchor)
 
     def emit_loop(self, loop: int, anchor: Any) -> None:
-        outputs = _by_carry([output for output in self.schedule.outputs if output.loop == loop])
+        outputs = carried_together([output for output in self.schedule.outputs if output.loop == loop])
         carries: list[_LoopCarry] = [_OutputCarry(self, split_op, group) for split_op, group in outputs]
         carries += [_ScanCarry(self, split_op) for split_op in self.schedule.carried_scans(loop)]
         carries += [_CheckpointCarry(self, split_op) for split_op in self.schedule.checkpointed_scans(loop)]
@@ -125,15 +126,6 @@ class _LoopEmitter:
     def overwrites(self, loop: int) -> bool:
         """Whether steps come to elements that are final already: the ragged last chunk is the first of the loop."""
         return self.schedule.axis.n % self.chunk != 0 and self.schedule.directions[loop] < 0
-
-
-def _by_carry(outputs: Sequence[LoopOutput]) -> list[tuple[SplitOp, list[LoopOutput]]]:
-    """The partial results of a split op are carried together; any other output is a carry of its own."""
-    groups: dict[Any, tuple[SplitOp, list[LoopOutput]]] = {}
-    for output in outputs:
-        key = output.split_op if output.accumulated else output
-        groups.setdefault(key, (output.split_op, []))[1].append(output)
-    return list(groups.values())
 
 
 class _LoopCarry(abc.ABC):
@@ -285,8 +277,7 @@ class _Body(ChunkEmitter):
     def run(self, carries: Sequence[_LoopCarry], values: list[Any]) -> list[Any]:
         """The next values of the carries.
 
-        A chunk is written back or accumulated as soon as it is there: at the end of the step all would be alive beside
-        what they go into, and what a matmul that is fused with its accumulation reads.
+        A chunk is written back or accumulated at once: else all would be alive until the end of the step.
         """
         running = self.schedule.online.running.items()
         maxima = {statistic.reference_maximum for (loop, _), statistic in running if loop == self.loop}
@@ -389,7 +380,7 @@ class _Body(ChunkEmitter):
 
     def in_window(self, chunk: Chunk, window: Window) -> ChunkEmitter:
         """The same step on another part of the axis."""
-        return _InWindow(self, chunk, window)
+        return WindowEmitter(self, chunk, window)
 
     def read(self, use: Use, part: ChunkEmitter) -> Any:
         """What a split op of the loop computes, or a slice of the value, in a part of the axis."""
@@ -400,20 +391,6 @@ class _Body(ChunkEmitter):
         if use not in self.slices:
             self.slices[use] = part.slice(self.emitter.values[use.value], use.dimension)
         return self.slices[use]
-
-
-class _InWindow(ChunkEmitter):
-    """A step of a loop in a window around its chunk."""
-
-    def __init__(self, body: _Body, chunk: Chunk, window: Window):
-        super().__init__(body.rules, window.n, chunk)
-        self.body, self.window = body, window
-
-    def whole(self, value: int) -> Any:
-        return self.body.whole(value)
-
-    def chunk_of(self, value: int, dimension: int) -> Any:
-        return self.body.read(Use(value, dimension, self.window), self)
 
 
 def _grouped(values: Sequence[Any], carries: Sequence[_LoopCarry]) -> dict[_LoopCarry, list[Any]]:
