@@ -18,11 +18,13 @@ from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo, walk_operations
-from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.ir.graph import Graph, reachable
 
 BARRIER = "stablehlo.optimization_barrier"
 GROUP = "barrier_group"
 """The attribute that says to which group a barrier belongs."""
+_PASSING = (BARRIER, "stablehlo.transpose", "stablehlo.convert", "stablehlo.reshape")
+"""Ops whose result is their operand in another form."""
 
 
 def split_barriers(module: ir.Module) -> None:
@@ -46,16 +48,18 @@ def grouped_barriers(values: Sequence[Any], group: int) -> list[Any]:
 
 
 def waiting_groups(graph: Graph, value: int) -> list[int]:
-    """The groups of the barriers that a value goes through, one after the other."""
+    """The groups of the barriers that a value goes through, converted or laid out otherwise in between."""
     groups: list[int] = []
-    while True:
-        barriers = (graph.ops[user] for user in graph.users[value] if graph.ops[user].name == BARRIER)
-        found = ((op, group_of(graph.handles[op.index])) for op in barriers)
-        op, group = next(((op, group) for op, group in found if group is not None), (None, None))
-        if op is None or group is None:
-            return groups
-        groups.append(group)
-        value = op.results[0]
+    for reached in reachable([value], lambda v: _passed_on(graph, v)):
+        barriers = (user for user in graph.users[reached] if graph.ops[user].name == BARRIER)
+        found = (group_of(graph.handles[barrier]) for barrier in barriers)
+        groups += [group for group in found if group is not None]
+    return list(dict.fromkeys(groups))
+
+
+def _passed_on(graph: Graph, value: int) -> list[int]:
+    users = (graph.ops[user] for user in graph.users[value])
+    return [op.results[0] for op in users if op.name in _PASSING]
 
 
 def next_group(module: ir.Module) -> int:

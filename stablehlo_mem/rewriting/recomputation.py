@@ -320,16 +320,19 @@ class Residuals:
             for value in op.results:
                 is_last = not found and self.buffers.materialised[value] and bool(self.graph.values[value].shape)
                 held = self.accumulated(value, before) if multiplies(self.graph, op) else value
-                end = len(self.graph.ops) - (held == value)
+                producer = self.graph.ops[self.graph.values[held].producer]
+                end = len(self.graph.ops) - (producer.name != "stablehlo.add" or held == value)
                 if (is_last or multiplies(self.graph, op)) and any(before <= u < end for u in self.graph.users[held]):
                     found[held] = None
         return tuple(found)
 
     def accumulated(self, value: int, before: int) -> int:
-        """What a matmul's result is added to in a loop, if that is all that is made of it before an op."""
+        """What a matmul's result becomes before an op: laid out otherwise, or added to a sum that a loop returns."""
         users = self.graph.users[value]
-        if is_nested(self.graph) and len(users) == 1 and users[0] < before:
-            op = self.graph.ops[users[0]]
-            if op.name == "stablehlo.add" and op.results[0] in self.graph.returned:
-                return op.results[0]
-        return value
+        if len(users) != 1 or users[0] >= before:
+            return value
+        op = self.graph.ops[users[0]]
+        if is_rearranged(self.graph, op):
+            return self.accumulated(op.results[0], before)
+        is_sum = is_nested(self.graph) and op.name == "stablehlo.add" and op.results[0] in self.graph.returned
+        return op.results[0] if is_sum else value
