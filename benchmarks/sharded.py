@@ -70,6 +70,8 @@ def measure(step: str, target: str, layout: str, scanned: bool, shares: dict[str
         record.write(data, PATH)
         print(name, {**row, "steps": len(row["steps"])}, flush=True)
     for label, hand in BY_HAND.items():
+        if f"{step}, {label}" in rows:
+            continue  # nothing of ours is in it
         written = sharded_programs.export(layout, platform, scanned=scanned, by_hand=hand)
         rows[f"{step}, {label}"] = row = by_hand(written, profile, target, exported, exchanged)
         record.write(data, PATH)

@@ -324,6 +324,20 @@ def test_nested_peak_adds_to_the_outer_live_values():
     assert {len(live.path) for live in peak.live} == {0, 1}
 
 
+@pytest.mark.parametrize("chip", ["cpu", "cuda:h200", "tpu:v5e"])
+def test_what_is_generated_has_no_buffer_however_many_kernels_use_it(chip: str):
+    """A scalar that every layer multiplies with: compilers broadcast it in each kernel."""
+
+    def program(layers: int) -> Graph:
+        text = "%o = stablehlo.constant dense<2.0> : tensor<f32>\n"
+        text += "%b = stablehlo.broadcast_in_dim %o, dims = [] : (tensor<f32>) -> tensor<1024x1024xf32>\n"
+        for i in range(layers):
+            text += dot(f"d{i}", f"m{i - 1}" if i else "x", "x") + binary(f"m{i}", "multiply", f"d{i}", "b")
+        return graph_of(text + dot("d", f"m{layers - 1}", "x") + give("d"))
+
+    assert temp_bytes(program(24), chip) == temp_bytes(program(4), chip)
+
+
 def test_scratch_at_a_peak_inside_a_loop_is_of_the_op_that_needs_it():
     """A dot's operand is transposed as soon as it is there, here before a loop, which has nothing to do with that."""
     body = dot("m", "c", "x") + dot("k", "m", "x") + binary("new", "add", "k", "m")

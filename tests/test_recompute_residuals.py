@@ -14,10 +14,23 @@ from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Goal
 from stablehlo_mem.passes.recompute_residuals import RecomputedResiduals, RecomputeResiduals
 from stablehlo_mem.rewriting.join_barriers import join_barriers
+from stablehlo_mem.splitting.split_step import Split, split
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.measurement import Measured
 from stablehlo_mem.targets.target import named_targets
-from tests.support import exported, graph_of, normal, normals, recomputable, run, same_bits, spec, text
+from tests.support import (
+    exported,
+    graph_of,
+    in_f64,
+    normal,
+    normals,
+    recomputable,
+    run,
+    same_bits,
+    spec,
+    text,
+    yardstick,
+)
 from tests.test_targets import needs
 from tests.textual import source_and_expected
 
@@ -110,6 +123,34 @@ def test_barriers_of_a_segment_are_joined():
     joined = text(module).count("optimization_barrier")
     assert joined == len(params.segments) < split
     assert "barrier_group" not in text(module)
+
+
+def test_in_a_loop_a_segment_waits_for_what_a_gradient_was_added_to():
+    """A loop over rows sums up gradients: their barriers are outside, but what a step computes again waits in it."""
+
+    def updated(*args):
+        gradients = [g for pair in gradient(*args) for g in pair]
+        norm = jnp.sqrt(sum((g**2).sum() for g in gradients))
+        return [w - g / norm for w, g in zip(args[:-1], gradients, strict=True)]
+
+    program = program_for(updated, *specs(4))
+    module, params = recomputed(program)
+    attach_rules(module)
+    seed = min(v.index for v in entry_graph(module).values if v.shape == (256, 128))
+    split(module, Split(path=(), value=seed, dimension=0, big_bytes=256 * 16 * 4, chunk=64))
+    remove_rules(module)
+    join_barriers(module)
+    assert module.operation.verify()
+    (loop,) = (op for op in entry_graph(module).ops if op.name == "stablehlo.while")
+    body = loop.blocks[1]
+    barriers = [op for op in body.ops if op.name == "stablehlo.optimization_barrier"]
+    assert len(barriers) == len(params.segments)
+    for barrier in barriers:
+        assert "stablehlo.add" in {body.producer(v).name for v in barrier.operands if body.values[v].is_computed}
+        assert set(body.returned).intersection(barrier.results)
+    given = drawn(*specs(4))
+    results = (run(program, module, *given), run(program, None, *given), in_f64(updated, *given))
+    assert all(yardstick(*three) is None for three in zip(*results, strict=True))
 
 
 def test_a_segment_is_not_computed_twice_again():

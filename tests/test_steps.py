@@ -22,7 +22,9 @@ from stablehlo_mem.utils.plain_data import plain_data
 
 PATH = ((3, 1), (0, 0))
 PARAMS = {
-    Split: Split(path=PATH, value=2, dimension=1, big_bytes=1024, chunk=64, elements=128, loops=2, kept=(4, 5)),
+    Split: Split(
+        path=PATH, value=2, dimension=1, big_bytes=1024, chunk=64, elements=128, loops=2, kept=(4, 5), places=((7, 1),)
+    ),
     Rewriting: Rewriting(roots=(((), 1), (PATH, 7)), prefer_memory=True),
     DroppedStacks: DroppedStacks(path=PATH, loop=3, dropped=(1, 2), stacks=4, steps=12, segment=3),
     OffloadedStacks: OffloadedStacks(stacks=(((PATH, 3), 1), (((), 4), 0)), nbytes=4096),
@@ -30,7 +32,10 @@ PARAMS = {
         values=(4, 6), stored=(9, 12), fetched=(21, 18), late=((20, 22), (19,)), moved=((7, 20),), nbytes=2048
     ),
     RecomputedResiduals: RecomputedResiduals(
-        path=PATH, place=9, segments=(Recomputed(before=12, ops=(2, 3), sources=(0,), awaited=(11,)),), values=1
+        path=PATH,
+        place=9,
+        segments=(Recomputed(before=12, ops=(2, 3), sources=(0,), awaited=(11,), gathered=(1,)),),
+        values=1,
     ),
     RecomputedValues: RecomputedValues(path=PATH, values=(5, 6), readers=2),
     WhereRead: WhereRead(path=PATH, value=4, ops=(2, 3), sources=(0, 1), readers=((5,), (6, 7)), sums=(5,)),

@@ -25,7 +25,10 @@ from stablehlo_mem.ir.op_attributes import dot_sizes
 from stablehlo_mem.targets.chips import Chip
 
 _MAX_COPIES = 8
-"""Kernels that compute a cheap value on the fly; one that more would compute is materialised (seen on all three)."""
+"""Kernels that compute a cheap value on the fly; one that more would compute is materialised (seen on all three).
+
+What is generated is not: scalars that 24 layers broadcast, and a causal mask, have no buffer (compiled for all three).
+"""
 _GENERATED_DEPTH = 48
 """Ops in a chain that generates a value (random numbers); what a longer one makes is materialised (seen on all)."""
 _GENERATING = FUSIBLE | {Class.VIEW}
@@ -231,7 +234,7 @@ class _Sweep:
     def _is_materialised(self, value: int, kind: Class, tensors: int) -> bool:
         """Whether the result of a fusible op with so many tensor operands is materialised."""
         kernels = self.fusing[value]
-        if self.readers[value] or len(kernels) > _MAX_COPIES:
+        if self.readers[value] or (len(kernels) > _MAX_COPIES and not self.generated[value]):
             return True
         if self.unary_only[value] and (tensors > 1 or (len(kernels) > 1 and self._narrows(value))):
             return True

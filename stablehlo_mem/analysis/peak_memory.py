@@ -15,17 +15,37 @@ from stablehlo_mem.analysis.host_lifetimes import last_of_host_copies, starts_wi
 from stablehlo_mem.analysis.host_link import placements
 from stablehlo_mem.analysis.live_ranges import Peak, Slot, Timeline
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.graph import Graph, Op, Path
+from stablehlo_mem.ir.graph import Graph, Op, Path, nested_graph
 from stablehlo_mem.targets.chips import Chip
 
 Waves = tuple[tuple[int, ...], ...]
+OpPath = tuple[Path, int]
+"""The path of a block, and an op in it."""
 
 
 @cached_analysis
 def find_peak(graph: Graph, chip: Chip) -> Peak:
     """The peak of a function's block on a chip. Calls are expected to be inlined; one that is left is opaque."""
+    return _peak_and_memory(graph, chip)[0]
+
+
+@cached_analysis
+def memory_of_ops(main: Graph, chip: Chip, path: Path) -> tuple[int, ...]:
+    """For each op of a block the most bytes of temporaries alive while it runs; 0 for one without a kernel."""
+    most = [0] * len(nested_graph(main, path).ops)
+    for (block, op), nbytes in _peak_and_memory(main, chip)[1]:
+        if block[: len(path)] == path:
+            op = block[len(path)][0] if len(block) > len(path) else op
+            most[op] = max(most[op], nbytes)
+    return tuple(most)
+
+
+@cached_analysis
+def _peak_and_memory(graph: Graph, chip: Chip) -> tuple[Peak, tuple[tuple[OpPath, int], ...]]:
+    """The peak, and the bytes of temporaries at each kernel in the order they run."""
     timeline, temporaries = lay_out(graph, chip)
-    return timeline.peak(temporaries)
+    totals = timeline.totals(temporaries)
+    return timeline.peak(temporaries), tuple(zip(timeline.moments, totals, strict=False))
 
 
 def lay_out(graph: Graph, chip: Chip) -> tuple[Timeline, list[Slot]]:

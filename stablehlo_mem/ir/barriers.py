@@ -18,10 +18,13 @@ from typing import Any
 
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo, walk_operations
+from stablehlo_mem.ir.graph import Graph, reachable
 
 BARRIER = "stablehlo.optimization_barrier"
 GROUP = "barrier_group"
 """The attribute that says to which group a barrier belongs."""
+_PASSING = (BARRIER, "stablehlo.transpose", "stablehlo.convert", "stablehlo.reshape")
+"""Ops whose result is their operand in another form."""
 
 
 def split_barriers(module: ir.Module) -> None:
@@ -42,6 +45,21 @@ def grouped_barriers(values: Sequence[Any], group: int) -> list[Any]:
     for barrier in barriers:
         barrier.operation.attributes[GROUP] = number
     return [barrier.results[0] for barrier in barriers]
+
+
+def waiting_groups(graph: Graph, value: int) -> list[int]:
+    """The groups of the barriers that a value goes through, converted or laid out otherwise in between."""
+    groups: list[int] = []
+    for reached in reachable([value], lambda v: _passed_on(graph, v)):
+        barriers = (user for user in graph.users[reached] if graph.ops[user].name == BARRIER)
+        found = (group_of(graph.handles[barrier]) for barrier in barriers)
+        groups += [group for group in found if group is not None]
+    return list(dict.fromkeys(groups))
+
+
+def _passed_on(graph: Graph, value: int) -> list[int]:
+    users = (graph.ops[user] for user in graph.users[value])
+    return [op.results[0] for op in users if op.name in _PASSING]
 
 
 def next_group(module: ir.Module) -> int:

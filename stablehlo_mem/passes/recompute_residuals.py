@@ -29,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.analysis.compilers import compiler_model
+from stablehlo_mem.analysis.fusion_classes import multiplies
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.barriers import grouped_barriers, next_group
@@ -37,7 +38,7 @@ from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams, and_others
 from stablehlo_mem.pass_api.pass_protocol import Pass
-from stablehlo_mem.rewriting.recomputation import Recomputation, Recomputed, Residuals
+from stablehlo_mem.rewriting.recomputation import Recomputation, Recomputed, Residuals, is_rearranged
 
 _SHARES = (0.5, 0.75, 1.0)
 """Candidates drop at least so much of what can be dropped: a few for the planner to choose from."""
@@ -141,14 +142,21 @@ def _repeat(graph: Graph, segment: Recomputed, group: int, place: int, latest: d
         latest: what to read in the place of values: earlier copies, and what was put behind barriers; it is added to.
     """
     anchor = graph.handles[segment.before]
-    held = [graph.mlir_values[v] for v in (*segment.sources, *segment.awaited)]
+    held = [graph.mlir_values[v] for v in dict.fromkeys((*segment.sources, *segment.awaited, *segment.gathered))]
     with builders.building(anchor, anchor.location):
         behind = grouped_barriers([latest.get(v, v) for v in held], group)
         copies = {**latest, **dict(zip(held, behind, strict=True))}
         builders.repeat_ops([graph.handles[op] for op in segment.ops], copies)
     replaced = [*(v for op in segment.ops for v in graph.ops[op].results), *segment.awaited]
-    new = {graph.mlir_values[v]: copies[graph.mlir_values[v]] for v in replaced}
-    for user in sorted({user for v in replaced for user in graph.users[v]}):
+    users = {user for v in replaced for user in graph.users[v]}
+    users |= {user for v in segment.gathered for user in graph.users[v] if _leads_to_matmul(graph, user)}
+    new = {graph.mlir_values[v]: copies[graph.mlir_values[v]] for v in (*replaced, *segment.gathered)}
+    for user in sorted(users):
         if user > place and user >= segment.before:
             builders.rebind(graph.handles[user], {latest.get(v, v): copy for v, copy in new.items()})
     latest.update(new)
+
+
+def _leads_to_matmul(graph: Graph, op: int) -> bool:
+    """Whether an op is a matmul, or rearranges what one reads."""
+    return multiplies(graph, graph.ops[op]) or is_rearranged(graph, graph.ops[op])

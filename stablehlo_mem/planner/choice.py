@@ -14,7 +14,10 @@ _log = logging.getLogger(__name__)
 _MAX_SIZES_TRIED = 4
 """Sizes of a candidate that are applied and profiled: the profile in one size usually tells the best one."""
 _SIMILAR_PEAK = 1.25
-"""If no candidate reaches the goal, those with a peak of up to this many times the lowest are compared by time."""
+"""If no candidate reaches the goal, those with a peak of up to this many times the lowest are compared by time ..."""
+_SIMILAR_SAVING = 0.5
+"""... if they save at least this share of what that one does: where none saves much, the fastest saves next to nothing,
+and a descent has as many steps (chosen)."""
 
 
 def try_apply(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
@@ -64,15 +67,17 @@ def best_of(
         if reaches(new, goal):
             return new
         tried += [new] if new is not None else []
-    return _fastest_near(tried, goal)
+    return _fastest_near(state, tried, goal)
 
 
-def _fastest_near(tried: list[SearchState], goal: Goal) -> SearchState | None:
+def _fastest_near(before: SearchState, tried: list[SearchState], goal: Goal) -> SearchState | None:
     """The fastest of the states whose peak is similar to the lowest; one that is too slow only if all are."""
     lowest = _lowest(tried, goal) or min(tried, key=lambda s: s.peak.temp_bytes, default=None)
     if lowest is None:
         return None
-    near = [s for s in tried if s.peak.temp_bytes <= _SIMILAR_PEAK * lowest.peak.temp_bytes]
+    least, saved = lowest.peak.temp_bytes, before.peak.temp_bytes - lowest.peak.temp_bytes
+    limit = min(_SIMILAR_PEAK * least, least + (1 - _SIMILAR_SAVING) * saved)
+    near = [s for s in tried if s.peak.temp_bytes <= limit]
     return min(near, key=lambda s: (s.seconds, s.peak.temp_bytes))
 
 
@@ -89,8 +94,7 @@ def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> Search
         new = try_apply(state, candidate, goal)
         if new is None:
             return None
-        was_raised = best is not None and best.peak.temp_bytes > state.peak.temp_bytes
-        if best is not None and not was_raised and not _size_improves(new, best, goal):
+        if best is not None and not _size_improves(new, best, state, goal):
             break
         best = new
         resized = _resized(candidate, new.peak, state.peak, goal) or _next_faster(candidate, new, goal)
@@ -140,14 +144,17 @@ def _next_faster(candidate: Candidate, new: SearchState, goal: Goal) -> Candidat
     return candidate.resized(faster[-1]) if faster and reaches(new, goal) else None
 
 
-def _size_improves(new: SearchState, old: SearchState, goal: Goal) -> bool:
+def _size_improves(new: SearchState, old: SearchState, state: SearchState, goal: Goal) -> bool:
     """Whether another size is better: faster if both reach the goal, else it saved at least half of what it should.
 
-    One that is too slow is not better than one that is not.
+    Where the old one raised the peak, a lower one is enough; if it is no lower the chunk is not what is too large. One
+    that is too slow is not better than one that lowered the peak and is not.
     """
+    before, after = old.peak.temp_bytes, new.peak.temp_bytes
+    if before > state.peak.temp_bytes:
+        return after < before
     if old.seconds <= goal.max_seconds < new.seconds:
         return False
-    before, after = old.peak.temp_bytes, new.peak.temp_bytes
     if before <= goal.temp_bytes:
         return after <= goal.temp_bytes and new.added_seconds < old.added_seconds
     return after <= goal.temp_bytes or before - after >= (before - goal.temp_bytes) / 2

@@ -210,7 +210,14 @@ class DiscrepancySearch:
     def is_pruned(self, state: SearchState) -> bool:
         """Whether a descent is abandoned at a state; counts the step to it."""
         self.steps_left -= 1
-        return self.steps_left < 0 or (state is not self.root and self.is_worse(self.objective(state)))
+        if self.steps_left < 0 or state is self.root:
+            return self.steps_left < 0
+        return self.is_far(state) or self.is_worse(self.objective(state))
+
+    def is_far(self, state: SearchState) -> bool:
+        """Whether as many steps as are left, each of which saves what the last one did, do not reach the goal."""
+        missing = state.peak.temp_bytes - self.goal.temp_bytes
+        return missing > (1 + self.steps_left) * state.decisions[-1].saved_bytes > 0
 
     def descend(self, state: SearchState, aim: Goal) -> None:
         """Goes from the root, or from a state after some steps, to a goal, and on while steps save time."""

@@ -175,9 +175,8 @@ def _find_lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identit
     promising = any(c.saved_bytes >= state.peak.temp_bytes - goal.temp_bytes for c in candidates)
     following = best_of(state, candidates[:_MAX_TRIED], goal) if promising else None
     if not reaches(following, goal):
-        following = best_of(state, _with_small_values(state, goal, excluded), goal, following)
-        if not promising and not reaches(following, goal):
-            following = best_of(state, candidates[:_MAX_TRIED], goal, following)
+        more = _with_small_values(state, goal, excluded)
+        following = best_of(state, more if promising else more + candidates[:_MAX_TRIED], goal, following)
     enabling = [c for c in proposed if c.needs_lookahead]
     return following, enabling, _largest_first([*refusals, *(c.refusal_if_useless for c in proposed)])
 

@@ -17,9 +17,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from stablehlo_mem.analysis.cost_model import fused_seconds
 from stablehlo_mem.analysis.fusion import plan_buffers
-from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, buffer_root, multiplies
+from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, buffer_root, classify, is_nested, multiplies
 from stablehlo_mem.ir.barriers import BARRIER
-from stablehlo_mem.ir.graph import Graph, effects
+from stablehlo_mem.ir.graph import Graph, Op, effects
 from stablehlo_mem.targets.chips import Chip
 
 _LARGE_SHARE = 64
@@ -37,12 +37,14 @@ class Recomputed:
         ops: what is repeated, in program order.
         sources: the values of the block that the repetition reads behind a barrier.
         awaited: the values that it waits for.
+        gathered: those that no device has whole, and that matmuls after the barrier read as others before it do.
     """
 
     before: int
     ops: tuple[int, ...]
     sources: tuple[int, ...]
     awaited: tuple[int, ...]
+    gathered: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +62,11 @@ class Recomputation:
     nbytes: int
     kept_bytes: int
     seconds: float
+
+
+def is_rearranged(graph: Graph, op: Op) -> bool:
+    """Whether an op is a view of its operand, or converts or transposes it."""
+    return classify(graph, op) is Class.VIEW or op.name in ("stablehlo.convert", "stablehlo.transpose")
 
 
 class Residuals:
@@ -235,10 +242,17 @@ class Residuals:
             s: tuple(sorted(v for v in read[s] if self.graph.values[v].producer not in every and self.is_held(v)))
             for s in ops
         }
-        places = [self.place, *sorted(set(first.values()))]
+        places = [self.place, *sorted(set(first.values())), len(self.graph.ops)]
         since = dict(itertools.pairwise(reversed(places)))
+        until = dict(itertools.pairwise(places))
         segments = [
-            Recomputed(first[s], tuple(sorted(ops[s])), sources[s], self.awaited(since[first[s]], first[s]))
+            Recomputed(
+                before=first[s],
+                ops=tuple(sorted(ops[s])),
+                sources=sources[s],
+                awaited=self.awaited(since[first[s]], first[s]),
+                gathered=self.gathered(first[s], until[first[s]]),
+            )
             for s in sorted(ops, key=lambda s: (first[s], s))
         ]
         values = self.graph.values
@@ -249,6 +263,26 @@ class Residuals:
             kept_bytes=sum(values[v].nbytes for v in kept),
             seconds=self.added_seconds(every),
         )
+
+    def gathered(self, since: int, until: int) -> tuple[int, ...]:
+        """What no device has whole of that which matmuls between two ops read, as others before the place do.
+
+        A partitioner gathers such a weight for its first matmul, and what it gathered would stay for all others.
+        """
+        matmuls = [op for op in self.graph.ops[since:until] if multiplies(self.graph, op)]
+        read = {self.weight(v) for op in matmuls for v in op.operands}
+        return tuple(sorted(v for v in read if self.graph.values[v].parts and v in self.multiplied_before))
+
+    @functools.cached_property
+    def multiplied_before(self) -> frozenset[int]:
+        """The arguments and captures that matmuls before the place read."""
+        matmuls = (op for op in self.graph.ops[: self.place] if multiplies(self.graph, op))
+        read = {self.weight(v) for op in matmuls for v in op.operands}
+        return frozenset(v for v in read if not self.graph.values[v].is_computed)
+
+    def weight(self, operand: int) -> int:
+        """What the operand of a matmul is as it is stored, before it is converted or laid out otherwise."""
+        return self.graph.under(operand, lambda op: is_rearranged(self.graph, op))
 
     def segment(self, op: int) -> int:
         """The number of the segment that an op is in."""
@@ -281,11 +315,24 @@ class Residuals:
 
         Gradients of weights among them: compilers put them off, and what they read would stay.
         """
-        end = len(self.graph.ops) - 1
-        found: list[int] = []
+        found: dict[int, None] = {}
         for op in reversed(self.graph.ops[max(since, self.place + 1) : before]):
             for value in op.results:
                 is_last = not found and self.buffers.materialised[value] and bool(self.graph.values[value].shape)
-                if (is_last or multiplies(self.graph, op)) and any(before <= u < end for u in self.graph.users[value]):
-                    found.append(value)
+                held = self.accumulated(value, before) if multiplies(self.graph, op) else value
+                producer = self.graph.ops[self.graph.values[held].producer]
+                end = len(self.graph.ops) - (producer.name != "stablehlo.add" or held == value)
+                if (is_last or multiplies(self.graph, op)) and any(before <= u < end for u in self.graph.users[held]):
+                    found[held] = None
         return tuple(found)
+
+    def accumulated(self, value: int, before: int) -> int:
+        """What a matmul's result becomes before an op: laid out otherwise, or added to a sum that a loop returns."""
+        users = self.graph.users[value]
+        if len(users) != 1 or users[0] >= before:
+            return value
+        op = self.graph.ops[users[0]]
+        if is_rearranged(self.graph, op):
+            return self.accumulated(op.results[0], before)
+        is_sum = is_nested(self.graph) and op.name == "stablehlo.add" and op.results[0] in self.graph.returned
+        return op.results[0] if is_sum else value

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.peak_memory import Path, Peak
+from stablehlo_mem.analysis.peak_memory import Path, Peak, memory_of_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.graph import Graph, dtype_bytes, nested_graph, op_id
+from stablehlo_mem.ir.graph import Graph, nested_graph, op_id
 from stablehlo_mem.ir.op_attributes import dot_labels
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import (
@@ -31,14 +30,14 @@ from stablehlo_mem.pass_api.candidate import (
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.splitting.axis import Axis, Obstacle, grow_axis
-from stablehlo_mem.splitting.chunk_cost import loop_cost
-from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host, suits_host
+from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host
+from stablehlo_mem.splitting.like_places import like_places
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_scheduling import schedule_loops
+from stablehlo_mem.splitting.loop_sizes import in_places, loop_sizes
 from stablehlo_mem.splitting.regrouping import regroups, why_not_regrouped
 from stablehlo_mem.splitting.saved_values import worth_saving
-from stablehlo_mem.splitting.split_step import PASS_NAME, LoopSize, Split, split_copy
-from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.splitting.split_step import PASS_NAME, Split, split_copy
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -265,7 +264,9 @@ class _Proposals:
         sizes = [size for saved, variant in schedules.items() for size in self.sizes(variant, saved)]
         if not sizes:
             return None
-        sizes = tuple(sorted(sizes, key=lambda size: size.added_seconds))
+        places = self.like_places(schedule, max(size.saved_bytes for size in sizes))
+        everywhere = (in_places(size, 1 + len(places)) for size in sizes)
+        sizes = tuple(sorted(everywhere, key=lambda size: size.added_seconds))
         size = sizes[0]
         numerics: Numerics = "reassociate" if regroups(self.graph, schedule) else "exact"
         params = Split(
@@ -277,6 +278,7 @@ class _Proposals:
             elements=axis.n,
             loops=schedule.loop_count,
             streaming=schedule.is_online,
+            places=tuple(place.axis.seed for place in places),
         )
         candidate = Candidate(
             step=Step(PASS_NAME, "", params),
@@ -288,16 +290,24 @@ class _Proposals:
             identity=self.identity(axis),
             refusal_if_useless=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),
             sizes=sizes,
-            apply_to_copy=functools.partial(split_copy, self.main, schedules),
-            dedup_key=(self.path, schedule),
+            apply_to_copy=functools.partial(split_copy, self.main, schedule, places),
+            dedup_key=(self.path, schedule, params.places),
             family=(self.path, axis.n),
         )
         return _Sized(candidate, spared - self.output_bytes(schedule))
 
+    def like_places(self, schedule: LoopSchedule, saved_bytes: int) -> tuple[LoopSchedule, ...]:
+        """The loops of other places where more would stay alive than the split is to leave."""
+        limit = max(self.goal.temp_bytes, self.peak.temp_bytes - saved_bytes)
+        memory = memory_of_ops(self.main, self.goal.chip, self.path)
+        places = like_places(self.graph, schedule, memory, limit)
+        options = self.goal.options
+        return tuple([place for place in places if not why_not_regrouped(self.main, self.path, place, options)])
+
     def sizes(self, schedule: LoopSchedule, saved: tuple[int, ...]) -> tuple[Size, ...]:
         spared, left = self.spared_bytes(schedule), self.output_bytes(schedule)
         written = spared - self.streamed_bytes(schedule)
-        return _sizes(self.graph, schedule, saved, spared, written, left, self.goal.chip, self.runs)
+        return loop_sizes(self.graph, schedule, saved, spared, written, left, self.goal.chip, self.runs)
 
     def output_bytes(self, schedule: LoopSchedule) -> int:
         """Bytes the loops add beside the chunks: their outputs, unless those are results of the block anyway."""
@@ -337,51 +347,6 @@ class _Proposals:
             message=message,
             location=self.graph.source(op),
         )
-
-
-@cached_analysis
-def _sizes(
-    graph: Graph,
-    schedule: LoopSchedule,
-    saved: tuple[int, ...],
-    spared: int,
-    written: int,
-    left: int,
-    chip: Chip,
-    runs: float,
-) -> tuple[Size, ...]:
-    """Loops in all their chunks, which do not depend on the goal.
-
-    Args:
-        saved: values saved for later loops.
-        spared: bytes that exist in chunks only; `written` of them go through memory.
-        left: bytes that the loops leave.
-        runs: how often the block runs.
-    """
-    n, checkpoints = schedule.axis.n, checkpoint_bytes(schedule)
-    suits = suits_host(graph, schedule.axis)
-    return tuple(
-        Size(
-            LoopSize(chunk=chunk, kept=saved),
-            int(spared * (1 - chunk / n)) - left - checkpoints * -(-n // chunk),
-            runs * seconds,
-            runs * moved,
-        )
-        for chunk, seconds, moved in loop_cost(graph, schedule, chip, written).chunks()
-        if suits(chunk)
-    )
-
-
-def checkpoint_bytes(schedule: LoopSchedule) -> int:
-    """Bytes of what loops save of scans before each chunk, for loops that run the other way."""
-    graph = schedule.graph
-    if not any(split_op.cumulative for split_op in schedule.loops_of):
-        return 0
-    split_ops = {scan for loop in range(schedule.loop_count) for scan in schedule.checkpointed_scans(loop)}
-    values = (graph.values[v] for split_op in split_ops for v in graph.ops[split_op.op].results)
-    # In 4 bytes at least: sums of narrow floats are accumulated in f32.
-    elements = (math.prod(v.shape) // schedule.axis.n * max(4, dtype_bytes(v.dtype)) for v in values)
-    return int(sum(elements))
 
 
 def _dot_dimension(graph: Graph, value: int, dimension: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.ir import builders
+from stablehlo_mem.ir.barriers import BARRIER, group_of, grouped_barriers, waiting_groups
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.sharding_rules import OP_RULES, rule_book
@@ -17,16 +18,24 @@ from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Use, Window
 from stablehlo_mem.sharding_rules.op_rule import Chunk, Reduction
-from stablehlo_mem.splitting.loop_schedule import LoopOutput, LoopSchedule
+from stablehlo_mem.splitting.loop_schedule import LoopOutput, LoopSchedule, carried_together
 from stablehlo_mem.splitting.online.deferred_terms import DeferredTerm
 from stablehlo_mem.splitting.online.rescaling import apply_term, rescale, rescaling_factor, zero_for_minus_infinity
 from stablehlo_mem.splitting.online.running_max import RunningStatistic
 from stablehlo_mem.splitting.scan_carries import ScanCarries, chunk_at, scan_rule
+from stablehlo_mem.splitting.window_emitter import WindowEmitter
 
 
-def emit_loops(graph: Graph, schedule: LoopSchedule, chunk: int) -> None:
-    """Rewrites the block of a graph in place, `chunk` elements of the axis a step; the graph is stale then."""
-    _LoopEmitter(graph, schedule, chunk).run()
+def emit_loops(graph: Graph, schedule: LoopSchedule, chunk: int, *more: LoopSchedule) -> None:
+    """Rewrites the block of a graph in place, `chunk` elements of the axis a step; the graph is stale then.
+
+    Args:
+        more: the loops of other places, which are apart from these and from each other.
+    """
+    values, erased = list(graph.mlir_values), set[int]()
+    # From the first place to the last: the loops of one stand before an op that those of the next may take away.
+    for one in sorted((schedule, *more), key=lambda one: min(one.inner_ops)):
+        _LoopEmitter(graph, one, chunk, values, erased).run()
 
 
 def _is_used(op: Any) -> bool:
@@ -40,11 +49,15 @@ def _reduction(op: Any) -> Reduction:
 
 
 class _LoopEmitter:
-    """Replaces the inner ops of a schedule by its loops."""
+    """Replaces the inner ops of a schedule by its loops.
 
-    def __init__(self, graph: Graph, schedule: LoopSchedule, chunk: int):
+    Attributes:
+        values: what stands for the values of the graph now, and `erased` the ops that are gone.
+    """
+
+    def __init__(self, graph: Graph, schedule: LoopSchedule, chunk: int, values: list[Any], erased: set[int]):
         self.graph, self.schedule, self.chunk = graph, schedule, chunk
-        self.values = list(graph.mlir_values)
+        self.values, self.erased = values, erased
         self.cloned: set[int] = set()
         """Ops outside that steps have a copy of: they are erased if nobody else uses them."""
         self.moved: set[int] = set()
@@ -62,14 +75,18 @@ class _LoopEmitter:
             with builders.building(anchor, location):
                 self.emit_loop(loop, anchor)
         self.move_outer_ops(self.schedule.loop_count, anchor)
-        for op in (self.graph.handles[index] for index in reversed(inner_ops)):
+        for index in reversed(inner_ops):
             # Erasing an op with uses would crash the process much later.
-            if _is_used(op):
-                raise ValueError(f"{op.name} is still used outside its loops")
-            op.erase()
-        for op in (self.graph.handles[index] for index in sorted(self.cloned, reverse=True)):
-            if not _is_used(op):
-                op.erase()
+            if _is_used(self.graph.handles[index]):
+                raise ValueError(f"{self.graph.ops[index].name} is still used outside its loops")
+            self.erase(index)
+        for index in sorted(self.cloned, reverse=True):
+            if not _is_used(self.graph.handles[index]):
+                self.erase(index)
+
+    def erase(self, op: int) -> None:
+        self.graph.handles[op].erase()
+        self.erased.add(op)
 
     def move_outer_ops(self, before_loop: int, anchor: Any) -> None:
         for op in self.outer_ops.get(before_loop, ()):
@@ -87,7 +104,7 @@ class _LoopEmitter:
         self.graph.handles[op].move_before(anchor)
 
     def emit_loop(self, loop: int, anchor: Any) -> None:
-        outputs = _by_carry([output for output in self.schedule.outputs if output.loop == loop])
+        outputs = carried_together([output for output in self.schedule.outputs if output.loop == loop])
         carries: list[_LoopCarry] = [_OutputCarry(self, split_op, group) for split_op, group in outputs]
         carries += [_ScanCarry(self, split_op) for split_op in self.schedule.carried_scans(loop)]
         carries += [_CheckpointCarry(self, split_op) for split_op in self.schedule.checkpointed_scans(loop)]
@@ -109,15 +126,6 @@ class _LoopEmitter:
     def overwrites(self, loop: int) -> bool:
         """Whether steps come to elements that are final already: the ragged last chunk is the first of the loop."""
         return self.schedule.axis.n % self.chunk != 0 and self.schedule.directions[loop] < 0
-
-
-def _by_carry(outputs: Sequence[LoopOutput]) -> list[tuple[SplitOp, list[LoopOutput]]]:
-    """The partial results of a split op are carried together; any other output is a carry of its own."""
-    groups: dict[Any, tuple[SplitOp, list[LoopOutput]]] = {}
-    for output in outputs:
-        key = output.split_op if output.accumulated else output
-        groups.setdefault(key, (output.split_op, []))[1].append(output)
-    return list(groups.values())
 
 
 class _LoopCarry(abc.ABC):
@@ -174,7 +182,7 @@ class _OutputCarry(_LoopCarry):
             # What a rule emits need not be its op's results (a scatter's updates): all of it, but for mixed results.
             partials = [results[i] for i in self.partial] if self.mixed else results
             carries = [body.rescaled(carry, self.terms) for carry in carries]
-            return _reduction(self.op).combine(self.op, carries, partials)
+            return self.awaited(body, _reduction(self.op).combine(self.op, carries, partials))
         dimension = self.split_op.result_dims[position]
         if dimension is None:
             return [results[position]]
@@ -182,6 +190,16 @@ class _OutputCarry(_LoopCarry):
         if self.emitter.overwrites(body.loop):
             new = body.counting(new, dimension, body.slice(carries[0], dimension))
         return [body.update(carries[0], new, dimension)]
+
+    def awaited(self, body: _Body, carries: list[Any]) -> list[Any]:
+        """What was accumulated, behind barriers of the groups in the loop that wait for the whole (`ir.barriers`)."""
+        graph = self.emitter.graph
+        for output in self.outputs:
+            position = self.partial.index(graph.values[output.value].result)
+            for group in waiting_groups(graph, output.value):
+                if group in body.groups:
+                    (carries[position],) = grouped_barriers([carries[position]], group)
+        return carries
 
     def finish(self, finals: Sequence[Any]) -> None:
         """Users of the outputs use what the loop left."""
@@ -229,6 +247,7 @@ class _Body(ChunkEmitter):
     """One step of a loop: its split ops on one chunk, each once in each version, in program order.
 
     Attributes:
+        groups: of the barriers that it runs.
         results: of each version of a split op.
         with_max: whether operands are read in their versions with running maxima now.
         maxima: running maxima before this chunk and with it.
@@ -243,6 +262,8 @@ class _Body(ChunkEmitter):
         chunk = chunk_at(index, axis.n, emitter.chunk, axis.parts, counting=counting)
         super().__init__(rule_book(emitter.graph).within(axis.parts), axis.n, chunk)
         self.results: dict[tuple[SplitOp, bool], list[Any]] = {}
+        handles = (self.graph.handles[split_op.op] for split_op in self.schedule.split_ops[loop])
+        self.groups = {group_of(handle) for handle in handles if handle.name == BARRIER}
         self.slices: dict[Use, Any] = {}
         self.views: dict[int, Any] = {}
         self.with_max = False
@@ -254,13 +275,20 @@ class _Body(ChunkEmitter):
         self.scan_sums: dict[SplitOp, list[Any]] = {}
 
     def run(self, carries: Sequence[_LoopCarry], values: list[Any]) -> list[Any]:
-        """The next values of the carries."""
+        """The next values of the carries.
+
+        A chunk is written back or accumulated at once: else all would be alive until the end of the step.
+        """
         running = self.schedule.online.running.items()
         maxima = {statistic.reference_maximum for (loop, _), statistic in running if loop == self.loop}
         old = _grouped(values, carries)
         new: dict[_LoopCarry, list[Any]] = {}
-        outputs = (carry for carry in carries if isinstance(carry, _OutputCarry))
+        outputs = [carry for carry in carries if isinstance(carry, _OutputCarry)]
         of_maxima = {carry.split_op: carry for carry in outputs if carry.outputs[0].value in maxima}
+        at_once: dict[SplitOp, list[_OutputCarry]] = {}
+        for carry in outputs:
+            if not carry.terms and carry.split_op not in of_maxima:
+                at_once.setdefault(carry.split_op, []).append(carry)
         self.scans = {carry.split_op: (carry.scan, old[carry]) for carry in carries if type(carry) is _ScanCarry}
         for split_op, with_max in self.schedule.versions[self.loop]:
             with self.graph.handles[split_op.op].location:
@@ -269,6 +297,7 @@ class _Body(ChunkEmitter):
                     carry = of_maxima[split_op]
                     new[carry] = carry.next(self, old[carry])
                     self.maxima[carry.outputs[0].value] = old[carry][0], new[carry][0]
+                new.update({c: c.next(self, old[c]) for c in at_once.get(split_op, ()) if not with_max})
         for carry in carries:
             if carry not in new:
                 with carry.op.location:
@@ -334,7 +363,7 @@ class _Body(ChunkEmitter):
         if running is not None:
             return self.running_statistic(value, running)[1]
         op = self.graph.producer(value)
-        if op is None or op.index in self.schedule.inner_ops or not self.is_view(op):
+        if op is None or op.index in self.schedule.inner_ops | self.emitter.erased or not self.is_view(op):
             return self.emitter.values[value]
         if value not in self.views:
             self.views[value] = self.clone(op, [self.whole(v) for v in op.operands])[0]
@@ -351,7 +380,7 @@ class _Body(ChunkEmitter):
 
     def in_window(self, chunk: Chunk, window: Window) -> ChunkEmitter:
         """The same step on another part of the axis."""
-        return _InWindow(self, chunk, window)
+        return WindowEmitter(self, chunk, window)
 
     def read(self, use: Use, part: ChunkEmitter) -> Any:
         """What a split op of the loop computes, or a slice of the value, in a part of the axis."""
@@ -362,20 +391,6 @@ class _Body(ChunkEmitter):
         if use not in self.slices:
             self.slices[use] = part.slice(self.emitter.values[use.value], use.dimension)
         return self.slices[use]
-
-
-class _InWindow(ChunkEmitter):
-    """A step of a loop in a window around its chunk."""
-
-    def __init__(self, body: _Body, chunk: Chunk, window: Window):
-        super().__init__(body.rules, window.n, chunk)
-        self.body, self.window = body, window
-
-    def whole(self, value: int) -> Any:
-        return self.body.whole(value)
-
-    def chunk_of(self, value: int, dimension: int) -> Any:
-        return self.body.read(Use(value, dimension, self.window), self)
 
 
 def _grouped(values: Sequence[Any], carries: Sequence[_LoopCarry]) -> dict[_LoopCarry, list[Any]]:

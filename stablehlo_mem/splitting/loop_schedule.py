@@ -28,6 +28,15 @@ class LoopOutput:
     accumulated: bool
 
 
+def carried_together(outputs: Sequence[LoopOutput]) -> list[tuple[SplitOp, list[LoopOutput]]]:
+    """The partial results of a split op are carried together; any other output is a carry of its own."""
+    groups: dict[SplitOp | LoopOutput, tuple[SplitOp, list[LoopOutput]]] = {}
+    for output in outputs:
+        key = output.split_op if output.accumulated else output
+        groups.setdefault(key, (output.split_op, []))[1].append(output)
+    return list(groups.values())
+
+
 @dataclasses.dataclass(frozen=True)
 class LoopSchedule:
     """The loops of an axis, numbered in the order in which they run.

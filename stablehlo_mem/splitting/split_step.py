@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from stablehlo_mem.analysis.peak_memory import Path
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
 from stablehlo_mem.ir.graph_copy import graph_of_copy
 from stablehlo_mem.pass_api.candidate import SizeParams, StepParams
-from stablehlo_mem.sharding_rules import rule_book
-from stablehlo_mem.splitting.axis import grow_axis
 from stablehlo_mem.splitting.emit_loops import emit_loops
+from stablehlo_mem.splitting.like_places import kept_there, loops_of_place
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
-from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 
 PASS_NAME = "split-into-loops"
 """Of the pass whose steps are splits."""
@@ -41,6 +39,7 @@ class Split(StepParams):
         loops: number of them, for people.
         streaming: reductions run in the loop of those they depend on, where they can.
         kept: values that a loop keeps for later ones, which would compute them again.
+        places: the seeds of axes elsewhere in the block that are split in the same way: see `like_places`.
     """
 
     path: Path
@@ -52,6 +51,7 @@ class Split(StepParams):
     loops: int = 0
     streaming: bool = False
     kept: tuple[int, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
 
     @property
     def size(self) -> LoopSize:
@@ -65,7 +65,9 @@ class Split(StepParams):
         loops += ", streaming," if self.streaming else ""
         count = "1 value is" if len(self.kept) == 1 else f"{len(self.kept)} values are"
         kept = f"; {count} kept from one loop to the next" if self.kept else ""
-        return f"{loops} of {-(-self.elements // self.chunk)} steps, {self.chunk} of {self.elements} at a time{kept}"
+        steps = f"{loops} of {-(-self.elements // self.chunk)} steps, {self.chunk} of {self.elements} at a time"
+        others = f"; the same in {len(self.places)} other place{'s' * (len(self.places) > 1)}" if self.places else ""
+        return f"{steps}{kept}{others}"
 
 
 def split(module: ir.Module, decision: Split) -> None:
@@ -75,16 +77,25 @@ def split(module: ir.Module, decision: Split) -> None:
         ValueError: the decision was not made for this module.
     """
     graph = nested_graph(entry_graph(module), decision.path)
-    axis = grow_axis(graph, rule_book(graph), (decision.value, decision.dimension), decision.big_bytes)
-    schedule = schedule_loops(graph, axis, streaming=decision.streaming)
-    if schedule is None:
+    seeds = [(decision.value, decision.dimension), *decision.places]
+    found = [loops_of_place(graph, seed, decision.big_bytes, streaming=decision.streaming) for seed in seeds]
+    loops = [schedule for schedule in found if schedule is not None]
+    if len(loops) < len(seeds):
         raise ValueError(f"nothing to split: {decision}")
     with module.context:
-        emit_loops(graph, schedule.with_saved(decision.kept), decision.chunk)
+        _emit(graph, loops[0], loops[1:], decision)
 
 
-def split_copy(main: Graph, forms: Mapping[tuple[int, ...], LoopSchedule], copy: ir.Module, decision: Split) -> None:
-    """Splits a copy of the module of a graph as a step says, whose region in it is known by what it keeps."""
+def split_copy(
+    main: Graph, schedule: LoopSchedule, places: Sequence[LoopSchedule], copy: ir.Module, decision: Split
+) -> None:
+    """Splits a copy of the module of a graph as a step says, whose loops are known but for what they keep."""
     graph = nested_graph(graph_of_copy(main, copy), decision.path)
     with copy.context:
-        emit_loops(graph, forms[decision.kept], decision.chunk)
+        _emit(graph, schedule, places, decision)
+
+
+def _emit(graph: Graph, schedule: LoopSchedule, places: Sequence[LoopSchedule], decision: Split) -> None:
+    """Builds the loops of a decision's axis, and of those that are like it."""
+    more = [place.with_saved(kept_there(schedule, place, decision.kept)) for place in places]
+    emit_loops(graph, schedule.with_saved(decision.kept), decision.chunk, *more)

@@ -52,18 +52,18 @@ module {
       %22 = stablehlo.broadcast_in_dim %21, dims = [0] : (tensor<4xi1>) -> tensor<4xi1>
       %23 = stablehlo.select %22, %17, %18 : tensor<4xi1>, tensor<4xf32>
       %24 = stablehlo.dot_general %16, %23, contracting_dims = [1] x [0] : (tensor<6x4xf32>, tensor<4xf32>) -> tensor<6xf32>
-      %25 = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<f32>) -> tensor<6x4xf32>
-      %26 = stablehlo.iota dim = 0 : tensor<4xi32>
-      %27 = stablehlo.broadcast_in_dim %8, dims = [] : (tensor<i32>) -> tensor<4xi32>
-      %28 = stablehlo.compare LT, %26, %27 : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
-      %29 = stablehlo.broadcast_in_dim %28, dims = [1] : (tensor<4xi1>) -> tensor<6x4xi1>
-      %30 = stablehlo.select %29, %10, %25 : tensor<6x4xi1>, tensor<6x4xf32>
-      %31 = stablehlo.reduce(%30 init: %cst) applies stablehlo.maximum across dimensions = [1] : (tensor<6x4xf32>, tensor<f32>) -> tensor<6xf32>
-      %32 = stablehlo.add %iterArg_1, %24 : tensor<6xf32>
-      %33 = stablehlo.maximum %iterArg_2, %31 : tensor<6xf32>
+      %25 = stablehlo.add %iterArg_1, %24 : tensor<6xf32>
+      %26 = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<f32>) -> tensor<6x4xf32>
+      %27 = stablehlo.iota dim = 0 : tensor<4xi32>
+      %28 = stablehlo.broadcast_in_dim %8, dims = [] : (tensor<i32>) -> tensor<4xi32>
+      %29 = stablehlo.compare LT, %27, %28 : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
+      %30 = stablehlo.broadcast_in_dim %29, dims = [1] : (tensor<4xi1>) -> tensor<6x4xi1>
+      %31 = stablehlo.select %30, %10, %26 : tensor<6x4xi1>, tensor<6x4xf32>
+      %32 = stablehlo.reduce(%31 init: %cst) applies stablehlo.maximum across dimensions = [1] : (tensor<6x4xf32>, tensor<f32>) -> tensor<6xf32>
+      %33 = stablehlo.maximum %iterArg_2, %32 : tensor<6xf32>
       %c_11 = stablehlo.constant dense<1> : tensor<i32>
       %34 = stablehlo.add %iterArg, %c_11 : tensor<i32>
-      stablehlo.return %34, %32, %33 : tensor<i32>, tensor<6xf32>, tensor<6xf32>
+      stablehlo.return %34, %25, %33 : tensor<i32>, tensor<6xf32>, tensor<6xf32>
     }
     return %1#1, %1#2 : tensor<6xf32>, tensor<6xf32>
   }

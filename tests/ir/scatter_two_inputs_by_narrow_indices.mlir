@@ -54,14 +54,14 @@ module {
         stablehlo.return %22, %23 : tensor<f32>, tensor<i32>
       }) : (tensor<4x3xf32>, tensor<4x3xi32>, tensor<2x5xi32>, tensor<5xf32>, tensor<5xi32>) -> (tensor<4x3xf32>, tensor<4x3xi32>)
       %16 = stablehlo.sine %15#0 : tensor<4x3xf32>
-      %17 = stablehlo.negate %15#1 : tensor<4x3xi32>
       %c_9 = stablehlo.constant dense<0> : tensor<i32>
-      %18 = stablehlo.dynamic_update_slice %iterArg_1, %16, %c_9, %1 : (tensor<4x6xf32>, tensor<4x3xf32>, tensor<i32>, tensor<i32>) -> tensor<4x6xf32>
+      %17 = stablehlo.dynamic_update_slice %iterArg_1, %16, %c_9, %1 : (tensor<4x6xf32>, tensor<4x3xf32>, tensor<i32>, tensor<i32>) -> tensor<4x6xf32>
+      %18 = stablehlo.negate %15#1 : tensor<4x3xi32>
       %c_10 = stablehlo.constant dense<0> : tensor<i32>
-      %19 = stablehlo.dynamic_update_slice %iterArg_2, %17, %c_10, %1 : (tensor<4x6xi32>, tensor<4x3xi32>, tensor<i32>, tensor<i32>) -> tensor<4x6xi32>
+      %19 = stablehlo.dynamic_update_slice %iterArg_2, %18, %c_10, %1 : (tensor<4x6xi32>, tensor<4x3xi32>, tensor<i32>, tensor<i32>) -> tensor<4x6xi32>
       %c_11 = stablehlo.constant dense<1> : tensor<i32>
       %20 = stablehlo.add %iterArg, %c_11 : tensor<i32>
-      stablehlo.return %20, %18, %19 : tensor<i32>, tensor<4x6xf32>, tensor<4x6xi32>
+      stablehlo.return %20, %17, %19 : tensor<i32>, tensor<4x6xf32>, tensor<4x6xi32>
     }
     return %0#1, %0#2 : tensor<4x6xf32>, tensor<4x6xi32>
   }

@@ -34,14 +34,14 @@ module {
       %9 = stablehlo.custom_call @annotate_device_placement(%8) {backend_config = "", has_side_effect = true, mhlo.frontend_attributes = {_xla_buffer_placement = "device"}} : (tensor<2x8xf32>) -> tensor<2x8xf32>
       %10 = stablehlo.subtract %9, %7 : tensor<2x8xf32>
       %11 = stablehlo.custom_call @annotate_device_placement(%10) {backend_config = "", has_side_effect = true, mhlo.frontend_attributes = {_xla_buffer_placement = "pinned_host"}} : (tensor<2x8xf32>) -> tensor<2x8xf32>
-      %12 = stablehlo.custom_call @annotate_device_placement(%7) {backend_config = "", has_side_effect = true, mhlo.frontend_attributes = {_xla_buffer_placement = "pinned_host"}} : (tensor<2x8xf32>) -> tensor<2x8xf32>
       %c_7 = stablehlo.constant dense<0> : tensor<i32>
-      %13 = stablehlo.dynamic_update_slice %iterArg_1, %11, %3, %c_7 : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<i32>, tensor<i32>) -> tensor<4x8xf32>
+      %12 = stablehlo.dynamic_update_slice %iterArg_1, %11, %3, %c_7 : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<i32>, tensor<i32>) -> tensor<4x8xf32>
+      %13 = stablehlo.custom_call @annotate_device_placement(%7) {backend_config = "", has_side_effect = true, mhlo.frontend_attributes = {_xla_buffer_placement = "pinned_host"}} : (tensor<2x8xf32>) -> tensor<2x8xf32>
       %c_8 = stablehlo.constant dense<0> : tensor<i32>
-      %14 = stablehlo.dynamic_update_slice %iterArg_2, %12, %3, %c_8 : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<i32>, tensor<i32>) -> tensor<4x8xf32>
+      %14 = stablehlo.dynamic_update_slice %iterArg_2, %13, %3, %c_8 : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<i32>, tensor<i32>) -> tensor<4x8xf32>
       %c_9 = stablehlo.constant dense<1> : tensor<i32>
       %15 = stablehlo.add %iterArg, %c_9 : tensor<i32>
-      stablehlo.return %15, %13, %14 : tensor<i32>, tensor<4x8xf32>, tensor<4x8xf32>
+      stablehlo.return %15, %12, %14 : tensor<i32>, tensor<4x8xf32>, tensor<4x8xf32>
     }
     return %1, %2#1, %2#2 : tensor<2x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>
   }

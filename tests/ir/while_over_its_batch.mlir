@@ -94,14 +94,14 @@ module {
         %39 = stablehlo.add %iterArg_16, %c : tensor<i32>
         stablehlo.return %39, %22, %24, %38 : tensor<i32>, tensor<4x3xf32>, tensor<5x4x3xf32>, tensor<3x3xf32>
       }
-      %14 = stablehlo.exponential %13#2 : tensor<5x4x3xf32>
-      %15 = stablehlo.reduce(%14 init: %cst) applies stablehlo.add across dimensions = [0, 2] : (tensor<5x4x3xf32>, tensor<f32>) -> tensor<4xf32>
-      %16 = stablehlo.add %iterArg_5, %13#3 : tensor<3x3xf32>
+      %14 = stablehlo.add %iterArg_5, %13#3 : tensor<3x3xf32>
+      %15 = stablehlo.exponential %13#2 : tensor<5x4x3xf32>
+      %16 = stablehlo.reduce(%15 init: %cst) applies stablehlo.add across dimensions = [0, 2] : (tensor<5x4x3xf32>, tensor<f32>) -> tensor<4xf32>
       %c_14 = stablehlo.constant dense<0> : tensor<i32>
-      %17 = stablehlo.dynamic_update_slice %iterArg_6, %15, %2 : (tensor<6xf32>, tensor<4xf32>, tensor<i32>) -> tensor<6xf32>
+      %17 = stablehlo.dynamic_update_slice %iterArg_6, %16, %2 : (tensor<6xf32>, tensor<4xf32>, tensor<i32>) -> tensor<6xf32>
       %c_15 = stablehlo.constant dense<1> : tensor<i32>
       %18 = stablehlo.add %iterArg, %c_15 : tensor<i32>
-      stablehlo.return %18, %16, %17 : tensor<i32>, tensor<3x3xf32>, tensor<6xf32>
+      stablehlo.return %18, %14, %17 : tensor<i32>, tensor<3x3xf32>, tensor<6xf32>
     }
     return %0#1, %0#2 : tensor<3x3xf32>, tensor<6xf32>
   }

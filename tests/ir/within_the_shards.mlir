@@ -45,17 +45,17 @@ module {
       %16 = stablehlo.reshape %15 : (tensor<2x2x5xf32>) -> tensor<4x5xf32>
       %17 = stablehlo.exponential %16 : tensor<4x5xf32>
       %18 = stablehlo.add %17, %13 : tensor<4x5xf32>
-      %cst_7 = stablehlo.constant dense<0.000000e+00> : tensor<f32>
-      %19 = stablehlo.reduce(%18 init: %cst_7) applies stablehlo.add across dimensions = [0] : (tensor<4x5xf32>, tensor<f32>) -> tensor<5xf32>
-      %20 = stablehlo.reshape %iterArg_1 : (tensor<8x5xf32>) -> tensor<2x4x5xf32>
-      %21 = stablehlo.reshape %18 : (tensor<4x5xf32>) -> tensor<2x2x5xf32>
-      %c_8 = stablehlo.constant dense<0> : tensor<i32>
-      %22 = stablehlo.dynamic_update_slice %20, %21, %c_8, %2, %c_8 : (tensor<2x4x5xf32>, tensor<2x2x5xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x4x5xf32>
-      %23 = stablehlo.reshape %22 : (tensor<2x4x5xf32>) -> tensor<8x5xf32>
-      %24 = stablehlo.add %iterArg_2, %19 : tensor<5xf32>
+      %19 = stablehlo.reshape %iterArg_1 : (tensor<8x5xf32>) -> tensor<2x4x5xf32>
+      %20 = stablehlo.reshape %18 : (tensor<4x5xf32>) -> tensor<2x2x5xf32>
+      %c_7 = stablehlo.constant dense<0> : tensor<i32>
+      %21 = stablehlo.dynamic_update_slice %19, %20, %c_7, %2, %c_7 : (tensor<2x4x5xf32>, tensor<2x2x5xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<2x4x5xf32>
+      %22 = stablehlo.reshape %21 : (tensor<2x4x5xf32>) -> tensor<8x5xf32>
+      %cst_8 = stablehlo.constant dense<0.000000e+00> : tensor<f32>
+      %23 = stablehlo.reduce(%18 init: %cst_8) applies stablehlo.add across dimensions = [0] : (tensor<4x5xf32>, tensor<f32>) -> tensor<5xf32>
+      %24 = stablehlo.add %iterArg_2, %23 : tensor<5xf32>
       %c_9 = stablehlo.constant dense<1> : tensor<i32>
       %25 = stablehlo.add %iterArg, %c_9 : tensor<i32>
-      stablehlo.return %25, %23, %24 : tensor<i32>, tensor<8x5xf32>, tensor<5xf32>
+      stablehlo.return %25, %22, %24 : tensor<i32>, tensor<8x5xf32>, tensor<5xf32>
     }
     return %1#1, %1#2 : tensor<8x5xf32>, tensor<5xf32>
   }

@@ -1,0 +1,39 @@
+"""A step of a loop in a window around its chunk, for ops that slide over the axis. Used by `emit_loops`."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
+from stablehlo_mem.sharding_rules.halo import Use, Window
+from stablehlo_mem.sharding_rules.op_rule import BlockRules, Chunk
+
+
+class Step(Protocol):
+    """The step that a window is in."""
+
+    rules: BlockRules
+
+    def whole(self, value: int) -> Any:
+        """A value that does not depend on the axis."""
+        ...
+
+    def read(self, use: Use, part: ChunkEmitter) -> Any:
+        """What the step computes, or a slice of the value, in a part of the axis."""
+        ...
+
+
+class WindowEmitter(ChunkEmitter):
+    """The same step on another part of the axis."""
+
+    def __init__(self, step: Step, chunk: Chunk, window: Window):
+        super().__init__(step.rules, window.n, chunk)
+        self.step, self.window = step, window
+
+    def whole(self, value: int) -> Any:
+        """A value that does not depend on the axis."""
+        return self.step.whole(value)
+
+    def chunk_of(self, value: int, dimension: int) -> Any:
+        """The window of a value along a dimension."""
+        return self.step.read(Use(value, dimension, self.window), self)
