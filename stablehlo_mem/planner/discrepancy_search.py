@@ -212,9 +212,9 @@ class DiscrepancySearch:
         self.steps_left -= 1
         if self.steps_left < 0 or state is self.root:
             return self.steps_left < 0
-        return self.is_far(state) or self.is_worse(self.objective(state))
+        return self.falls_short(state) or self.is_worse(self.objective(state))
 
-    def is_far(self, state: SearchState) -> bool:
+    def falls_short(self, state: SearchState) -> bool:
         """Whether as many steps as are left, each of which saves what the last one did, do not reach the goal."""
         missing = state.peak.temp_bytes - self.goal.temp_bytes
         return missing > (1 + self.steps_left) * state.decisions[-1].saved_bytes > 0
