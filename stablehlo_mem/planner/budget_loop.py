@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import get_args
 
 from jax.export import Exported
 
@@ -20,8 +21,9 @@ from stablehlo_mem.planner import autotune, plan_cache, shares
 from stablehlo_mem.planner.budget_search import BudgetSearch
 from stablehlo_mem.planner.cheaper import cheaper
 from stablehlo_mem.planner.discrepancy_search import CACHE_MULTIPLE
-from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, compiles, cost
+from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form, compiles, cost
 from stablehlo_mem.planner.greedy_search import nothing_to_split, propose
+from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState
 from stablehlo_mem.planner.smallest_peak import has_little_left, minimise_peak
 from stablehlo_mem.planner.users_terms import in_users_terms
@@ -174,10 +176,26 @@ class _Planning:
             searching = BudgetSearch(self.evaluator, original, self.budget)
             for form, evaluation in searching.evaluations():
                 if self.fits(evaluation):
-                    return cheaper(self.evaluator, form, evaluation, self.fits, searching.fixed_bytes, searching.room)
+                    room = searching.room
+                    best = cheaper(self.evaluator, form, evaluation, self.fits, searching.fixed_bytes, room)
+                    if self.evaluator.is_slow(best.state):
+                        self.compile_affordable(original)
+                    return best
+            self.compile_affordable(original)
         else:
             self.minimise_peak(original)
         return min(self.evaluator.evaluations, key=self.unwanted)
+
+    def compile_affordable(self, original: Evaluation) -> None:
+        """Compiles the smallest program within the limit of the price that searches visited, if none so small was."""
+        chip = original.target.chip
+        visited = (s for form in get_args(Form) for s in self.evaluator.visited(form, chip).within(math.inf))
+        lowest = min(
+            (s for s in visited if not self.evaluator.is_slow(s)), key=lambda s: s.peak.temp_bytes, default=None
+        )
+        least = min(e.state.peak.temp_bytes for e in self.affordable())
+        if lowest is not None and lowest.peak.temp_bytes < (1 - CLEARLY) * least and self.evaluator.may_compile:
+            self.evaluator.measure(lowest, ())
 
     def minimise_peak(self, original: Evaluation) -> None:
         """Compiles smaller and smaller programs from each form, for the evaluator to keep."""

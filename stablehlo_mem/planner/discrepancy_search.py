@@ -153,12 +153,17 @@ class DiscrepancySearch:
                 return
 
     def leads_to_goal(self, candidate: Candidate) -> bool:
-        """Descends after a candidate as it is; whether a state within the goal is met."""
+        """Descends after a candidate as it is, if it comes near; whether a state within the goal is met."""
         before = len(self.reached)
         new = try_apply(self.root, candidate, self.goal) if self.steps_left > 0 else None
-        if new is not None and not is_far(new.peak.temp_bytes, self.goal.temp_bytes):
-            self.descend(with_decision(self.root, new), self.goal)
+        if new is not None:
+            go_on = self.visit if is_far(new.peak.temp_bytes, self.goal.temp_bytes) else self.descend_to_goal
+            go_on(with_decision(self.root, new))
         return len(self.reached) > before
+
+    def descend_to_goal(self, state: SearchState) -> None:
+        """Descends from a state to the goal."""
+        self.descend(state, self.goal)
 
     def descend_otherwise(self, first: SearchState) -> None:
         """Descends after each other first step, without regrouping sums, and towards smaller goals."""
