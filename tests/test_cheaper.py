@@ -131,7 +131,7 @@ def layers(x, weights):
 
 def test_a_plan_beyond_the_limit_is_an_error_with_that_plan():
     original = exported(layers, spec(2048, 256), spec(8, 256, 256))
-    budget = 25_000_000
+    budget = 16_000_000
     free = shm.plan(original, budget, target="cpu", options=Options(max_slowdown=None))
     assert free.fits
     assert free.slowdown > 1.01

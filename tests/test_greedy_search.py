@@ -415,20 +415,18 @@ def swiglu_gradient():
     return start_of(ingest(program), goal_of(0, chip="cuda:h200"))
 
 
-def test_the_size_of_a_split_leaves_room_for_what_later_steps_save(swiglu_gradient):
-    """Alone the loop reaches the goal in steps that are too slow; with `keep-dots-apart` a larger chunk does."""
+def test_sizes_within_the_price_come_first(swiglu_gradient):
+    """The loop reaches the goal in steps of one row, which take hundreds of times as long."""
     goal = goal_of(80 * 2**20, chip="cuda:h200")
-    goal = dataclasses.replace(goal, max_seconds=2 * swiglu_gradient.seconds)
-    greedy, _ = greedy_descent(swiglu_gradient, goal, frozenset())
-    found, _ = search(swiglu_gradient, goal)
-    assert swiglu_gradient.peak.temp_bytes > greedy.peak.temp_bytes > goal.temp_bytes
-    assert found.peak.temp_bytes <= goal.temp_bytes
-    assert found.seconds <= goal.max_seconds
+    priced = dataclasses.replace(goal, max_seconds=2 * swiglu_gradient.seconds)
+    found, _ = search(swiglu_gradient, priced)
+    assert swiglu_gradient.peak.temp_bytes > goal.temp_bytes >= found.peak.temp_bytes
+    assert found.seconds <= priced.max_seconds
     assert [step.pass_name for step in found.steps] == ["split-into-loops", "keep-dots-apart"]
 
 
 def test_what_misses_the_goal_is_the_lowest_state_within_the_price(swiglu_gradient):
-    goal = goal_of(60 * 2**20, chip="cuda:h200")
+    goal = goal_of(40 * 2**20, chip="cuda:h200")
     goal = dataclasses.replace(goal, max_seconds=2 * swiglu_gradient.seconds)
     visited = []
     found, _ = search(swiglu_gradient, goal, visit=visited.append)

@@ -229,7 +229,7 @@ def test_budget_error_text_names_figures_values_and_obstacles() -> None:
 def test_to_json_is_plain_data_without_the_programs() -> None:
     data = json.loads(plan().to_json())
     assert data["after"]["peak_bytes"] == 93 * MIB
-    assert data["steps"][0]["params"] == {**dataclasses.asdict(SPLIT), "path": [[3, 1]], "kept": [4, 5]}
+    assert data["steps"][0]["params"] == {**dataclasses.asdict(SPLIT), "path": [[3, 1]], "kept": [4, 5], "places": []}
     assert data["refusals"][0]["op"] == {"function": "main", "index": 7}
     assert not {"result", "exported", "bytecode"} & data.keys()
     assert data["decisions"][0]["added_seconds"] == 0.25

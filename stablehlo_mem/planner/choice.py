@@ -6,7 +6,7 @@ import logging
 
 from stablehlo_mem.analysis.live_ranges import Peak
 from stablehlo_mem.errors import PassError
-from stablehlo_mem.pass_api.candidate import CHUNK_SHARE, Candidate, Goal, Size
+from stablehlo_mem.pass_api.candidate import CHUNK_SHARE, Candidate, Goal
 from stablehlo_mem.planner.search_state import SearchState, apply
 
 _log = logging.getLogger(__name__)
@@ -102,12 +102,6 @@ def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> Search
             break
         candidate = resized
     return best if best is not None and helps(best, state) else None
-
-
-def within_price(candidate: Candidate, state: SearchState, goal: Goal) -> tuple[Size, ...]:
-    """The sizes that are estimated not to be too slow; all if none is."""
-    affordable = tuple(size for size in candidate.sizes if state.seconds + size.added_seconds <= goal.max_seconds)
-    return affordable or candidate.sizes
 
 
 def helps(new: SearchState, state: SearchState) -> bool:

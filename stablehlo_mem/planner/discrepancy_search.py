@@ -13,7 +13,6 @@ What is best at one peak need not be best in the end. Three ideas from the liter
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import itertools
 import math
@@ -21,7 +20,7 @@ from collections.abc import Callable, Iterator
 
 from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Refusal
-from stablehlo_mem.planner.choice import in_best_size, lower_of, try_apply, within_price
+from stablehlo_mem.planner.choice import in_best_size, lower_of, try_apply
 from stablehlo_mem.planner.goals import is_far
 from stablehlo_mem.planner.greedy_search import MAX_PEAK_RISE, candidates_to_try, faster_step, greedy_descent
 from stablehlo_mem.planner.pareto_front import CLEARLY
@@ -116,7 +115,7 @@ class DiscrepancySearch:
                 self.descend_otherwise(first)
             else:
                 self.looks_ahead = not is_far(first.peak.temp_bytes, self.goal.temp_bytes)
-                self.begin_smaller()
+                self.take_smallest()
                 self.begin_otherwise(self.goal, in_best_size)
         if taken and reaches:
             self.depart_at_dearest(path)
@@ -140,30 +139,14 @@ class DiscrepancySearch:
                 if new is not None and new.seconds < most:
                     self.descend(with_decision(before, new), self.goal)
 
-    def begin_smaller(self) -> None:
-        """Descends after the first candidate whose smallest size leads to the goal, in its largest size that does.
-
-        The greedy descent takes the size that is best by itself, and later steps may lower the peak further: not by
-        much, or the goal is out of reach.
-        """
+    def take_smallest(self) -> None:
+        """Takes the first candidate that alone reaches a goal in its smallest size, where more steps miss it."""
         for candidate in candidates_to_try(self.root, self.goal, self.not_first):
-            sizes = sorted(within_price(candidate, self.root, self.goal), key=lambda size: size.saved_bytes)
-            if sizes and self.leads_to_goal(candidate.resized(sizes[-1])):
-                bisect.bisect(sizes[:-1], False, key=lambda size: self.leads_to_goal(candidate.resized(size)))
+            smallest = max(candidate.sizes, key=lambda size: size.saved_bytes, default=None)
+            new = try_apply(self.root, candidate.resized(smallest), self.goal) if smallest else None
+            if new is not None and new.peak.temp_bytes <= self.goal.temp_bytes:
+                self.visit(with_decision(self.root, new))
                 return
-
-    def leads_to_goal(self, candidate: Candidate) -> bool:
-        """Descends after a candidate as it is, if it comes near; whether a state within the goal is met."""
-        before = len(self.reached)
-        new = try_apply(self.root, candidate, self.goal) if self.steps_left > 0 else None
-        if new is not None:
-            go_on = self.visit if is_far(new.peak.temp_bytes, self.goal.temp_bytes) else self.descend_to_goal
-            go_on(with_decision(self.root, new))
-        return len(self.reached) > before
-
-    def descend_to_goal(self, state: SearchState) -> None:
-        """Descends from a state to the goal."""
-        self.descend(state, self.goal)
 
     def descend_otherwise(self, first: SearchState) -> None:
         """Descends after each other first step, without regrouping sums, and towards smaller goals."""

@@ -169,15 +169,15 @@ class Evaluator:
         return self.originals[chip.name]
 
     def search(
-        self, form: Form, goal: Goal, not_first: frozenset[Identity] = frozenset()
+        self, form: Form, goal: Goal, not_first: frozenset[Identity] = frozenset(), *, any_price: bool = False
     ) -> tuple[SearchState, tuple[Refusal, ...]]:
         """The state that a search from a form ends with, and its refusals; it begins with none of `not_first`.
 
-        If an earlier search visited a clearly faster state within the goal, that is the result. If the time is up, it
-        is the best state visited.
+        It keeps to the limit of the price where it can, unless any price will do. If an earlier search visited a
+        clearly faster state within the goal, that is the result. If the time is up, it is the best state visited.
         """
         root = self.form_state(goal.chip, form)
-        goal = dataclasses.replace(goal, max_seconds=self.max_seconds(goal.chip))
+        goal = dataclasses.replace(goal, max_seconds=math.inf if any_price else self.max_seconds(goal.chip))
         key = form, goal, not_first
         if key not in self.searched:
             tell(f"search for {format_bytes(goal.temp_bytes)} of temporaries on {goal.chip.name}")
@@ -204,7 +204,7 @@ class Evaluator:
         Steps that are within the limit each may lead further beyond it than those that are not.
         """
         ends = [search(root, goal, not_first, lambda state: self.visit(state, front))]
-        if self.is_slow(ends[0][0]):
+        if self.is_slow(ends[0][0]) and not math.isinf(goal.max_seconds):
             unlimited = dataclasses.replace(goal, max_seconds=math.inf)
             ends.append(search(root, unlimited, not_first, lambda state: self.visit(state, front)))
         return min(ends, key=lambda end: (end[0].peak.temp_bytes > goal.temp_bytes, end[0].seconds))
