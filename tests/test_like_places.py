@@ -13,7 +13,8 @@ from stablehlo_mem.ir.bindings import clone_module, fingerprint
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options
 from stablehlo_mem.splitting.candidates import proposals
-from stablehlo_mem.splitting.like_places import is_apart, like_places, loops_of_place
+from stablehlo_mem.splitting.like_places import is_apart, like_places
+from stablehlo_mem.splitting.loops_of_seed import loops_of_seed
 from stablehlo_mem.splitting.split_step import split
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import graph_of, in_f64, normal, normals, program_of, run, yardstick
@@ -96,7 +97,7 @@ def test_a_split_of_one_layer_leaves_the_peak_where_it_is():
 def test_places_at_which_memory_is_low_are_left_out():
     graph = graph_of(program_of(network, *arguments()))
     one = along_rows(graph).step.params
-    schedule = loops_of_place(graph, (one.value, one.dimension), one.big_bytes, streaming=one.streaming)
+    schedule = loops_of_seed(graph, (one.value, one.dimension), one.big_bytes, streaming=one.streaming)
     memory = memory_of_ops(graph, GOAL.chip, ())
     peak = find_peak(graph, GOAL.chip)
     assert max(memory) == peak.temp_bytes == memory[peak.op]
@@ -110,7 +111,7 @@ def test_places_at_which_memory_is_low_are_left_out():
 def test_places_are_apart_and_in_order():
     graph = graph_of(program_of(network, *arguments()))
     one = along_rows(graph).step.params
-    schedule = loops_of_place(graph, (one.value, one.dimension), one.big_bytes, streaming=one.streaming)
+    schedule = loops_of_seed(graph, (one.value, one.dimension), one.big_bytes, streaming=one.streaming)
     places = like_places(graph, schedule, memory_of_ops(graph, GOAL.chip, ()), 0)
     firsts = [min(place.inner_ops) for place in places]
     assert firsts == sorted(firsts)

@@ -12,7 +12,7 @@ import math
 from stablehlo_mem.analysis.fusion_classes import FUSIBLE, Class, classify
 from stablehlo_mem.ir.graph import Graph
 
-_L2_BYTES = 50 * 2**20
+L2_BYTES = 50 * 2**20
 _L1_BYTES = 132 * 2 * 2**10
 """Caches of an H100, used for all chips: the model counts 2 KiB of L1 for each of its cores."""
 _L2_SPEEDUP = 2.5
@@ -56,4 +56,4 @@ def _speedup(nbytes: int) -> float:
     """How much faster a value is read again than from memory."""
     if nbytes < _L1_BYTES:
         return _L1_SPEEDUP
-    return _L2_SPEEDUP if nbytes < _L2_BYTES else 1.0
+    return _L2_SPEEDUP if nbytes < L2_BYTES else 1.0

@@ -20,7 +20,7 @@ from stablehlo_mem.analysis.fusion_classes import (
     reduced_length,
     transposed_operands,
 )
-from stablehlo_mem.analysis.gpu_rereading import is_written_once
+from stablehlo_mem.analysis.gpu_rereading import L2_BYTES, is_written_once
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, reachable
@@ -37,11 +37,8 @@ _LONGEST_ROW = 2**20
 """Elements of a row that a kernel holds to normalise it; longer ones are reduced by kernels of their own: the largest
 tile of Triton."""
 _NESTED_RATIO = 16
-"""A reduction is computed inside the next one only if that reduces this many times more elements in one step (seen in
-compiled programs, like the next two)."""
-_L2_BYTES = 50 * 2**20
-"""A reduction is computed inside the next one only if what it reads fits the L2 cache; this is an H100's, used for all
-chips."""
+"""A reduction is computed inside the next one only if that reduces this many times more elements in one step, and if
+what it reads fits the L2 cache (seen in compiled programs, like the next one)."""
 _PARALLEL_ROWS = 4096
 """A reduction is computed inside the next one only if there are this many results to compute side by side."""
 _MOST_TILES = 4 * 132
@@ -61,6 +58,8 @@ _FEW = 3
 _MERGED_DOT_BYTES = 64 * 2**20
 """Operands and result of the smaller of two dots that are merged have at most these: `dot_merger.cc`; the limit was
 seen in programs compiled by jaxlib 0.10.2, 59 MiB merged and 74 not."""
+_FUSING = FUSIBLE | {Class.REDUCE}
+"""Classes of ops whose kernels take in what computes their operands."""
 _BROADCAST = "stablehlo.broadcast_in_dim"
 _CUSTOM_TOP_K = 16
 """The k from which a top-k sorts, with an index for each element: `topk_specializer.cc`."""
@@ -96,8 +95,8 @@ class XlaGpu(CompilerModel):
                 return True
         elif reused and len(kernels) > 1:
             return True
-        fusing = all(classify(graph, graph.ops[k]) in FUSIBLE | {Class.REDUCE} for k in kernels)
-        if fusing and len(kernels) > 1 and is_written_once(graph, value, len(kernels)):
+        fusing = len(kernels) > 1 and all(classify(graph, graph.ops[k]) in _FUSING for k in kernels)
+        if fusing and is_written_once(graph, value, len(kernels)):
             return True
         if kind is not Class.EXPENSIVE or (not reused and len(kernels) <= _FEW and _reads_one(graph, value)):
             return False
@@ -137,7 +136,7 @@ class XlaGpu(CompilerModel):
         if not _NESTED_RATIO * reduced_length(graph, op) <= reduced_length(graph, user) <= _ONE_STEP:
             return False
         rows = math.prod(graph.values[user.results[0]].shape)
-        return rows >= _PARALLEL_ROWS and _largest_source_bytes(graph, op.operands[0]) <= _L2_BYTES
+        return rows >= _PARALLEL_ROWS and _largest_source_bytes(graph, op.operands[0]) <= L2_BYTES
 
     def dot_operands_in_memory(self, graph: Graph, dot: Op) -> Collection[int]:
         """All of a split contraction, otherwise those that need another order."""

@@ -320,11 +320,16 @@ class Residuals:
             for value in op.results:
                 is_last = not found and self.buffers.materialised[value] and bool(self.graph.values[value].shape)
                 held = self.accumulated(value, before) if multiplies(self.graph, op) else value
-                producer = self.graph.ops[self.graph.values[held].producer]
-                end = len(self.graph.ops) - (producer.name != "stablehlo.add" or held == value)
-                if (is_last or multiplies(self.graph, op)) and any(before <= u < end for u in self.graph.users[held]):
+                if (is_last or multiplies(self.graph, op)) and self.is_used_after(held, before, is_sum=held != value):
                     found[held] = None
         return tuple(found)
+
+    def is_used_after(self, value: int, before: int, *, is_sum: bool) -> bool:
+        """Whether ops from a place on use a value. That the block returns it counts for a sum, which a loop carries."""
+        producer = self.graph.producer(value)
+        is_carried = is_sum and producer is not None and producer.name == "stablehlo.add"
+        end = len(self.graph.ops) - (0 if is_carried else 1)
+        return any(before <= user < end for user in self.graph.users[value])
 
     def accumulated(self, value: int, before: int) -> int:
         """What a matmul's result becomes before an op: laid out otherwise, or added to a sum that a loop returns."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.peak_memory import Path, Peak, memory_of_ops
@@ -27,14 +27,13 @@ from stablehlo_mem.pass_api.candidate import (
     Step,
     allows,
 )
-from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
-from stablehlo_mem.splitting.axis import Axis, Obstacle, grow_axis
+from stablehlo_mem.splitting.axis import Axis, Obstacle
 from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host
 from stablehlo_mem.splitting.like_places import like_places
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
-from stablehlo_mem.splitting.loop_scheduling import schedule_loops
 from stablehlo_mem.splitting.loop_sizes import in_places, loop_sizes
+from stablehlo_mem.splitting.loops_of_seed import Seed, axis_of_seed, is_small, loops_along
 from stablehlo_mem.splitting.regrouping import regroups, why_not_regrouped
 from stablehlo_mem.splitting.saved_values import worth_saving
 from stablehlo_mem.splitting.split_step import PASS_NAME, Split, split_copy
@@ -53,11 +52,8 @@ _MOST_SAVED = 3
 """Ops of whose results more are saved for later loops, one after the other ..."""
 _FEW_LOOPS = 8
 """... by so many loops at most: of more, each of which recomputes what was before, those few spare next to nothing."""
-_CACHED_OPS = 2000
-"""Of blocks of at most so many ops all that is found in them is cached: small programs are searched again and again."""
 _SMALLEST = 1024
 """Bytes below which no value is worth a loop."""
-_Seed = tuple[int, int]
 
 
 def proposals_around(main: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
@@ -68,7 +64,7 @@ def proposals_around(main: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate 
 
 def proposals(main: Graph, path: Path, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
     """The splits of a block that lower the peak, each in the size that suits the goal, and why others do not."""
-    if _is_small(nested_graph(main, path)):
+    if is_small(nested_graph(main, path)):
         items = _cached_proposals(main, path, peak, goal)
     else:
         items = _Proposals(main, path, peak, goal).run()
@@ -105,31 +101,6 @@ def _cached_proposals(main: Graph, path: Path, peak: Peak, goal: Goal) -> tuple[
     return tuple(_Proposals(main, path, peak, goal).run())
 
 
-def _is_small(graph: Graph) -> bool:
-    return len(graph.ops) <= _CACHED_OPS
-
-
-def _cached_in_small_blocks(analysis: Callable[Concatenate[Graph, _P], _T]) -> Callable[Concatenate[Graph, _P], _T]:
-    cached = cached_analysis(analysis)
-
-    def dispatch(graph: Graph, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return (cached if _is_small(graph) else analysis)(graph, *args, **kwargs)
-
-    return dispatch
-
-
-@_cached_in_small_blocks
-def _axis(graph: Graph, seed: _Seed, big_bytes: int) -> Axis:
-    return grow_axis(graph, rule_book(graph), seed, big_bytes)
-
-
-@_cached_in_small_blocks
-def _schedule(graph: Graph, axis: Axis, seed: _Seed, big_bytes: int, streaming: bool) -> LoopSchedule | None:
-    """The loops of an axis, which is equal to others from another seed or of other bytes."""
-    del seed, big_bytes
-    return schedule_loops(graph, axis, streaming=streaming)
-
-
 @cached_analysis
 def _next_size(graph: Graph, least: int) -> int:
     """The bytes of the smallest value of at least so many: goals between two sizes grow the same axes."""
@@ -148,7 +119,7 @@ class _Proposals:
         self.big_bytes = _next_size(self.graph, max(_SMALLEST, big_bytes // smaller))
         self.schedules: dict[Axis, LoopSchedule] = {}
         self.proposed: set[tuple[frozenset[int], int, tuple[SplitOp, ...]]] = set()
-        self.reached: set[_Seed] = set()
+        self.reached: set[Seed] = set()
         self.runs = block_runs(main, path)
 
     def run(self) -> Iterator[_Proposal]:
@@ -161,7 +132,7 @@ class _Proposals:
                 continue
             sizes = enumerate(self.graph.values[value].shape)
             seeds = [(value, d) for d, size in sizes if size > 1 and (value, d) not in self.reached]
-            axes = [_axis(self.graph, seed, self.big_bytes) for seed in seeds]
+            axes = [axis_of_seed(self.graph, seed, self.big_bytes) for seed in seeds]
             for axis in axes:
                 for item in self.along(axis):
                     if not isinstance(item, Refusal):
@@ -199,7 +170,7 @@ class _Proposals:
         schedule = self.schedules.get(axis)
         if schedule is not None:
             return schedule if schedule.only_in_chunks(axis.seed[0]) else None
-        schedule = _schedule(self.graph, axis, axis.seed, self.big_bytes, False)
+        schedule = loops_along(self.graph, axis, axis.seed, self.big_bytes, False)
         if schedule is not None:
             self.schedules[axis] = schedule
         return schedule
@@ -208,7 +179,7 @@ class _Proposals:
         """The loops of an axis with online reductions, None if there are none; `waiting` are those without."""
         if not any(loop and split_op.partial for split_op, loop in waiting.first_loop.items()):
             return None
-        schedule = _schedule(self.graph, axis, axis.seed, self.big_bytes, True)
+        schedule = loops_along(self.graph, axis, axis.seed, self.big_bytes, True)
         return schedule if schedule is not None and schedule.is_online else None
 
     def too_long(self, axis: Axis) -> bool:

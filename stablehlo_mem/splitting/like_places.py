@@ -7,16 +7,13 @@ higher than it leaves it. `candidates` asks for them; `split_step` finds the loo
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.sharding_rules import rule_book
-from stablehlo_mem.splitting.axis import grow_axis
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
-from stablehlo_mem.splitting.loop_scheduling import schedule_loops
+from stablehlo_mem.splitting.loops_of_seed import loops_of_seed
 
 
 def like_places(graph: Graph, schedule: LoopSchedule, memory: Sequence[int], limit: int) -> tuple[LoopSchedule, ...]:
@@ -30,21 +27,22 @@ def like_places(graph: Graph, schedule: LoopSchedule, memory: Sequence[int], lim
     """
     first, last = min(schedule.inner_ops), max(schedule.inner_ops)
     value, dimension = schedule.axis.seed
-    seed = graph.values[value].producer
-    found: list[LoopSchedule] = []
-    for other in _like_values(graph)[_kind(graph, value)]:
-        shift = graph.values[other].producer - seed
+
+    def is_high_elsewhere(other: int) -> bool:
+        shift = graph.values[other].producer - graph.values[value].producer
         alive = memory[max(0, first + shift) : last + shift + 1]
-        if last < first + shift or last + shift < first:
-            like = _like(graph, schedule, (other, dimension)) if max(alive, default=0) > limit else None
-            if like is not None and all(is_apart(one, like) for one in (schedule, *found)):
-                found.append(like)
+        return (last < first + shift or last + shift < first) and max(alive, default=0) > limit
+
+    others = [other for other in _like_values(graph)[_kind(graph, value)] if is_high_elsewhere(other)]
+    structure = _structure(graph, schedule) if others else None
+    found: list[LoopSchedule] = []
+    for other in others:
+        like = loops_of_seed(graph, (other, dimension), schedule.axis.big_bytes, streaming=schedule.is_online)
+        if like is None or _structure(graph, like) != structure:
+            continue
+        if all(is_apart(one, like) for one in (schedule, *found)):
+            found.append(like)
     return tuple(sorted(found, key=lambda one: min(one.inner_ops)))
-
-
-def loops_of_place(graph: Graph, seed: tuple[int, int], big_bytes: int, *, streaming: bool) -> LoopSchedule | None:
-    """The loops of the axis of a seed; None if there are none."""
-    return schedule_loops(graph, grow_axis(graph, rule_book(graph), seed, big_bytes), streaming=streaming)
 
 
 def kept_there(schedule: LoopSchedule, like: LoopSchedule, kept: Sequence[int]) -> tuple[int, ...]:
@@ -62,12 +60,6 @@ def is_apart(one: LoopSchedule, other: LoopSchedule) -> bool:
     ops = [{split_op.op for split_op in schedule.axis.split_ops} for schedule in (before, after)]
     shared = (ops[0] & after.inner_ops) | (ops[1] & before.inner_ops)
     return max(before.inner_ops) < min(after.inner_ops) and not shared
-
-
-def _like(graph: Graph, schedule: LoopSchedule, seed: tuple[int, int]) -> LoopSchedule | None:
-    """The loops of another seed, if they are like those of a schedule."""
-    like = loops_of_place(graph, seed, schedule.axis.big_bytes, streaming=schedule.is_online)
-    return like if like is not None and _structure(graph, like) == _structure(graph, schedule) else None
 
 
 def _structure(graph: Graph, schedule: LoopSchedule) -> Any:
@@ -92,16 +84,13 @@ def _name_and_types(graph: Graph, op: int) -> Any:
 
 
 @cached_analysis
-def _like_values(graph: Graph) -> defaultdict[Any, tuple[int, ...]]:
+def _like_values(graph: Graph) -> Mapping[Any, Sequence[int]]:
     """The computed values of each kind."""
-    by_kind: defaultdict[Any, tuple[int, ...]] = defaultdict(tuple)
-    for value in _computed(graph):
-        by_kind[_kind(graph, value)] += (value,)
+    by_kind: dict[Any, list[int]] = {}
+    for value in graph.values:
+        if value.is_computed and value.shape:
+            by_kind.setdefault(_kind(graph, value.index), []).append(value.index)
     return by_kind
-
-
-def _computed(graph: Graph) -> Iterator[int]:
-    return (value.index for value in graph.values if value.is_computed and value.shape)
 
 
 def _kind(graph: Graph, value: int) -> Any:

@@ -50,8 +50,8 @@ def loop_sizes(
 
 def in_places(size: Size, count: int) -> Size:
     """A size of loops that are built in so many places, of which one is at the peak."""
-    seconds = {"added_seconds": count * size.added_seconds, "moved_seconds": count * size.moved_seconds}
-    return dataclasses.replace(size, **seconds) if count > 1 else size
+    added, moved = count * size.added_seconds, count * size.moved_seconds
+    return dataclasses.replace(size, added_seconds=added, moved_seconds=moved)
 
 
 def checkpoint_bytes(schedule: LoopSchedule) -> int:

@@ -11,8 +11,9 @@ from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
 from stablehlo_mem.ir.graph_copy import graph_of_copy
 from stablehlo_mem.pass_api.candidate import SizeParams, StepParams
 from stablehlo_mem.splitting.emit_loops import emit_loops
-from stablehlo_mem.splitting.like_places import kept_there, loops_of_place
+from stablehlo_mem.splitting.like_places import kept_there
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
+from stablehlo_mem.splitting.loops_of_seed import loops_of_seed
 
 PASS_NAME = "split-into-loops"
 """Of the pass whose steps are splits."""
@@ -78,7 +79,7 @@ def split(module: ir.Module, decision: Split) -> None:
     """
     graph = nested_graph(entry_graph(module), decision.path)
     seeds = [(decision.value, decision.dimension), *decision.places]
-    found = [loops_of_place(graph, seed, decision.big_bytes, streaming=decision.streaming) for seed in seeds]
+    found = [loops_of_seed(graph, seed, decision.big_bytes, streaming=decision.streaming) for seed in seeds]
     loops = [schedule for schedule in found if schedule is not None]
     if len(loops) < len(seeds):
         raise ValueError(f"nothing to split: {decision}")

@@ -9,7 +9,7 @@ from stablehlo_mem.sharding_rules.halo import Use, Window
 from stablehlo_mem.sharding_rules.op_rule import BlockRules, Chunk
 
 
-class Step(Protocol):
+class LoopStep(Protocol):
     """The step that a window is in."""
 
     rules: BlockRules
@@ -26,7 +26,7 @@ class Step(Protocol):
 class WindowEmitter(ChunkEmitter):
     """The same step on another part of the axis."""
 
-    def __init__(self, step: Step, chunk: Chunk, window: Window):
+    def __init__(self, step: LoopStep, chunk: Chunk, window: Window):
         super().__init__(step.rules, window.n, chunk)
         self.step, self.window = step, window
 
