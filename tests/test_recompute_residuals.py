@@ -12,7 +12,7 @@ from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Goal
-from stablehlo_mem.passes.recompute_residuals import RecomputedResiduals, RecomputeResiduals
+from stablehlo_mem.passes.recompute_residuals import RecomputedResiduals, RecomputeResiduals, candidates_at
 from stablehlo_mem.rewriting.join_barriers import join_barriers
 from stablehlo_mem.splitting.split_step import Split, split
 from stablehlo_mem.targets.chips import CHIPS
@@ -172,6 +172,14 @@ def test_what_is_returned_stays():
     params = recomputable(graph)[-1].step.params
     assert isinstance(params, RecomputedResiduals)
     assert graph.returned[0] not in {v for s in params.segments for op in s.ops for v in graph.ops[op].results}
+
+
+def test_what_is_empty_frees_nothing():
+    source, _ = source_and_expected("recompute_residuals")
+    graph = graph_of(source.replace("64", "0"))
+    place = next(op.index for op in graph.ops if op.name == "stablehlo.reduce")
+    goal = Goal(H200, shm.Options(), 0)
+    assert list(candidates_at(graph, (), place, find_peak(graph, H200), goal)) == []
 
 
 def test_what_has_effects_stays():

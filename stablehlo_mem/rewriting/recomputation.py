@@ -83,7 +83,7 @@ class Residuals:
         self.graph, self.place, self.chip = graph, place, chip
         self.buffers = plan_buffers(graph, chip)
         found = [v for v in range(len(graph.values)) if self.is_residual(v) and not self.buffers.generated[v]]
-        least = max((graph.values[v].nbytes for v in found), default=0) // _LARGE_SHARE
+        least = max(1, max((graph.values[v].nbytes for v in found), default=0) // _LARGE_SHARE)
         returned = {buffer_root(graph, v) for v in graph.returned}
         large = [v for v in found if graph.values[v].nbytes >= least and v not in returned]
         self.begins, self.handed_on = self.segmented(large)
