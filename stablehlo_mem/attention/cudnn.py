@@ -15,8 +15,6 @@ import jax.numpy as jnp
 from stablehlo_mem.attention.layout import KernelShape
 from stablehlo_mem.ir.bindings import cudnn_attention, dtypes_by_name
 
-CALLS = "__cudnn$fmha"
-"""What the names of cuDNN's attention calls begin with."""
 _CUDNN_VERSION = 90800
 """The cuDNN that JAX 0.10 is built with has at least this version (9.8); the topologies of `gpu_configs` say so too."""
 

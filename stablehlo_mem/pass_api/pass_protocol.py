@@ -21,12 +21,14 @@ class Pass(abc.ABC, Generic[Params]):
         name: of the pass, in kebab case.
         params_type: the type of its steps' parameters.
         is_enabled_by_others: whether its steps that save time are looked for again after steps of other passes.
+        splits_small_values: whether it has other candidates with `Goal.include_small_values`; only then it is asked.
         kinds: the compilers that understand what it writes, None for all: see `Chip.kind`.
     """
 
     name: str
     params_type: type[Params]
     is_enabled_by_others: bool = False
+    splits_small_values: bool = False
     kinds: frozenset[str] | None = None
 
     def serves(self, kinds: Set[str]) -> bool:

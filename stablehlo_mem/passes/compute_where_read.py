@@ -97,7 +97,7 @@ class ComputeWhereRead(Pass[WhereRead]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """The values at the peak, whatever time they take."""
-        if goal.include_small_values or not compiler_model(goal.chip).fuses_into_sums:
+        if not compiler_model(goal.chip).fuses_into_sums:
             return
         for depth in range(len(peak.path) + 1):
             block = _Block(graph, peak.path[:depth], goal.chip)

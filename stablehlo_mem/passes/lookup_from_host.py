@@ -49,8 +49,6 @@ class LookupFromHost(Pass[HostLookup]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """A candidate for each gather whose table is alive at the peak."""
-        if goal.include_small_values:
-            return
         live = {(item.path, item.value): item.nbytes for item in peak.live}
         for path in block_paths(graph):
             block = nested_graph(graph, path)

@@ -73,7 +73,7 @@ class OffloadResiduals(Pass[OffloadedResiduals]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates that offload ever more of the values that wait at the peak, the longest waiting first."""
-        if goal.options.host_bytes == 0 or goal.include_small_values or not goal.chip.host_link_bytes_per_second:
+        if goal.options.host_bytes == 0 or not goal.chip.host_link_bytes_per_second:
             return
         place = peak.path[0][0] if peak.path else peak.op
         large = (item for item in peak.live if item.path == () and item.nbytes * _PEAK_PER_VALUE >= peak.temp_bytes)

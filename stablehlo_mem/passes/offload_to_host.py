@@ -63,7 +63,7 @@ class OffloadToHost(Pass[OffloadedStacks]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates that offload ever more of the stacks that are alive at the peak, the largest first."""
-        if goal.options.host_bytes == 0 or goal.include_small_values or not goal.chip.host_link_bytes_per_second:
+        if goal.options.host_bytes == 0 or not goal.chip.host_link_bytes_per_second:
             return
         stacks: list[Stack] = []
         for found in _stacks_at_peak(graph, peak):

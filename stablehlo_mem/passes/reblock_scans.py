@@ -51,7 +51,7 @@ class ReblockScans(Pass[Split]):
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates along the scans of the blocks around the peak."""
         paths = [peak.path[:depth] for depth in range(len(peak.path) + 1)]
-        if goal.include_small_values or not any(_scans(nested_graph(graph, path)) for path in paths):
+        if not any(_scans(nested_graph(graph, path)) for path in paths):
             return
         _, main = _with_outlined(graph)
         for candidate in proposals_around(main, _with_scans(main, find_peak(main, goal.chip)), goal):

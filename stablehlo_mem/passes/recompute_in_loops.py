@@ -81,8 +81,6 @@ class RecomputeInLoops(Pass[RecomputedValues]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """For each block around the peak two: enough of the values that are cheapest per byte, and all of them."""
-        if goal.include_small_values:
-            return
         missing = peak.temp_bytes - goal.temp_bytes
         for path, _ in peak.ops_around:
             values = _read_in_blocks(nested_graph(graph, path), goal.temp_bytes // _LARGE_SHARE)

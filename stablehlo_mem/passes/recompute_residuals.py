@@ -71,7 +71,7 @@ class RecomputeResiduals(Pass[RecomputedResiduals]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates that drop ever more of the values that wait at the peak, in its block or in one around it."""
-        if goal.include_small_values or not compiler_model(goal.chip).keeps_barriers:
+        if not compiler_model(goal.chip).keeps_barriers:
             return
         for path, place in peak.ops_around:
             yield from candidates_at(graph, path, place, peak, goal)

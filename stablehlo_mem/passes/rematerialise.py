@@ -71,8 +71,6 @@ class Rematerialise(Pass[DroppedStacks]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates that drop ever more of each scan's stacks that are alive at the peak."""
-        if goal.include_small_values:
-            return
         for path in block_paths(graph):
             block = nested_graph(graph, path)
             for op in block.ops:

@@ -50,7 +50,7 @@ class SinkConverts(Pass[HeldSlices]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """A candidate for each loop around the peak, or at it, before which something is converted."""
-        if goal.include_small_values or not compiler_model(goal.chip).hoists_operand_converts:
+        if not compiler_model(goal.chip).hoists_operand_converts:
             return
         for path, index in peak.ops_around:
             block = nested_graph(graph, path)

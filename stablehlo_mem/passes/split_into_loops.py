@@ -27,6 +27,7 @@ class SplitIntoLoops(Pass[Split]):
 
     name = PASS_NAME
     params_type = Split
+    splits_small_values = True
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates at the peak, in the block of the peak and in those around it, and why others are none."""

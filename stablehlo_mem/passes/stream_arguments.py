@@ -88,7 +88,7 @@ class StreamArguments(Pass[StreamedArguments]):
 
         The second one also updates what is read elsewhere too, and copies it again for that.
         """
-        copies = _copies(graph) if not goal.include_small_values else []
+        copies = _copies(graph)
         if len(copies) < _LEAST_COPIES:
             return
         loops, shared = _loops(graph), _updates_of_shared(graph)

@@ -200,7 +200,7 @@ def propose(state: SearchState, goal: Goal) -> tuple[list[Candidate], tuple[Refu
     """All candidates at the peak in the order to try them, and the refusals, largest value first."""
     candidates: list[Candidate] = []
     refusals: dict[Refusal, None] = {}
-    for one in _enabled(goal):
+    for one in (p for p in _enabled(goal) if p.splits_small_values or not goal.include_small_values):
         for item in one.propose(state.graph, state.peak, goal):
             if isinstance(item, Refusal):
                 refusals[item] = None

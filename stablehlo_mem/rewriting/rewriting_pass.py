@@ -125,8 +125,6 @@ class RewritingPass(Pass[Rewriting]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """A candidate for each match that removes something live at the peak, and why others are none."""
-        if goal.include_small_values:
-            return  # the size of values makes no difference to a match
         for depth in range(len(peak.path), -1, -1):
             block = _BlockCosts(graph, peak.path[:depth], goal.chip)
             live = {item.value: item.nbytes for item in peak.live if item.path == block.path}

@@ -6,7 +6,7 @@ import contextlib
 import gc
 from collections.abc import Generator
 
-_BETWEEN = 100_000
+BETWEEN = 100_000
 """Objects made, less those freed, between collections in a search. Of one of 1,755 states, 27 s with Python's 700, they
 took 5.6 s, with so many 2.5 s; the process had 948 MiB, then 963, and 1,009 with no collection at all."""
 
@@ -34,10 +34,10 @@ def rare() -> Generator[None]:
     A search keeps most of what it makes. Where it runs as rarely already it does so.
     """
     before = gc.get_threshold()
-    if not 0 < before[0] < _BETWEEN:
+    if not 0 < before[0] < BETWEEN:
         yield
         return
-    gc.set_threshold(_BETWEEN, *before[1:])
+    gc.set_threshold(BETWEEN, *before[1:])
     try:
         yield
     finally:
