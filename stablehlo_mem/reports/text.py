@@ -135,10 +135,10 @@ def plain_text(result: Plan | MemoryProfile | Explanation | Check) -> str:
             return render_text(check_report(result))
 
 
-def render_text(renderable: RenderableType, width: int = _TEXT_WIDTH) -> str:
+def render_text(renderable: RenderableType) -> str:
     """A rich renderable as plain text: no colours, a fixed width whatever the terminal, no trailing spaces."""
     buffer = io.StringIO()
-    console = Console(file=buffer, width=width, color_system=None, force_terminal=False, highlight=False)
+    console = Console(file=buffer, width=_TEXT_WIDTH, color_system=None, force_terminal=False, highlight=False)
     console.print(renderable, soft_wrap=False)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 

@@ -116,26 +116,19 @@ def load_arguments(exported: jax.export.Exported, directory: pathlib.Path, seed:
     return jax.tree.unflatten(exported.in_tree, [jax.device_put(leaf) for leaf in leaves])
 
 
-def device_peak() -> int | None:
-    """The allocator's high-water mark on an accelerator, None on CPU."""
-    statistics = jax.local_devices()[0].memory_stats()
-    return statistics.get("peak_bytes_in_use") if statistics else None
-
-
 def run(directory: pathlib.Path) -> dict[str, Any]:
     """Compiles, executes as often as asked and reports; writes outputs.npz if that is wanted."""
     spec = json.loads((directory / "spec.json").read_text())
     exported = jax.export.deserialize(bytearray((directory / "program.bin").read_bytes()))
     args, kwargs = wait(load_arguments(exported, directory, spec["seed"]))
     started = time.perf_counter()
-    compiled = jax.jit(exported.call).lower(*args, **kwargs).compile(compiler_options=spec["compiler_options"] or None)
+    compiled = jax.jit(exported.call).lower(*args, **kwargs).compile()
     result: dict[str, Any] = {"compile_seconds": time.perf_counter() - started}
     measured, outputs = execute(compiled, args, kwargs, spec["repeats"])
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(outputs)]
     result |= measured | {
         "argument_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves((args, kwargs))),
         "output_bytes": sum(leaf.nbytes for leaf in leaves),
-        "device": jax.local_devices()[0].device_kind,
         "digest": digest(leaves),
     }
     if spec["keep_outputs"]:
@@ -153,7 +146,6 @@ def execute(compiled: Any, args: Any, kwargs: Any, repeats: int) -> tuple[dict[s
         "peak_rss_bytes": memory.stop(),
         "resident_before_bytes": memory.before_bytes,
         "exact": memory.exact,
-        "device_peak_bytes": device_peak(),
         "seconds": [first],
     }
     for _ in range(repeats - 1):

@@ -1,8 +1,7 @@
 """Measures time and memory of a program in a process of its own: what a user sees, not what a compiler reports.
 
-XLA:CPU's report leaves out the scratch of its fused kernels, so on CPU only the resident size of a process that
-does nothing else is evidence; on accelerators the allocator's high-water mark is read too. The demo, benchmarks and
-tests call it.
+XLA:CPU's report leaves out the scratch of its fused kernels, so only the resident size of a process that does nothing
+else is evidence. The demo, benchmarks and tests call it.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ import numpy as np
 
 from stablehlo_mem.errors import StableHLOMemError
 
+_TIMEOUT = 600.0
+"""Seconds after which a process is killed: it hangs."""
 _WORKER = pathlib.Path(__file__).with_name("_fresh_worker.py")
 
 
@@ -43,8 +44,6 @@ class FreshRun:
         resident_before_bytes: the resident size just before: arguments loaded, program compiled.
         exact: the peak is the kernel's own; False if it was sampled and may have missed short ones.
         argument_bytes, output_bytes: the data going in and coming out.
-        device_peak_bytes: the accelerator's allocator at its highest, arguments included, None on CPU.
-        device: what it ran on.
         seconds: of each execution, the first included.
         compile_seconds: of compiling it.
         digest: equal for bitwise equal outputs.
@@ -56,8 +55,6 @@ class FreshRun:
     exact: bool
     argument_bytes: int
     output_bytes: int
-    device_peak_bytes: int | None
-    device: str
     seconds: tuple[float, ...]
     compile_seconds: float
     digest: str
@@ -81,12 +78,9 @@ def run_fresh(
     repeats: int = 1,
     arguments: Sequence[np.ndarray[Any, Any]] | None = None,
     keep_outputs: bool = False,
-    compiler_options: Mapping[str, Any] | None = None,
-    platform: str = "cpu",
     environment: Mapping[str, str] | None = None,
-    timeout: float = 600.0,
 ) -> FreshRun:
-    """Runs a serialised `jax.export.Exported` in a fresh process that has jax and nothing of this package.
+    """Runs a serialised `jax.export.Exported` on CPU, in a fresh process that has jax and nothing of this package.
 
     Args:
         exported: what `Exported.serialize()` gives.
@@ -94,10 +88,7 @@ def run_fresh(
         repeats: how often to execute, for the times.
         arguments: the flat arguments, instead of drawing them.
         keep_outputs: bring the outputs back.
-        compiler_options: XLA's, instead of its defaults.
-        platform: the JAX platform of the process, "" for its own choice.
         environment: variables to set beside those of this process.
-        timeout: seconds after which the process is killed.
 
     Returns:
         Time, memory and a digest of the outputs.
@@ -105,12 +96,8 @@ def run_fresh(
     Raises:
         FreshRunError: the process failed, was killed or took too long.
     """
-    spec = {
-        "seed": seed,
-        "repeats": repeats,
-        "keep_outputs": keep_outputs,
-        "compiler_options": dict(compiler_options or {}),
-    }
+    spec = {"seed": seed, "repeats": repeats, "keep_outputs": keep_outputs}
+    variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", **(environment or {})}
     with tempfile.TemporaryDirectory(prefix="stablehlo-mem-") as name:
         directory = pathlib.Path(name)
         (directory / "program.bin").write_bytes(exported)
@@ -118,24 +105,17 @@ def run_fresh(
         if arguments is not None:
             named: dict[str, Any] = {f"a{i}": array for i, array in enumerate(arguments)}
             np.savez(directory / "arguments.npz", **named)
-        _run_worker(directory, _environment(platform, environment), timeout)
+        _run_worker(directory, variables)
         return _read_result(directory)
 
 
-def _environment(platform: str, extra: Mapping[str, str] | None) -> dict[str, str]:
-    variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    if platform:
-        variables["JAX_PLATFORMS"] = platform
-    return {**variables, **(extra or {})}
-
-
-def _run_worker(directory: pathlib.Path, variables: dict[str, str], timeout: float) -> None:
+def _run_worker(directory: pathlib.Path, variables: dict[str, str]) -> None:
     # -P keeps the script's own folder, with our modules in it, off sys.path.
     command = [sys.executable, "-P", str(_WORKER), str(directory)]
     try:
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     except subprocess.TimeoutExpired as error:
-        raise FreshRunError(f"the process did not finish within {timeout:g} s", memory=False) from error
+        raise FreshRunError(f"the process did not finish within {_TIMEOUT:g} s", memory=False) from error
     if done.returncode:
         raise _failure(done.returncode, done.stderr)
 
