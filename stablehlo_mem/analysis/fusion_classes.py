@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import DONATED, signature_attributes
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import Graph, Op, reachable
 from stablehlo_mem.ir.op_attributes import convolution_numbers, dot_numbers, integers
 
 
@@ -125,6 +127,16 @@ def buffer_root(graph: Graph, value: int) -> int:
         value = producer.operands[min(graph.values[value].result, len(producer.operands) - 1)]
         producer = graph.producer(value)
     return value
+
+
+def computed_from(graph: Graph, values: Iterable[int], classes: AbstractSet[Class]) -> dict[int, None]:
+    """Some values, and all that they are computed from by ops of some classes alone."""
+
+    def operands(value: int) -> tuple[int, ...]:
+        op = graph.producer(value)
+        return op.operands if op is not None and classify(graph, op) in classes else ()
+
+    return reachable(values, operands)
 
 
 def data_source(graph: Graph, value: int) -> int:

@@ -53,6 +53,10 @@ class Peak:
         around = ((self.path[:depth], op) for depth, (op, _) in enumerate(self.path))
         return (*around, (self.path, self.op))
 
+    def live_in(self, path: Path) -> dict[int, int]:
+        """The live values of a block, and their bytes."""
+        return {item.value: item.nbytes for item in self.live if item.path == path}
+
     def scratch_bytes(self, path: Path, ops: Collection[int]) -> int:
         """Bytes of scratch of some ops of a block, and of those in their blocks."""
         depth = len(path)

@@ -14,6 +14,7 @@ from stablehlo_mem.analysis.fusion_classes import (
     SLICES,
     Class,
     classify,
+    computed_from,
     data_source,
     features_last,
     is_nested,
@@ -233,12 +234,7 @@ def _is_cublas_epilogue(graph: Graph, dot: Op, kernel: Op) -> bool:
         return any(_is_splat(graph, v) for v in kernel.operands)
     if kernel.name != "stablehlo.multiply":
         return False
-
-    def elementwise(value: int) -> tuple[int, ...]:
-        producer = graph.producer(value)
-        return producer.operands if producer is not None and classify(graph, producer) in ELEMENTWISE else ()
-
-    halves = [reachable([v], elementwise) for v in kernel.operands]
+    halves = [computed_from(graph, [v], ELEMENTWISE) for v in kernel.operands]
     made = (graph.producer(v) for half in halves for v in half)
     has_tanh = any(op is not None and op.name == "stablehlo.tanh" for op in made)
     return has_tanh and all(dot.results[0] in half for half in halves)
@@ -291,14 +287,7 @@ def _largest_source_bytes(graph: Graph, value: int) -> int:
 
 def _sources_of_transposed(graph: Graph, dot: Op) -> set[int]:
     """The operands of a dot that need another order, and the values they are computed from by fusible ops."""
-
-    def fused(value: int) -> tuple[int, ...]:
-        producer = graph.producer(value)
-        if producer is None or classify(graph, producer) not in FUSIBLE | {Class.VIEW}:
-            return ()
-        return producer.operands
-
-    return {*reachable(transposed_operands(graph, dot), fused)}
+    return {*computed_from(graph, transposed_operands(graph, dot), FUSIBLE | {Class.VIEW})}
 
 
 def _transposed_call_bytes(graph: Graph, op: Op) -> int:

@@ -18,6 +18,7 @@ from stablehlo_mem.analysis.fusion_classes import (
     FUSIBLE,
     Class,
     classify,
+    computed_from,
     data_source,
     multiplies,
     reduced_length,
@@ -238,12 +239,8 @@ def _takes_expensive_op(graph: Graph, value: int) -> bool:
 
 def _producers(graph: Graph, value: int) -> list[Op]:
     """The elementwise ops that a value is computed by, and the producers of what they are computed from."""
-
-    def elementwise(v: int) -> tuple[int, ...]:
-        op = graph.producer(v)
-        return op.operands if op is not None and classify(graph, op) in ELEMENTWISE | {Class.VIEW} else ()
-
-    return [op for op in map(graph.producer, reachable([value], elementwise)) if op is not None]
+    values = computed_from(graph, [value], ELEMENTWISE | {Class.VIEW})
+    return [op for op in map(graph.producer, values) if op is not None]
 
 
 @cached_analysis

@@ -5,7 +5,9 @@ Every pass makes candidates and refusals; the planner reads them. Only the pass 
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Literal, get_args
@@ -21,6 +23,9 @@ Numerics = Literal["exact", "reassociate", "relaxed"]
 CHUNK_SHARE = 0.25
 """Share of a goal's bytes that the chunks of one step may take where the other values alone exceed the goal, because
 later steps make those smaller: chosen; trying 3/4 and 1/16 too makes no plan of the suite faster (prices.py)."""
+
+_SHARES = (0.25, 0.5, 0.75, 1.0)
+"""Shares that `prefix_lengths` takes: a few for the planner to choose from."""
 
 OpPath = tuple[Path, int]
 """An op of a module: the path of its block from the entry function's, and the op in it."""
@@ -81,6 +86,22 @@ def weakest(numerics: Iterable[Numerics]) -> Numerics:
 def and_others(count: int) -> str:
     """What a summary adds to the first of so many values: " and 2 others", "" for one."""
     return f" and {count - 1} other{'s' * (count > 2)}" if count > 1 else ""
+
+
+def prefix_lengths(
+    sizes: Iterable[int], missing: float = math.inf, *, room: float = math.inf, shares: Iterable[float] = _SHARES
+) -> list[int]:
+    """How many of some values candidates take, in order: shares of their bytes, and just enough for what is missing.
+
+    Args:
+        sizes: bytes of each value.
+        missing: bytes over the goal.
+        room: bytes that they may have together.
+    """
+    reached = list(itertools.accumulate(sizes))
+    reached = reached[: bisect.bisect_right(reached, room)]
+    aims = [*(share * reached[-1] for share in shares), missing] if reached else []
+    return sorted({1 + bisect.bisect_left(reached, aim) for aim in aims if aim <= reached[-1]})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,9 +99,8 @@ class ComputeWhereRead(Pass[WhereRead]):
         """The values at the peak, whatever time they take."""
         if not compiler_model(goal.chip).fuses_into_sums:
             return
-        for depth in range(len(peak.path) + 1):
-            block = _Block(graph, peak.path[:depth], goal.chip)
-            live = {item.value for item in peak.live if item.path == block.path}
+        for path, _ in peak.ops_around:
+            block, live = _Block(graph, path, goal.chip), peak.live_in(path)
             for value in (v for v in block.written() if v in live):
                 candidate = block.candidate(value, goal)
                 if candidate is not None:

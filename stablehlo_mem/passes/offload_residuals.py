@@ -23,9 +23,7 @@ option leaves no room for.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 
 from stablehlo_mem.analysis.peak_memory import Peak
@@ -33,13 +31,11 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.ir.host_memory import placed
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams, and_others
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams, and_others, prefix_lengths
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.residuals import Residual, copy_times, find_residual
 from stablehlo_mem.utils.units import format_bytes
 
-_SHARES = (0.25, 0.5, 0.75, 1.0)
-"""Candidates offload at least so much of what can be offloaded: a few for the planner to choose from."""
 _PEAK_PER_VALUE = 64
 """A value smaller than the peak over this stays on the device: it frees little for the copies it takes (chosen)."""
 
@@ -79,12 +75,9 @@ class OffloadResiduals(Pass[OffloadedResiduals]):
         large = (item for item in peak.live if item.path == () and item.nbytes * _PEAK_PER_VALUE >= peak.temp_bytes)
         found = [find_residual(graph, item.value, place, goal.chip) for item in large]
         residuals = sorted((r for r in found if r is not None), key=lambda r: (r.last - r.first, r.value))
-        reached = list(itertools.accumulate(r.nbytes for r in residuals))
-        reached = reached[: bisect.bisect_right(reached, goal.options.host_bytes - peak.host_bytes)]
-        if reached:
-            aims = [*(share * reached[-1] for share in _SHARES), peak.temp_bytes - goal.temp_bytes]
-            lengths = {1 + bisect.bisect_left(reached, aim) for aim in aims if aim <= reached[-1]}
-            yield from (_candidate(graph, residuals[:length], place, goal) for length in sorted(lengths))
+        sizes, room = (r.nbytes for r in residuals), goal.options.host_bytes - peak.host_bytes
+        for length in prefix_lengths(sizes, peak.temp_bytes - goal.temp_bytes, room=room):
+            yield _candidate(graph, residuals[:length], place, goal)
 
     def describe(self, params: OffloadedResiduals) -> str:
         """How many values, and how large they are."""

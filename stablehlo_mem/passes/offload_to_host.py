@@ -19,9 +19,7 @@ Refuses stacks that are read as a whole, and what the option leaves no room for.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 
 from stablehlo_mem.analysis.cost_model import fused_seconds
@@ -29,14 +27,20 @@ from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
 from stablehlo_mem.ir.trip_count import block_runs, likely_trips
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams, and_others
+from stablehlo_mem.pass_api.candidate import (
+    Candidate,
+    Goal,
+    OpPath,
+    Refusal,
+    Step,
+    StepParams,
+    and_others,
+    prefix_lengths,
+)
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.host_stacks import Stack, find_stacks, read_from_host, write_to_host
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
 from stablehlo_mem.utils.units import format_bytes
-
-_SHARES = (0.25, 0.5, 0.75, 1.0)
-"""Candidates offload at least so much of what can be offloaded: a few for the planner to choose from."""
 
 _PEAK_PER_STACK = 64
 """A stack smaller than the peak over this stays on the device: it frees little for the copies it takes (chosen)."""
@@ -75,7 +79,9 @@ class OffloadToHost(Pass[OffloadedStacks]):
         stacks.sort(key=lambda s: (-s.nbytes, s.path, s.loop, s.carry))
         room = goal.options.host_bytes - peak.host_bytes
         yield from (_no_room(graph, s, room) for s in stacks if s.nbytes > room)
-        yield from _prefixes(graph, [s for s in stacks if s.nbytes <= room], peak, goal, room)
+        stacks = [s for s in stacks if s.nbytes <= room]
+        for length in prefix_lengths((s.nbytes for s in stacks), peak.temp_bytes - goal.temp_bytes, room=room):
+            yield _candidate(graph, stacks[:length], goal)
 
     def describe(self, params: OffloadedStacks) -> str:
         """How many stacks, and how large they are."""
@@ -114,16 +120,6 @@ def _stacks_at_peak(graph: Graph, peak: Peak) -> Iterator[Stack | Refusal]:
                     value = nested_graph(graph, path).values[op.results[carry]]
                     code, message = found[1].code, found[1].message
                     yield Refusal.at(graph, (path, op.index), f"stored {value}", value.nbytes, code, message)
-
-
-def _prefixes(graph: Graph, stacks: Sequence[Stack], peak: Peak, goal: Goal, room: int) -> Iterator[Candidate]:
-    """Candidates with the first stacks: shares of their bytes, and just enough for what is over the goal."""
-    reached = list(itertools.accumulate(s.nbytes for s in stacks))
-    reached = reached[: bisect.bisect_right(reached, room)]
-    if reached:
-        aims = [*(share * reached[-1] for share in _SHARES), peak.temp_bytes - goal.temp_bytes]
-        lengths = {1 + bisect.bisect_left(reached, aim) for aim in aims if aim <= reached[-1]}
-        yield from (_candidate(graph, stacks[:length], goal) for length in sorted(lengths))
 
 
 def _candidate(graph: Graph, stacks: Sequence[Stack], goal: Goal) -> Candidate:

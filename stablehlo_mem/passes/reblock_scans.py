@@ -50,8 +50,7 @@ class ReblockScans(Pass[Split]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates along the scans of the blocks around the peak."""
-        paths = [peak.path[:depth] for depth in range(len(peak.path) + 1)]
-        if not any(_scans(nested_graph(graph, path)) for path in paths):
+        if not any(_scans(nested_graph(graph, path)) for path, _ in peak.ops_around):
             return
         _, main = _with_outlined(graph)
         for candidate in proposals_around(main, _with_scans(main, find_peak(main, goal.chip)), goal):
@@ -84,10 +83,10 @@ def _with_outlined(graph: Graph) -> tuple[ir.Module, Graph]:
 
 def _with_scans(main: Graph, peak: Peak) -> Peak:
     """A peak at which the elements of the scans in its blocks are alive too, so that they are split in any case."""
-    paths = [peak.path[:depth] for depth in range(len(peak.path) + 1)]
-    ops = ((path, op) for path in paths for op in nested_graph(main, path).ops if op.name == "stablehlo.composite")
+    ops = ((path, op) for path, _ in peak.ops_around for op in nested_graph(main, path).ops)
+    elements = ((path, op.operands[0]) for path, op in ops if op.name == "stablehlo.composite")
     known = {(live.path, live.value) for live in peak.live}
-    added = [Live(path, op.operands[0], 0) for path, op in ops if (path, op.operands[0]) not in known]
+    added = [Live(path, value, 0) for path, value in elements if (path, value) not in known]
     return dataclasses.replace(peak, live=(*peak.live, *added))
 
 

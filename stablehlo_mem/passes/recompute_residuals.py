@@ -22,9 +22,7 @@ barriers until kernels have an order.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,7 +34,7 @@ from stablehlo_mem.ir.barriers import grouped_barriers, next_group
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams, and_others
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams, and_others, prefix_lengths
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.recomputation import Recomputation, Recomputed, Residuals, is_rearranged
 
@@ -99,12 +97,10 @@ def candidates_at(main: Graph, path: Path, place: int, peak: Peak, goal: Goal) -
     bytes_of = {v: graph.values[v].nbytes for v in residuals.droppable}
     alone = {v: residuals.added_seconds(residuals.ops_of([v], {v}) or ()) for v in bytes_of}
     order = sorted(bytes_of, key=lambda v: (alone[v] / bytes_of[v], v))
-    reached = list(itertools.accumulate(bytes_of[v] for v in order))
-    if not reached or reached[-1] * _LEAST_SHARE < peak.temp_bytes:
+    if sum(bytes_of.values()) * _LEAST_SHARE < peak.temp_bytes:
         return
-    aims = [*(share * reached[-1] for share in _SHARES), peak.temp_bytes - goal.temp_bytes]
-    lengths = {1 + bisect.bisect_left(reached, aim) for aim in aims if aim <= reached[-1]}
-    for length in sorted(lengths):
+    sizes = (bytes_of[v] for v in order)
+    for length in prefix_lengths(sizes, peak.temp_bytes - goal.temp_bytes, shares=_SHARES):
         dropped = order[:length]
         recomputation = residuals.without(frozenset(dropped))
         if recomputation.segments:

@@ -18,9 +18,7 @@ Refuses stacks that are used as a whole, and steps with side effects.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -32,14 +30,21 @@ from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.loop_carries import drop_dead_carries, unchanged, with_carries
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams, and_others
+from stablehlo_mem.pass_api.candidate import (
+    Candidate,
+    Goal,
+    OpPath,
+    Refusal,
+    Step,
+    StepParams,
+    and_others,
+    prefix_lengths,
+)
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
 from stablehlo_mem.rewriting.scan_segments import find_backward, segment_length, take_in_segments
 from stablehlo_mem.rewriting.scan_stacks import RowRecomputation, ScanLoop, find_readers, find_scan, recompute, stored
 
-_SHARES = (0.25, 0.5, 0.75, 1.0)
-"""Candidates drop at least so much of what can be dropped: a few for the planner to choose from."""
 T = TypeVar("T")
 
 
@@ -133,7 +138,7 @@ class _ScanAtPeak:
         self.loop = self.graph.ops[scan.op]
         self.body = self.loop.blocks[1]
         self.temp_bytes = peak.temp_bytes
-        live = {item.value: item.nbytes for item in peak.live if item.path == path}
+        live = peak.live_in(path)
         results, operands = self.loop.results, self.loop.operands
         sizes = ((carry, live.get(results[carry]) or live.get(operands[carry])) for carry in scan.rows)
         self.nbytes = {carry: nbytes for carry, nbytes in sizes if nbytes}
@@ -157,8 +162,7 @@ class _ScanAtPeak:
 
     def prefixes(self, order: Sequence[int], seconds: Sequence[float], over: int) -> Iterator[Candidate]:
         """Candidates that drop the first stacks: shares of their bytes, and just enough for what is over the goal."""
-        reached = list(itertools.accumulate(self.nbytes[c] for c in order))
-        lengths = {1 + bisect.bisect_left(reached, share * reached[-1]) for share in _SHARES if reached}
+        lengths = prefix_lengths(self.nbytes[c] for c in order)
         is_enough = False
         for length in range(1, len(order) + 1):
             if is_enough and length not in lengths:

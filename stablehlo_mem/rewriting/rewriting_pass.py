@@ -125,9 +125,9 @@ class RewritingPass(Pass[Rewriting]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """A candidate for each match that removes something live at the peak, and why others are none."""
-        for depth in range(len(peak.path), -1, -1):
-            block = _BlockCosts(graph, peak.path[:depth], goal.chip)
-            live = {item.value: item.nbytes for item in peak.live if item.path == block.path}
+        for path, _ in reversed(peak.ops_around):
+            block = _BlockCosts(graph, path, goal.chip)
+            live = peak.live_in(path)
             results = list(self._matches(block, goal.options, prefer_memory=True))
             yield from (item for item in results if isinstance(item, Refusal))
             matches = [item for item in results if isinstance(item, Match)]

@@ -58,8 +58,8 @@ _SMALLEST = 1024
 
 def proposals_around(main: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
     """The splits of the block of a peak and of those around it, and why others are not possible."""
-    for depth in range(len(peak.path), -1, -1):
-        yield from proposals(main, peak.path[:depth], peak, goal)
+    for path, _ in reversed(peak.ops_around):
+        yield from proposals(main, path, peak, goal)
 
 
 def proposals(main: Graph, path: Path, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
@@ -113,7 +113,7 @@ class _Proposals:
     def __init__(self, main: Graph, path: Path, peak: Peak, goal: Goal):
         self.main, self.graph = main, nested_graph(main, path)
         self.path, self.peak, self.goal = path, peak, goal
-        self.live = {live.value: live.nbytes for live in peak.live if live.path == path}
+        self.live = peak.live_in(path)
         big_bytes = min(goal.temp_bytes // 8, max(self.live.values(), default=0) // 4)
         smaller = _SMALLER if goal.include_small_values else 1
         self.big_bytes = _next_size(self.graph, max(_SMALLEST, big_bytes // smaller))
