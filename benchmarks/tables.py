@@ -30,6 +30,7 @@ DOCUMENTS = (
     "docs/numerics.md",
     "docs/limits.md",
     "docs/comparisons.md",
+    "docs/design.md",
 )
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
