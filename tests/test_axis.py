@@ -61,6 +61,20 @@ def test_small_values_are_left_outside():
     assert "tanh" in names(graph, grown(graph, seed_of(graph, "sine"), 0, 1))
 
 
+def test_a_broadcast_that_only_adds_a_dimension_is_followed():
+    """The gradient of `d[..., 0]` puts what is large into a dimension of two by a broadcast and a pad."""
+    graph = graph_of(lambda x: jnp.pad(jnp.exp(x)[:, :, None], ((0, 0), (0, 0), (0, 1))).sum((0, 1)), (12, 20))
+    axis = grown(graph, seed_of(graph, "exponential"), 0, 12 * 20 * 4)
+    assert names(graph, axis) == ["broadcast_in_dim", "exponential", "pad", "reduce"]
+    assert axis.split_ops[-1].reducing
+
+
+def test_a_broadcast_that_repeats_its_operand_is_not():
+    graph = graph_of(lambda x, y: jnp.exp(jnp.sin(x)[:, None] + y) + jnp.cos(jnp.sin(x)[:, None] * y), (12,), (12, 20))
+    axis = grown(graph, seed_of(graph, "exponential"), 0, 12 * 20 * 4)
+    assert "sine" not in names(graph, axis)
+
+
 def test_an_obstacle_names_the_op_in_the_way():
     graph = graph_of(lambda x, y: jnp.sort(jnp.exp(x @ y), axis=0).sum(0), (12, 3), (3, 20))
     axis = grown(graph, seed_of(graph, "exponential"), 0)

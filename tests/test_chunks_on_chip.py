@@ -1,9 +1,11 @@
 """Chunks that stay on the chip: what loops spare where a cache or VMEM holds what a step makes and reads again."""
 
+import jax
 import jax.numpy as jnp
 import pytest
 
 import stablehlo_mem as shm
+from stablehlo_mem.analysis.cost_model import fused_seconds
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.splitting.chunk_cost import loop_cost
 from stablehlo_mem.splitting.step_kernels import step_kernels
@@ -34,6 +36,43 @@ def test_a_chunk_that_fits_spares_traffic(name):
     fits, exceeds = (sum(k.spared_seconds(chunk, chip) for k in kernels) for chunk in (largest, largest + 1))
     assert fits > 0
     assert exceeds == 0
+
+
+@pytest.mark.parametrize("name", ["cuda:h200", "tpu:v5e"])
+def test_a_kernel_spares_no_more_than_it_is_charged(name):
+    """The sum is computed by the kernel that writes the product: what it reads again is not charged twice."""
+
+    def head(x, w):
+        logits = x @ w
+        return logits - jnp.log(jnp.exp(logits - logits.max(1, keepdims=True)).sum(1, keepdims=True))
+
+    chip = CHIPS[name]
+    module = normal(program_of(head, jnp.ones((4096, 64)), jnp.ones((64, N))))
+    graph, seconds = entry_graph(module), fused_seconds(entry_graph(module), chip)
+    schedules = [s.schedule for s in possible_splits(module, (16 * N * 1024,))]
+    assert schedules
+    for schedule in schedules:
+        spared = sum(kernel.spared_seconds(1, chip) for kernel in step_kernels(graph, schedule, chip))
+        assert 0 < spared <= schedule.loop_count * sum(seconds)
+        cost = loop_cost(graph, schedule, chip, 16 * N * 1024)
+        assert all(sum(seconds) + added > 0 for _, added, _ in cost.chunks())
+
+
+def test_what_loops_compute_twice_costs_what_it_does_fused():
+    """Softmax computes its distances in two loops: they are never written on a GPU."""
+
+    def weights(x, y):
+        distances = ((x[:, None] - y[None]) ** 2).sum(2)
+        return jax.nn.softmax(-distances, 1).sum(0)
+
+    gpu = CHIPS["cuda:h200"]
+    module = normal(program_of(weights, jnp.ones((2048, 32)), jnp.ones((2048, 32))))
+    graph, nbytes = entry_graph(module), 4 * 2048**2
+    unsplit = sum(fused_seconds(graph, gpu))
+    loops = [s.schedule for s in possible_splits(module, (nbytes,)) if s.schedule.loop_count > 1]
+    assert loops
+    for schedule in loops:
+        assert loop_cost(graph, schedule, gpu, nbytes).fixed_seconds <= schedule.loop_count * unsplit
 
 
 def test_every_kernel_of_a_step_is_started():

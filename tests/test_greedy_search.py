@@ -17,6 +17,7 @@ from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Goal, Numerics, Options, Refusal
 from stablehlo_mem.passes import step_from_plain
 from stablehlo_mem.passes.split_into_loops import SplitIntoLoops
+from stablehlo_mem.planner.choice import in_best_size
 from stablehlo_mem.planner.discrepancy_search import DiscrepancySearch, search
 from stablehlo_mem.planner.greedy_search import cheapen, greedy_descent, propose
 from stablehlo_mem.planner.search_state import apply, start, start_of, take
@@ -434,3 +435,25 @@ def test_what_misses_the_goal_is_the_lowest_state_within_the_price(swiglu_gradie
     assert goal.temp_bytes < found.peak.temp_bytes == min(affordable) < swiglu_gradient.peak.temp_bytes / 2
     assert min(state.peak.temp_bytes for state in visited) < found.peak.temp_bytes  # of what is too slow
     assert found.seconds <= goal.max_seconds
+
+
+def test_a_size_beyond_the_price_is_not_begun_with():
+    """The gradient of a triangle multiplication: the chunk that a small goal asks for takes nine times as long."""
+
+    def loss(z, wa, wb):
+        a, b = (jax.nn.sigmoid(z @ w) * z for w in (wa, wb))
+        x = jnp.einsum("ikc,jkc->ijc", a, b)
+        return jnp.mean((x - x.mean(-1, keepdims=True)) ** 2)
+
+    program = exported(jax.grad(loss, (0, 1, 2)), spec(256, 256, 128), *[spec(128, 128)] * 2, platform="cuda")
+    goal = goal_of(1, chip="cuda:h200")
+    state = start_of(ingest(program), goal)
+    goal = dataclasses.replace(goal, temp_bytes=state.peak.temp_bytes // 10)
+    (dear, *_), _ = propose(state, goal)
+    assert state.seconds + dear.added_seconds > 2 * state.seconds
+    limited = dataclasses.replace(goal, max_seconds=2 * state.seconds)
+    within, beyond = (in_best_size(state, dear, g) for g in (limited, goal))
+    assert within is not None
+    assert beyond is not None
+    assert within.seconds <= limited.max_seconds < beyond.seconds
+    assert within.peak.temp_bytes < 0.7 * state.peak.temp_bytes

@@ -187,7 +187,7 @@ class _Growth:
         return (split_op.op, split_op.factor, None) in self.split_ops
 
     def is_free(self, split_op: SplitOp) -> bool:
-        return is_free(self.graph.ops[split_op.op])
+        return is_free(self.graph, self.graph.ops[split_op.op])
 
     def close_paths(self) -> bool:
         """Adds small values that depend on the axis where all of the way back to it can be split; whether any were."""
@@ -290,7 +290,7 @@ def cheapest_cut(graph: Graph, rules: RuleBook, root: Use) -> dict[Use, SplitOp]
 def _heap_key(graph: Graph, use: Use) -> int:
     """Free ops first, then from the last op to the first."""
     op = graph.producer(use.value)
-    return -len(graph.ops) if op is not None and is_free(op) else -graph.values[use.value].producer
+    return -len(graph.ops) if op is not None and is_free(graph, op) else -graph.values[use.value].producer
 
 
 def _whole_bytes(graph: Graph, uses: set[Use]) -> int:

@@ -9,12 +9,12 @@ import dataclasses
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeVarTuple
 
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.cost_model import op_seconds, overhead_seconds
+from stablehlo_mem.analysis.cost_model import fused_seconds, op_seconds, overhead_seconds
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
 from stablehlo_mem.analysis.kernel_traffic import CACHE_SPEEDUP
 from stablehlo_mem.analysis.op_cost import (
@@ -181,7 +181,7 @@ def round_chunk(n: int, largest: int) -> int:
 def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: int) -> LoopCost:
     """The cost of a schedule's loops; `spared_bytes` of intermediates no longer go through memory whole."""
     runs = {split_op: len(loops) for split_op, loops in schedule.loops_of.items()}
-    seconds = {op: op_seconds(graph, op, chip) for op in {*(split_op.op for split_op in runs), *schedule.inner_ops}}
+    seconds = fused_seconds(graph, chip)
     work = sum(count * seconds[split_op.op] for split_op, count in runs.items())
     moved = _whole_bytes(graph, schedule) + 3 * _accumulated_bytes(graph, schedule) + _rescaled_bytes(graph, schedule)
     bandwidth = chip.bytes_per_second * (CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
@@ -245,7 +245,7 @@ def _matmuls(graph: Graph, runs: Mapping[SplitOp, int], chip: Chip) -> Iterator[
             yield count * flop_seconds(graph, op, chip), matmul_of(graph, op), along[1]
 
 
-def _dealt(graph: Graph, runs: Mapping[SplitOp, int], seconds: Mapping[int, float]) -> Iterator[tuple[float, float]]:
+def _dealt(graph: Graph, runs: Mapping[SplitOp, int], seconds: Sequence[float]) -> Iterator[tuple[float, float]]:
     """See `LoopCost.dealt`."""
     for split_op, count in runs.items():
         op, dimension = graph.ops[split_op.op], split_op.result_dims[0]
@@ -255,7 +255,7 @@ def _dealt(graph: Graph, runs: Mapping[SplitOp, int], seconds: Mapping[int, floa
 
 
 def _vectorised(
-    graph: Graph, runs: Mapping[SplitOp, int], seconds: Mapping[int, float]
+    graph: Graph, runs: Mapping[SplitOp, int], seconds: Sequence[float]
 ) -> Iterator[tuple[float, float]]:
     """See `LoopCost.vectorised`."""
     for split_op, count in runs.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from stablehlo_mem.analysis.compilers import compiler_model
+from stablehlo_mem.analysis.cost_model import fused_seconds
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
 from stablehlo_mem.analysis.op_cost import kernel_arithmetic_seconds
 from stablehlo_mem.ir.graph import Graph, Op
@@ -24,19 +25,23 @@ class StepKernel:
         arithmetic_seconds: if memory were infinitely fast.
         other_seconds: of what it reads and writes beside chunks.
         chunks: the chunks it reads and writes, each with seconds through memory, and bytes for an element of the axis.
+        charged_seconds: what the cost model charges it for: less where it shares what it reads with another kernel, or
+            reads a part of it.
     """
 
     count: int
     arithmetic_seconds: float
     other_seconds: float
     chunks: tuple[tuple[float, float], ...]
+    charged_seconds: float
 
     def spared_seconds(self, chunk: int, chip: Chip) -> float:
         """What all steps spare as chunks of so many elements of the axis stay on the chip."""
         limit, speedup = chip.on_chip_value_bytes, chip.on_chip_speedup
         through_memory = self.other_seconds + sum(seconds for seconds, _ in self.chunks)
         on_chip = self.other_seconds + sum(s / (speedup if chunk * nbytes <= limit else 1) for s, nbytes in self.chunks)
-        return self.count * (max(self.arithmetic_seconds, through_memory) - max(self.arithmetic_seconds, on_chip))
+        spared = max(self.arithmetic_seconds, through_memory) - max(self.arithmetic_seconds, on_chip)
+        return self.count * min(spared, self.charged_seconds)
 
 
 def step_kernels(graph: Graph, schedule: LoopSchedule, chip: Chip) -> tuple[StepKernel, ...]:
@@ -70,4 +75,5 @@ def _step_kernel(
         arithmetic_seconds=kernel_arithmetic_seconds(graph, inside, chip),
         other_seconds=others / chip.bytes_per_second,
         chunks=tuple((nbytes / chip.bytes_per_second, nbytes / n) for nbytes in chunks),
+        charged_seconds=fused_seconds(graph, chip)[op.index],
     )
