@@ -254,9 +254,7 @@ def _dealt(graph: Graph, runs: Mapping[SplitOp, int], seconds: Sequence[float]) 
             yield count * seconds[split_op.op], shape[dimension] / split_op.n
 
 
-def _vectorised(
-    graph: Graph, runs: Mapping[SplitOp, int], seconds: Sequence[float]
-) -> Iterator[tuple[float, float]]:
+def _vectorised(graph: Graph, runs: Mapping[SplitOp, int], seconds: Sequence[float]) -> Iterator[tuple[float, float]]:
     """See `LoopCost.vectorised`."""
     for split_op, count in runs.items():
         op, kind = graph.ops[split_op.op], CLASSES.get(graph.ops[split_op.op].name)
