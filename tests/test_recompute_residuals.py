@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -14,6 +16,7 @@ from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Goal
 from stablehlo_mem.passes.recompute_residuals import RecomputedResiduals, RecomputeResiduals, candidates_at
 from stablehlo_mem.rewriting.join_barriers import join_barriers
+from stablehlo_mem.rewriting.recomputation import Residuals
 from stablehlo_mem.splitting.split_step import Split, split
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.measurement import Measured
@@ -103,6 +106,33 @@ def test_a_segment_is_a_layer_and_waits_for_the_gradient_of_the_next():
     for segment in params.segments:
         assert segment.awaited
         assert all(params.place < graph.values[v].producer < segment.before for v in segment.awaited)
+
+
+def headed_gradient(*args):
+    """Layers of two parts, the first with more inside, and a head that is larger than all of a layer."""
+
+    def headed_loss(args):
+        *layers, head, x = args
+        for w, v in zip(layers[::2], layers[1::2], strict=True):
+            x = block(x, w, v)
+        return jnp.abs(jnp.sin(jnp.tanh(x @ head))).mean()
+
+    return jax.grad(headed_loss)(args)
+
+
+def test_segments_are_layers_whatever_is_read_at_once():
+    """The head's values are alive at the place in any case: how large they are says nothing of where to divide."""
+    layers = [spec(*shape) for _ in range(12) for inner in (256, 96) for shape in ((16, inner), (inner, 16))]
+    graph = graph_of(program_for(headed_gradient, *layers, spec(16, 4096), spec(256, 16)))
+    head = next(v for v in graph.values if v.shape == (256, 4096) and graph.title(v.producer) == "dot_general")
+    residuals = Residuals(graph, head.producer + 2, H200)
+    assert residuals.is_residual(head.index)
+    assert head.index not in residuals.droppable
+    ends = (*residuals.begins, residuals.place)
+    dots = [op.index for op in graph.ops[: head.producer] if op.name == "stablehlo.dot_general"]
+    assert len(dots) == 4 * 12
+    per_segment = [sum(first <= dot < end for dot in dots) for first, end in itertools.pairwise((0, *ends))]
+    assert max(per_segment) <= 4
 
 
 def test_what_takes_the_least_time_goes_first():

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 
 from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Refusal
-from stablehlo_mem.planner.choice import in_best_size, lower_of, try_apply
+from stablehlo_mem.planner.choice import helps, in_best_size, lower_of, try_apply
 from stablehlo_mem.planner.goals import is_far
 from stablehlo_mem.planner.greedy_search import MAX_PEAK_RISE, candidates_to_try, faster_step, greedy_descent
 from stablehlo_mem.planner.pareto_front import CLEARLY
@@ -77,7 +77,8 @@ class DiscrepancySearch:
         lowest: the state of the lowest peak after at least one step; one that is too slow only if all are.
         incumbent: the least objective of the states with which descents reached the goal.
         steps_left: how many more steps all descents together may take.
-        looks_ahead: whether descents take enabling steps: not where the first one misses the goal by far.
+        looks_ahead: whether descents take enabling steps: not where the first one misses the goal by far, nor from the
+            dearest step.
         met: peaks and seconds of the states from which descents went on, seconds to nine digits, as sums of the same
             estimates in another order differ in the last ones.
     """
@@ -118,26 +119,55 @@ class DiscrepancySearch:
                 self.take_smallest()
                 self.begin_otherwise(self.goal, in_best_size)
         if taken and reaches:
+            # Looking ahead takes most of the time of a descent.
+            self.looks_ahead = False
             self.depart_at_dearest(path)
         return first, refusals
 
     def depart_at_dearest(self, path: list[SearchState]) -> None:
-        """Goes back to before the step of the greedy descent that adds most time, and descends after each other step.
+        """Departs from a descent at its dearest step, and from the best descent that this leads to, while it is better.
+
+        Large programs have these descents too, though no others.
+        """
+        better: list[SearchState] | None = path
+        while better is not None:
+            better = self.departed(better)
+
+    def departed(self, path: list[SearchState]) -> list[SearchState] | None:
+        """Goes back to before the step of a descent that adds most time, and descends after each other step.
 
         Only after steps that add clearly less: several steps that each miss the goal may cost less than one that
-        reaches it. Large programs have these descents too, though no others.
+        reaches it.
+
+        Returns:
+            The best of these descents that reaches the goal and is better than the one given, None if none is.
         """
         before, after = max(itertools.pairwise(path), key=lambda pair: pair[1].seconds - pair[0].seconds)
         most = after.seconds - CLEARLY * max(0.0, self.root.seconds)
         if before.seconds >= most:
-            return
-        self.incumbent = min(self.incumbent, self.objective(path[-1]))
+            return None
+        best, least = None, self.objective(path[-1])
+        self.incumbent = min(self.incumbent, least)
         self.steps_left = max(self.steps_left, len(path))
         for candidate in candidates_to_try(before, self.goal, self.not_first if before is self.root else frozenset()):
-            if self.steps_left > 0 and before.seconds + candidate.added_seconds < most:
-                new = in_best_size(before, candidate, self.goal)
-                if new is not None and new.seconds < most:
-                    self.descend(with_decision(before, new), self.goal)
+            new = self.in_cheaper_size(before, candidate, most) if self.steps_left > 0 else None
+            following = self.descend(with_decision(before, new), self.goal) if new is not None else []
+            if following and following[-1].peak.temp_bytes <= self.goal.temp_bytes:
+                objective = self.objective(following[-1])
+                if objective < least:
+                    best, least = [*path[: path.index(after)], *following], objective
+        return best
+
+    def in_cheaper_size(self, before: SearchState, candidate: Candidate, most: float) -> SearchState | None:
+        """The state after a candidate in its best size, or where that takes too long in the smallest that does not."""
+        if before.seconds + candidate.added_seconds < most:
+            new = in_best_size(before, candidate, self.goal)
+            if new is not None and new.seconds < most:
+                return new
+        sizes = (size for size in candidate.sizes if before.seconds + size.added_seconds < most)
+        smallest = max(sizes, key=lambda size: size.saved_bytes, default=None)
+        new = try_apply(before, candidate.resized(smallest), self.goal) if smallest else None
+        return new if new is not None and new.seconds < most and helps(new, before) else None
 
     def take_smallest(self) -> None:
         """Takes the first candidate that alone reaches a goal in its smallest size, where more steps miss it."""
@@ -207,18 +237,29 @@ class DiscrepancySearch:
         missing = state.peak.temp_bytes - self.goal.temp_bytes
         return missing > (1 + self.steps_left) * state.decisions[-1].saved_bytes > 0
 
-    def descend(self, state: SearchState, aim: Goal) -> None:
-        """Goes from the root, or from a state after some steps, to a goal, and on while steps save time."""
+    def descend(self, state: SearchState, aim: Goal) -> list[SearchState]:
+        """Goes from the root, or from a state after some steps, to a goal, and on while steps save time.
+
+        Returns:
+            The states on the way to the goal; none where another descent came through the first one.
+        """
         not_first = self.not_first if state is self.root else frozenset()
+        path = [state]
+
+        def follow(following: SearchState) -> None:
+            path.append(following)
+            self.visit(following)
+
         if state is not self.root:
             outcome = state.peak.temp_bytes, f"{state.seconds:.9e}"
             if outcome in self.met:
-                return
+                return []
             self.met.add(outcome)
             self.visit(state)
-        end, _ = greedy_descent(state, aim, not_first, self.is_pruned, self.visit, looks_ahead=self.looks_ahead)
+        end, _ = greedy_descent(state, aim, not_first, self.is_pruned, follow, looks_ahead=self.looks_ahead)
         if end is not self.root and end.peak.temp_bytes <= self.goal.temp_bytes:
             self.save_time(end)
+        return path
 
     def save_time(self, state: SearchState) -> None:
         """Goes on with steps that save time, until the temporaries fit the chip's cache."""

@@ -13,6 +13,7 @@ import bisect
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from stablehlo_mem.analysis.cost_model import fused_seconds
@@ -26,6 +27,9 @@ _LARGE_SHARE = 64
 """Residuals smaller than the largest one over this stay: what they free is next to nothing (chosen)."""
 _MAX_SEGMENTS = 512
 """Segments that are considered at most: more than the layers of any model we know, twice."""
+_MORE_SEGMENTS = 1.25
+"""How many times as many segments the next division has. With so many as layers each is a layer; of a quarter more than
+a layer the rest is less than half of the next, where a layer may hand on as little as at its end (chosen)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,9 +90,10 @@ class Residuals:
         least = max(1, max((graph.values[v].nbytes for v in found), default=0) // _LARGE_SHARE)
         returned = {buffer_root(graph, v) for v in graph.returned}
         large = [v for v in found if graph.values[v].nbytes >= least and v not in returned]
-        self.begins, self.handed_on = self.segmented(large)
-        later = [v for v in large if v not in self.handed_on and self.awaited(self.place, self.first_read(v))]
-        self.droppable = [v for v in later if self.ops_of([v], {v}) is not None]
+        # What is read at once is there in any case: segments are not divided by it.
+        later = [v for v in large if self.awaited(self.place, self.first_read(v))]
+        self.begins, self.handed_on = self.segmented(later)
+        self.droppable = [v for v in later if v not in self.handed_on and self.ops_of([v], {v}) is not None]
 
     def is_residual(self, value: int) -> bool:
         """Whether a kernel before the place writes a value and one after it reads the value, or it is returned."""
@@ -134,9 +139,7 @@ class Residuals:
         producers = [values[v].producer for v in residuals]
         reached = [0, *itertools.accumulate(values[v].nbytes for v in residuals)]
         best: tuple[float, tuple[int, ...], frozenset[int]] = (reached[-1], (), frozenset())
-        limit = reached[-1] // 2
-        while limit:
-            begins = self.begins_for(producers, reached, limit)
+        for begins in self.divisions(producers, reached):
             handed = frozenset(v for v, *_ in self.handed_at(begins))
             ends = [bisect.bisect_left(producers, begin) for begin in (0, *begins, self.place)]
             largest = max(
@@ -144,12 +147,31 @@ class Residuals:
                 for first, end in itertools.pairwise(ends)
             )
             needed = largest + sum(values[v].nbytes for v in handed)
-            if needed < best[0]:
+            # Of equal divisions the finest: what they hand on is not computed again.
+            if needed < best[0] or (best[1] and needed == best[0]):
                 best = needed, begins, handed
-            if len(begins) >= min(_MAX_SEGMENTS, len(residuals)):
-                break
-            limit //= 2
         return best[1], best[2]
+
+    def divisions(self, producers: Sequence[int], reached: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Where ever more segments begin, with and without one for what follows the last residual."""
+        if not producers:
+            return
+        last = self.least_handed_on(range(producers[-1] + 1, self.place + 1))
+        count = 2
+        while limit := reached[-1] // count:
+            begins = self.begins_for(producers, reached, limit)
+            yield begins
+            yield *begins, last
+            if len(begins) >= min(_MAX_SEGMENTS, len(producers)):
+                break
+            count = math.ceil(_MORE_SEGMENTS * count)
+
+    def least_handed_on(self, places: Sequence[int]) -> int:
+        """Where the least is handed on: the last of such places, and as soon as that is there."""
+        begin = min(reversed(places), key=self.handed_bytes.__getitem__)
+        while begin > places[0] and self.handed_bytes[begin - 1] == self.handed_bytes[begin]:
+            begin -= 1
+        return begin
 
     def handed_at(self, begins: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         """What is handed on where segments begin."""
@@ -168,10 +190,7 @@ class Residuals:
             if end >= len(producers):
                 break
             # The segment ends before the residual `end` is written, as soon as what it hands on is there.
-            places = range(producers[first] + 1, producers[end] + 1)
-            begin = min(reversed(places), key=self.handed_bytes.__getitem__)
-            while begin > places[0] and self.handed_bytes[begin - 1] == self.handed_bytes[begin]:
-                begin -= 1
+            begin = self.least_handed_on(range(producers[first] + 1, producers[end] + 1))
             begins.append(begin)
             first = bisect.bisect_left(producers, begin)
         return tuple(begins)
