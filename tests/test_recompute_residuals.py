@@ -183,6 +183,31 @@ def test_in_a_loop_a_segment_waits_for_what_a_gradient_was_added_to():
     assert all(yardstick(*three) is None for three in zip(*results, strict=True))
 
 
+def test_a_segment_waits_for_the_gradients_of_biases():
+    """They are small, and what they are sums of is as large as an activation."""
+
+    def updated(*args):
+        def total(layers):
+            x = args[-1]
+            for w, b, v in layers:
+                x = x + jnp.sin(jnp.tanh(x @ w + b)) @ v
+            return (x**2).mean()
+
+        layers = list(zip(args[:-1:3], args[1:-1:3], args[2:-1:3], strict=True))
+        gradients = jax.tree.leaves(jax.grad(total)(layers))
+        norm = jnp.sqrt(sum((g**2).sum() for g in gradients))
+        return [w - g / norm for w, g in zip(args[:-1], gradients, strict=True)]
+
+    shapes = *(spec(*shape) for _ in range(4) for shape in ((16, 128), (128,), (128, 16))), spec(256, 16)
+    graph = graph_of(program_for(updated, *shapes))
+    params = recomputable(graph)[-1].step.params
+    assert isinstance(params, RecomputedResiduals)
+    # The gradients of the last layer's are computed before the first segment.
+    biases = [[v for v in s.awaited if graph.values[v].shape == (128,)] for s in params.segments]
+    assert sum(map(len, biases)) >= 3
+    assert {graph.producer(v).name for of_segment in biases for v in of_segment} == {"stablehlo.reduce"}
+
+
 def test_a_segment_is_not_computed_twice_again():
     module, _ = recomputed(program_for(gradient, *specs(4)))
     attach_rules(module)

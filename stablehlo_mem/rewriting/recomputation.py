@@ -330,16 +330,17 @@ class Residuals:
         ]
 
     def awaited(self, since: int, before: int) -> tuple[int, ...]:
-        """What matmuls after an op and before another write, and others use from there on; the last value of all.
+        """What sums after an op and before another write, and others use from there on; the last value of all.
 
-        Gradients of weights among them: compilers put them off, and what they read would stay.
+        Gradients of weights and biases among them: compilers put them off, and what they read would stay.
         """
         found: dict[int, None] = {}
         for op in reversed(self.graph.ops[max(since, self.place + 1) : before]):
+            sums = multiplies(self.graph, op) or CLASSES.get(op.name) is Class.REDUCE
             for value in op.results:
                 is_last = not found and self.buffers.materialised[value] and bool(self.graph.values[value].shape)
-                held = self.accumulated(value, before) if multiplies(self.graph, op) else value
-                if (is_last or multiplies(self.graph, op)) and self.is_used_after(held, before, is_sum=held != value):
+                held = self.accumulated(value, before) if sums else value
+                if (is_last or sums) and self.is_used_after(held, before, is_sum=held != value):
                     found[held] = None
         return tuple(found)
 
@@ -351,7 +352,7 @@ class Residuals:
         return any(before <= user < end for user in self.graph.users[value])
 
     def accumulated(self, value: int, before: int) -> int:
-        """What a matmul's result becomes before an op: laid out otherwise, or added to a sum that a loop returns."""
+        """What a sum becomes before an op: laid out otherwise, or added to a sum that a loop returns."""
         users = self.graph.users[value]
         if len(users) != 1 or users[0] >= before:
             return value
