@@ -130,16 +130,20 @@ def temporaries(measured: Any, profile: Any) -> int:
 
 def table(data: dict[str, Any]) -> str:
     """One line a layout and share: temporaries of one device before and after, and the estimated time."""
+    rows = {tuple(name.rsplit(", ", 1)): row for name, row in data["rows"].items()}
+    steps = list(dict.fromkeys(step for step, _ in rows))
+    in_order = sorted(rows, key=lambda key: (steps.index(key[0]), _order(key[1])))
     lines = [
         [
-            *name.rsplit(", ", 1),
+            *key,
             format_bytes(row["before"]),
             format_bytes(row["temporaries"]) + ("" if row["fits"] else " (not kept)"),
             f"{row['slowdown']:.2f}",
             f"{row['flops']:.2f}",
             f"{row['exchanged']:.2f}" if "exchanged" in row else "",
         ]
-        for name, row in data["rows"].items()
+        for key in in_order
+        for row in [rows[key]]
     ]
     names = ["step", "budget", "as written", "then", "time", "FLOPs", "exchanged"]
     note = (
@@ -147,6 +151,11 @@ def table(data: dict[str, Any]) -> str:
         "in the compiled program, over those as written;"
     )
     return tables.table(names, lines) + f"\n{note} {tables.stamp(data)}.\n"
+
+
+def _order(label: str) -> float:
+    """A sort key: shares, the largest first, then versions by hand as they come."""
+    return -float(label.removesuffix("%")) if label.endswith("%") else 0
 
 
 if __name__ == "__main__":
