@@ -60,6 +60,29 @@ def test_no_dot_is_nested_whose_result_others_need(function: Callable[..., Any])
     assert any(graph.values[v].shape == (ROWS, WIDTH) for v in materialised(graph))
 
 
+@pytest.mark.parametrize(
+    ("inner", "outer", "is_one"),
+    [
+        ("sa,sb->ab", "ab,be->ae", True),
+        ("sa,sb->ab", "ab,ea->eb", True),
+        ("hac,hbc->hab", "hab,hbe->ae", True),
+        ("sic,sb->icb", "icb,be->ice", True),
+        ("sic,sjd->ijcd", "ijcd,cde->ije", False),
+        ("sic,sjd->ijcd", "ijcd,de->ijce", False),
+        ("hac,hbc->hab", "hab,he->abe", False),
+    ],
+)
+def test_a_nested_dot_brings_one_dimension_that_the_next_one_contracts(inner: str, outer: str, is_one: bool):
+    """As libtpu compiles them: an outer product mean is written, the scores of attention are not."""
+    sizes = dict.fromkeys("sce", 8) | dict.fromkeys("hd", 16) | dict.fromkeys("abij", 128)
+    left, right, second = (*inner.split("->")[0].split(","), outer.split(",")[1].split("->")[0])
+    graph = graph_of(
+        lambda x, y, w: jnp.einsum(outer, jnp.einsum(inner, x, y), w),
+        *(tuple(sizes[letter] for letter in letters) for letters in (left, right, second)),
+    )
+    assert (len(materialised(graph)) == 1) == is_one
+
+
 def materialised(graph: Graph) -> list[int]:
     buffers = plan_buffers(graph, TPU)
     return [v.index for v in graph.values if v.is_computed and buffers.materialised[v.index]]

@@ -24,17 +24,15 @@ from stablehlo_mem.analysis.fusion_classes import (
     reduced_length,
 )
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
+from stablehlo_mem.analysis.nested_dots import is_nested
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes, reachable
-from stablehlo_mem.ir.op_attributes import asks_full_precision, convolution_numbers, dot_sizes
+from stablehlo_mem.ir.op_attributes import asks_full_precision, convolution_numbers
 
 _LONGEST_ROW = 4096
 """Elements of a row of a matmul's result of which the matmul's kernel computes a maximum and then a sum (seen in
 compiled programs: 4096 are, 8192 are not)."""
-_NESTED_DEPTH = 384
-"""Elements of a dot's contraction up to which it is computed in the kernel of the next dot (seen in compiled programs:
-384 are, 512 are not)."""
 _CHANGES_ELEMENTS = frozenset({"stablehlo.bitcast_convert", "stablehlo.reduce_window"})
 """Ops that are classed as views and moves, but whose results are not elements of their operands."""
 _SPACE_TO_BATCH = 9
@@ -100,15 +98,8 @@ class XlaTpu(CompilerModel):
         return True
 
     def fuses_into_dot(self, graph: Graph, dot: Op) -> bool:
-        """A dot with a short contraction, through elementwise ops that take rows, columns and scalars beside it."""
-        if (
-            dot.name == "stablehlo.convolution"
-            or dot_sizes(graph, dot)[3] > _NESTED_DEPTH
-            or asks_full_precision(graph, dot)
-        ):
-            return False
-        outer = _dot_after(graph, dot)
-        return outer is not None and not asks_full_precision(graph, outer)
+        """A dot with a short contraction, whose one dimension the next dot contracts."""
+        return is_nested(graph, dot)
 
     def copied_before_loop(self, graph: Graph, loop: Op) -> Mapping[int, int]:
         """The bfloat16 copies of float32 operands."""
@@ -203,32 +194,6 @@ def _rounds(graph: Graph, op: Op, rounded: set[int]) -> bool:
         return not asks_full_precision(graph, op)
     moves = classify(graph, op) in (Class.VIEW, Class.MOVE) and op.name not in _CHANGES_ELEMENTS
     return moves and rounded.issuperset(op.results)
-
-
-def _dot_after(graph: Graph, dot: Op) -> Op | None:
-    """The dot that alone uses what elementwise ops make of another's result and of rows, columns and scalars."""
-    made, between, after = dict.fromkeys(dot.results), dict[int, Op](), set[int]()
-    pending = [*made]
-    while pending:
-        for op in (graph.ops[user] for user in graph.users[pending.pop()]):
-            if classify(graph, op) is Class.DOT:
-                after.add(op.index)
-            elif classify(graph, op) not in ELEMENTWISE | {Class.VIEW} and op.name != "stablehlo.transpose":
-                return None
-            elif op.index not in between:
-                between[op.index] = op
-                made.update(dict.fromkeys(op.results))
-                pending += op.results
-    others = (v for op in between.values() for v in op.operands if v not in made)
-    is_alone = len(after) == 1 and all(_is_repeated(graph, v) for v in others)
-    return graph.ops[after.pop()] if is_alone else None
-
-
-def _is_repeated(graph: Graph, value: int) -> bool:
-    """Whether a value is a scalar, or repeats the elements of a smaller one."""
-    producer = graph.producer(value)
-    repeats = producer is not None and producer.name in ("stablehlo.broadcast_in_dim", "stablehlo.constant")
-    return repeats or not graph.values[value].shape
 
 
 @cached_analysis
