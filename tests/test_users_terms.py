@@ -96,3 +96,11 @@ def test_what_only_ops_of_the_planner_say_is_left_out(original):
     assert [r.value for r in told] == ["mul f32[1,64,4096]", "sort f32[64,4096]"]
     assert [r.value for r in in_users_terms([own, part], original)] == ["mul f32[9]"]
     assert in_users_terms([own], original) == (own,)
+
+
+def test_a_slice_is_named_where_it_is_larger_than_what_is_said_of_the_users(original):
+    """The gradient of a Chamfer distance: what is as large as a row of the scores is in the way, not the result."""
+    results, rows = (refusal("it is compared", value) for value in ("sort f32[64,4096]", "mul f32[7,64]"))
+    large, small = (dataclasses.replace(rows, nbytes=nbytes) for nbytes in (64, 16))
+    assert in_users_terms([large, results], original) == (large, results)
+    assert in_users_terms([results, small], original) == (results,)

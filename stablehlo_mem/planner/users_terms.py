@@ -33,9 +33,10 @@ def in_users_terms(refusals: Iterable[Refusal], original: Graph) -> tuple[Refusa
     about = (r for r in refusals if r.dimension >= 0 or not _is_ours(r, values))
     told = (_told(refusal, places) for refusal in about)
     kept = [_named(refusal, values) for refusal in told if refusal is not None]
-    # Slices are named only where nothing is said of what the user's program has.
-    of_users_values = [refusal for refusal in kept if _type(refusal.value) in types]
-    return tuple(dict.fromkeys(of_users_values or kept)) or refusals
+    # Slices are named only where they are larger than all that the user's program has and something is said of.
+    largest = max((refusal.nbytes for refusal in kept if _type(refusal.value) in types), default=0)
+    named = [refusal for refusal in kept if _type(refusal.value) in types or refusal.nbytes > largest]
+    return tuple(dict.fromkeys(named)) or refusals
 
 
 def _blocks(graph: Graph) -> Iterator[Graph]:
