@@ -190,13 +190,14 @@ class _Planning:
         return min(self.evaluator.evaluations, key=self.unwanted)
 
     def compile_at_any_price(self, searching: BudgetSearch) -> Evaluation | None:
-        """A compiled program that reaches the goal and is too slow, None if none is found."""
+        """A compiled program that is too slow, and reaches the goal or is smaller than the others; None if none is."""
         chip = searching.original.target.chip
         goal = Goal(chip, self.evaluator.options, int(searching.first_goal))
         state, _ = self.evaluator.search("quick", goal, any_price=True)
         is_new = state.fingerprint not in {e.state.fingerprint for e in self.evaluator.evaluations}
-        reaches = state.peak.temp_bytes <= goal.temp_bytes and self.evaluator.is_slow(state)
-        return self.evaluator.measure(state, ()) if is_new and reaches and self.evaluator.may_compile else None
+        limit = max(goal.temp_bytes, (1 - CLEARLY) * min(e.state.peak.temp_bytes for e in self.evaluator.evaluations))
+        worth = is_new and self.evaluator.is_slow(state) and state.peak.temp_bytes <= limit
+        return self.evaluator.measure(state, ()) if worth and self.evaluator.may_compile else None
 
     def compile_affordable(self, original: Evaluation) -> None:
         """Compiles the smallest program within the limit of the price that searches visited, if none so small was."""

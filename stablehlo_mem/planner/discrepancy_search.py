@@ -262,12 +262,12 @@ class DiscrepancySearch:
         return path
 
     def save_time(self, state: SearchState) -> None:
-        """Goes on with steps that save time, until the temporaries fit the chip's cache."""
+        """Goes on with steps that save time, until the temporaries fit the chip's cache if it has one."""
         self.incumbent = min(self.incumbent, self.objective(state))
         in_cache = CACHE_MULTIPLE * self.goal.chip.cache_bytes
-        aim = dataclasses.replace(self.goal, temp_bytes=min(in_cache, self.goal.temp_bytes))
+        aim = dataclasses.replace(self.goal, temp_bytes=min(in_cache or math.inf, self.goal.temp_bytes))
         following: SearchState | None = state
-        while following is not None and in_cache and following.peak.temp_bytes > aim.temp_bytes:
+        while following is not None and following.peak.temp_bytes > in_cache:
             state = following
             steps = (faster_step(state, one) for one in (aim, _without_regrouping(aim)))
             taken = (with_decision(state, step) for step in steps if step is not None)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from stablehlo_mem.ir.blocked import Blocked
-from stablehlo_mem.ir.graph import Graph, producers_of
+from stablehlo_mem.ir.graph import Graph, Op, producers_of
 from stablehlo_mem.sharding_rules import OP_RULES, RuleBook, is_free
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Use, Window
@@ -122,7 +122,7 @@ class _Growth:
             op = self.graph.ops[split_op.op]
             for use in filter(None, split_op.uses(op.inputs)):
                 (self.demand if use.window is None else self.demand_window)(use)
-            if self.is_free(split_op) or split_op.window:
+            if split_op.window or (self.is_free(split_op) and not self.only_adds_dimensions(op)):
                 continue  # it is recomputed wherever it is used: its users need not be split
             for value, dimension in zip(op.results, split_op.result_dims, strict=True):
                 if dimension is not None and self.is_big(value) and value not in self.stored:
@@ -187,7 +187,12 @@ class _Growth:
         return (split_op.op, split_op.factor, None) in self.split_ops
 
     def is_free(self, split_op: SplitOp) -> bool:
-        return is_free(self.graph, self.graph.ops[split_op.op])
+        return is_free(self.graph.ops[split_op.op])
+
+    def only_adds_dimensions(self, op: Op) -> bool:
+        """Whether a broadcast repeats nothing: where its result is needed whole, so is its operand."""
+        sizes = [self.graph.values[v].nbytes for v in (*op.inputs, *op.results)]
+        return len(sizes) == 2 and sizes[0] == sizes[1]
 
     def close_paths(self) -> bool:
         """Adds small values that depend on the axis where all of the way back to it can be split; whether any were."""
@@ -290,7 +295,7 @@ def cheapest_cut(graph: Graph, rules: RuleBook, root: Use) -> dict[Use, SplitOp]
 def _heap_key(graph: Graph, use: Use) -> int:
     """Free ops first, then from the last op to the first."""
     op = graph.producer(use.value)
-    return -len(graph.ops) if op is not None and is_free(graph, op) else -graph.values[use.value].producer
+    return -len(graph.ops) if op is not None and is_free(op) else -graph.values[use.value].producer
 
 
 def _whole_bytes(graph: Graph, uses: set[Use]) -> int:

@@ -90,14 +90,14 @@ def _inner_ops(graph: Graph, on_chunk: Mapping[int, SplitOp], split: set[int], w
         is_inner = (op.index in on_chunk and (depends or spares)) or (windows_only and spares)
         if is_inner:
             inner_ops.add(op.index)
-        if depends or (is_inner and not is_free(graph, op)):
+        if depends or (is_inner and not is_free(op)):
             dependent.add(op.index)
     return inner_ops
 
 
 def _stays_inside(graph: Graph, split_op: SplitOp, inner_ops: set[int]) -> bool:
     """A producer that also runs outside is cloned into the loop only if it is free, or to slice a smaller value."""
-    return split_op.op in inner_ops or split_op.window is not None or is_free(graph, graph.ops[split_op.op])
+    return split_op.op in inner_ops or split_op.window is not None or is_free(graph.ops[split_op.op])
 
 
 class _LoopAssignment:
@@ -181,7 +181,7 @@ def _small_values_to_save(graph: Graph, schedule: LoopSchedule, on_chunk: Mappin
             if source is None or schedule.first_loop[source] >= loop or use.value in outputs:
                 continue
             is_small = graph.values[use.value].nbytes < schedule.axis.big_bytes
-            if is_small and not is_free(graph, graph.ops[source.op]) and source == on_chunk.get(source.op):
+            if is_small and not is_free(graph.ops[source.op]) and source == on_chunk.get(source.op):
                 small.setdefault(use.value, source)
     return small
 

@@ -49,7 +49,7 @@ def worth_saving(graph: Graph, schedule: LoopSchedule, chip: Chip, largest: int)
         nbytes = sum(graph.values[v].nbytes for v in values)
         seconds = spared[split_op] - _PASSES * nbytes / chip.bytes_per_second
         savable = all(schedule.savable.get(v) == split_op for v in values)
-        savable = savable and split_op not in excluded and not is_free(graph, graph.ops[split_op.op])
+        savable = savable and split_op not in excluded and not is_free(graph.ops[split_op.op])
         if savable and seconds > most and nbytes <= largest:
             best, most = values, seconds
     return best
@@ -74,7 +74,7 @@ def _feeding_comparisons(graph: Graph, schedule: LoopSchedule, users: _Users) ->
     feeding: set[SplitOp] = set()
     for split_op, uses in users.items():
         for user in (user for _, user in uses if user is not None):
-            if user in (feeding if is_free(graph, graph.ops[user.op]) else compared):
+            if user in (feeding if is_free(graph.ops[user.op]) else compared):
                 feeding.add(split_op)
     return feeding
 
