@@ -15,7 +15,7 @@ _MAX_DEPTH = 384
 """Elements of the contraction of a dot that is nested (seen in compiled programs: 384 are, 512 are not)."""
 
 
-def is_nested(graph: Graph, dot: Op) -> bool:
+def is_in_next_dot(graph: Graph, dot: Op) -> bool:
     """Whether a dot is computed in the next one's kernel.
 
     Its contraction is short. The next dot alone uses what elementwise ops make of its result and of rows, columns and
@@ -36,7 +36,7 @@ def _path_to_next_dot(graph: Graph, dot: Op) -> list[Op]:
         for op in (graph.ops[user] for user in graph.users[pending.pop()]):
             if classify(graph, op) is Class.DOT:
                 after.add(op.index)
-            elif classify(graph, op) not in ELEMENTWISE | {Class.VIEW} and op.name != "stablehlo.transpose":
+            elif not _keeps_elements(graph, op):
                 return []
             elif op.index not in between:
                 between[op.index] = op
@@ -46,6 +46,12 @@ def _path_to_next_dot(graph: Graph, dot: Op) -> list[Op]:
     if len(after) != 1 or not all(_is_repeated(graph, v) for v in others):
         return []
     return [between[op] for op in sorted(between)] + [graph.ops[after.pop()]]
+
+
+def _keeps_elements(graph: Graph, op: Op) -> bool:
+    """Whether the elements of an op's one result are made of those of its operands, wherever these lie."""
+    is_one = classify(graph, op) in ELEMENTWISE | {Class.VIEW} or op.name == "stablehlo.transpose"
+    return is_one and len(op.results) == 1
 
 
 def _is_repeated(graph: Graph, value: int) -> bool:

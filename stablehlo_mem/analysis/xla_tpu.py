@@ -24,7 +24,7 @@ from stablehlo_mem.analysis.fusion_classes import (
     reduced_length,
 )
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
-from stablehlo_mem.analysis.nested_dots import is_nested
+from stablehlo_mem.analysis.nested_dots import is_in_next_dot
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes, reachable
@@ -99,7 +99,7 @@ class XlaTpu(CompilerModel):
 
     def fuses_into_dot(self, graph: Graph, dot: Op) -> bool:
         """A dot with a short contraction, whose one dimension the next dot contracts."""
-        return is_nested(graph, dot)
+        return is_in_next_dot(graph, dot)
 
     def copied_before_loop(self, graph: Graph, loop: Op) -> Mapping[int, int]:
         """The bfloat16 copies of float32 operands."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 
 from stablehlo_mem.analysis.live_ranges import Peak
 from stablehlo_mem.errors import PassError
-from stablehlo_mem.pass_api.candidate import CHUNK_SHARE, Candidate, Goal, Size
+from stablehlo_mem.pass_api.candidate import CHUNK_SHARE, Candidate, Goal
 from stablehlo_mem.planner.search_state import SearchState, apply
 
 _log = logging.getLogger(__name__)
@@ -90,7 +91,8 @@ def _lowest(tried: list[SearchState], goal: Goal) -> SearchState | None:
 def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:
     """The state after a candidate in the fastest size that reaches the goal; None if it does not lower the peak."""
     best: SearchState | None = None
-    candidate = _in_affordable_size(candidate, state, goal)
+    if state.seconds + candidate.added_seconds > goal.max_seconds:
+        candidate = in_smallest_size(candidate, state, goal.max_seconds) or candidate
     for _ in range(_MAX_SIZES_TRIED):
         new = try_apply(state, candidate, goal)
         if new is None:
@@ -105,14 +107,14 @@ def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> Search
     return best if best is not None and helps(best, state) else None
 
 
-def _in_affordable_size(candidate: Candidate, state: SearchState, goal: Goal) -> Candidate:
-    """The candidate, in the size that saves most within the limit of the price if its own is estimated to exceed it."""
+def in_smallest_size(candidate: Candidate, state: SearchState, max_seconds: float = math.inf) -> Candidate | None:
+    """The candidate in the size that saves most of those after which the program is estimated to take so long at most.
 
-    def is_affordable(one: Candidate | Size) -> bool:
-        return state.seconds + one.added_seconds <= goal.max_seconds
-
-    affordable = [] if is_affordable(candidate) else list(filter(is_affordable, candidate.sizes))
-    return candidate.resized(max(affordable, key=lambda size: size.saved_bytes)) if affordable else candidate
+    None if it has no such size.
+    """
+    sizes = (size for size in candidate.sizes if state.seconds + size.added_seconds <= max_seconds)
+    smallest = max(sizes, key=lambda size: size.saved_bytes, default=None)
+    return candidate.resized(smallest) if smallest else None
 
 
 def helps(new: SearchState, state: SearchState) -> bool:

@@ -14,13 +14,12 @@ What is best at one peak need not be best in the end. Three ideas from the liter
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterator
 
 from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Refusal
-from stablehlo_mem.planner.choice import helps, in_best_size, lower_of, try_apply
+from stablehlo_mem.planner.choice import helps, in_best_size, in_smallest_size, lower_of, try_apply
 from stablehlo_mem.planner.goals import is_far
 from stablehlo_mem.planner.greedy_search import MAX_PEAK_RISE, candidates_to_try, faster_step, greedy_descent
 from stablehlo_mem.planner.pareto_front import CLEARLY
@@ -142,7 +141,8 @@ class DiscrepancySearch:
         Returns:
             The best of these descents that reaches the goal and is better than the one given, None if none is.
         """
-        before, after = max(itertools.pairwise(path), key=lambda pair: pair[1].seconds - pair[0].seconds)
+        dearest = max(range(1, len(path)), key=lambda i: path[i].seconds - path[i - 1].seconds)
+        before, after = path[dearest - 1], path[dearest]
         most = after.seconds - CLEARLY * max(0.0, self.root.seconds)
         if before.seconds >= most:
             return None
@@ -155,7 +155,7 @@ class DiscrepancySearch:
             if following and following[-1].peak.temp_bytes <= self.goal.temp_bytes:
                 objective = self.objective(following[-1])
                 if objective < least:
-                    best, least = [*path[: path.index(after)], *following], objective
+                    best, least = [*path[:dearest], *following], objective
         return best
 
     def in_cheaper_size(self, before: SearchState, candidate: Candidate, most: float) -> SearchState | None:
@@ -164,16 +164,15 @@ class DiscrepancySearch:
             new = in_best_size(before, candidate, self.goal)
             if new is not None and new.seconds < most:
                 return new
-        sizes = (size for size in candidate.sizes if before.seconds + size.added_seconds < most)
-        smallest = max(sizes, key=lambda size: size.saved_bytes, default=None)
-        new = try_apply(before, candidate.resized(smallest), self.goal) if smallest else None
+        smallest = in_smallest_size(candidate, before, most)
+        new = try_apply(before, smallest, self.goal) if smallest else None
         return new if new is not None and new.seconds < most and helps(new, before) else None
 
     def take_smallest(self) -> None:
         """Takes the first candidate that alone reaches a goal in its smallest size, where more steps miss it."""
         for candidate in candidates_to_try(self.root, self.goal, self.not_first):
-            smallest = max(candidate.sizes, key=lambda size: size.saved_bytes, default=None)
-            new = try_apply(self.root, candidate.resized(smallest), self.goal) if smallest else None
+            smallest = in_smallest_size(candidate, self.root)
+            new = try_apply(self.root, smallest, self.goal) if smallest else None
             if new is not None and new.peak.temp_bytes <= self.goal.temp_bytes:
                 self.visit(with_decision(self.root, new))
                 return

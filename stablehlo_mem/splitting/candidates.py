@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.peak_memory import Path, Peak, memory_of_ops
@@ -37,9 +37,6 @@ from stablehlo_mem.splitting.loops_of_seed import Seed, axis_of_seed, is_small, 
 from stablehlo_mem.splitting.regrouping import regroups, why_not_regrouped
 from stablehlo_mem.splitting.saved_values import worth_saving
 from stablehlo_mem.splitting.split_step import PASS_NAME, Split, split_copy
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 _SEEDS = 6
 """Values at the peak, largest first, from which axes are grown."""

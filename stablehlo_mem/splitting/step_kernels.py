@@ -48,7 +48,7 @@ def step_kernels(graph: Graph, schedule: LoopSchedule, chip: Chip) -> tuple[Step
     """The kernels that the split ops are; none where the chip does not count them."""
     if not chip.launch_seconds:
         return ()
-    buffers = plan_buffers(graph, chip)
+    buffers, seconds = plan_buffers(graph, chip), fused_seconds(graph, chip)
     outputs = {output.value for output in schedule.outputs}
     chunked = {
         value
@@ -58,11 +58,14 @@ def step_kernels(graph: Graph, schedule: LoopSchedule, chip: Chip) -> tuple[Step
     }
     runs = {split_op.op: len(loops) for split_op, loops in schedule.loops_of.items()}
     kernels = (graph.ops[op] for op in sorted(runs) if op in buffers.kernels[op])
-    return tuple(_step_kernel(graph, buffers, op, runs[op.index], chunked, schedule.axis.n, chip) for op in kernels)
+    return tuple(
+        _step_kernel(graph, buffers, op, runs[op.index], seconds[op.index], chunked, schedule.axis.n, chip)
+        for op in kernels
+    )
 
 
 def _step_kernel(
-    graph: Graph, buffers: Buffers, op: Op, count: int, chunked: set[int], n: int, chip: Chip
+    graph: Graph, buffers: Buffers, op: Op, count: int, seconds: float, chunked: set[int], n: int, chip: Chip
 ) -> StepKernel:
     model = compiler_model(chip)
     inside = (graph.ops[one] for one in buffers.computed_in[op.index])
@@ -75,5 +78,5 @@ def _step_kernel(
         arithmetic_seconds=kernel_arithmetic_seconds(graph, inside, chip),
         other_seconds=others / chip.bytes_per_second,
         chunks=tuple((nbytes / chip.bytes_per_second, nbytes / n) for nbytes in chunks),
-        charged_seconds=fused_seconds(graph, chip)[op.index],
+        charged_seconds=seconds,
     )
