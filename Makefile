@@ -19,6 +19,7 @@ lint: .venv/stamp
 	$(PY) -m ruff format --check .
 	$(PY) -m pyright stablehlo_mem
 	.venv/bin/lint-imports
+	$(PY) -m pytest -n 0 --no-header -q tests/test_docs.py -k prose
 
 docs: .venv/stamp
 	$(PY) benchmarks/tables.py
