@@ -471,13 +471,63 @@ def three_reads(x):
 )
 @pytest.mark.parametrize("target", [pytest.param("cuda:h200", marks=needs["cuda"])])
 def test_what_takes_longer_to_read_for_than_to_write_has_a_buffer(f: Any, nbytes: int, target: str):
-    """Two reductions compute a value, or read it: see `analysis.gpu_rereading`."""
+    """Two reductions compute a value, or read it: see `analysis.gpu_fusion_cost`."""
     size = 768
     function = jax.jit(lambda *given: (f(*given).sum(1), f(*given).sum(2)))
     profile = shm.profile(export(function, platforms=["cuda"])(*[spec(size, size)] * 3), target=target)
     assert isinstance(profile.measured, Measured)
     assert profile.temp_bytes == nbytes * size**3
     assert profile.measured.temp_bytes == pytest.approx(profile.temp_bytes, abs=2**20)
+
+
+def windows(x: jax.Array, *size: int) -> jax.Array:
+    return jax.lax.reduce_window(x, 0.0, jax.lax.add, (1,) * (x.ndim - len(size)) + size, (1,) * x.ndim, "SAME")
+
+
+def both(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return x.sum(1), x.max(1)
+
+
+def unpooled(x: jax.Array, g: jax.Array) -> jax.Array:
+    """The gradient of max-pooling of images."""
+    window = (1, 2, 2, 1)
+    pooled, vjp = jax.vjp(lambda x: jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID"),
+                          x.reshape(64, 256, 256, 16))  # fmt: skip
+    return vjp(g.reshape(-1)[: pooled.size].reshape(pooled.shape))[0]
+
+
+def prefix_products(k: jax.Array, v: jax.Array, q: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Linear attention: running sums of outer products, which two sums read."""
+    state = jnp.cumsum(k[:512, :256, None] * v[:512, None, :256], 0)
+    return jnp.einsum("td,tde->te", q[:512, :256], state), state.max(1)
+
+
+@pytest.mark.parametrize(
+    ("f", "nbytes"),
+    [
+        (lambda x, *_: both(jnp.tanh(x)), 4),
+        (lambda x, *_: both(jnp.exp(x)), 0),
+        (lambda x, *_: windows(jnp.exp(x), 2).sum(1), 0),
+        (lambda x, *_: windows(jnp.exp(x), 4).sum(1), 4),
+        (lambda x, y, _: windows(x + y, 4).sum(1), 4),
+        (lambda x, *_: both(windows(x, 2)), 0),
+        (lambda x, *_: both(windows(x, 2, 2)), 4),
+        (lambda x, *_: jnp.cumsum(x, 1).sum(1), 0.5),
+        (lambda x, *_: both(jnp.cumsum(jnp.exp(x), 1)), 8),
+        (lambda x, y, _: unpooled(x, y), 4 + 1),
+        (prefix_products, 2 * (1 + 1 / 8)),
+    ],
+    ids=["tanh", "exp", "windows of 2", "windows of 4", "windows of sums", "in two kernels", "windows in two kernels",
+         "running sum", "running sum in two kernels", "gradient of max-pooling", "linear attention"],
+)  # fmt: skip
+@pytest.mark.parametrize("target", [pytest.param("cuda:h200", marks=needs["cuda"])])
+def test_what_takes_longer_to_compute_for_windows_and_kernels_than_to_write_has_a_buffer(f: Any, nbytes: float, target):
+    """See `analysis.gpu_fusion_cost`; `nbytes` for each element of an operand."""
+    size = 8192
+    profile = shm.profile(export(jax.jit(f), platforms=["cuda"])(*[spec(size, size)] * 3), target=target)
+    assert isinstance(profile.measured, Measured)
+    assert profile.temp_bytes == pytest.approx(nbytes * size**2, rel=0.07, abs=2**22)
+    assert profile.measured.temp_bytes == pytest.approx(profile.temp_bytes, rel=0.07, abs=2**22)
 
 
 PLANNED = [

@@ -68,7 +68,7 @@ class CompilerModel(abc.ABC):
     # What is fused, what is materialised.
 
     @abc.abstractmethod
-    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
+    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool, window: int) -> bool:
         """Whether a fusible value is materialised rather than computed in each of the kernels that use it.
 
         Args:
@@ -76,7 +76,8 @@ class CompilerModel(abc.ABC):
             value: the result of an elementwise op, a move of elements or a reduction.
             kind: the class of the op.
             kernels: those that would compute it on the fly.
-            reused: whether one of them would compute its elements more than once.
+            reused: whether one of them would compute its elements more than once, for a broadcast.
+            window: in how many windows of a reduce_window they read each element; 1 if in none.
         """
 
     @abc.abstractmethod

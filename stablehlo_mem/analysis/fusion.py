@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stablehlo_mem.analysis.compiler_model import Kernels
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify, is_view
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify, is_view, window_size
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.barriers import BARRIER
 from stablehlo_mem.ir.graph import Graph, Op
@@ -95,6 +96,7 @@ class _Sweep:
         fusing: per value, the kernels that would compute it on the fly.
         moved: per value, the kernels that read it elsewhere than where they write.
         reused: per value, whether some kernel would compute its elements more than once (a broadcast follows).
+        window: per value, the most windows of a reduce_window in which some kernel reads each of its elements.
         unary_only: per value, whether a dot takes it in only through a chain of ops with one tensor operand, beside
             those that the compiler model allows.
         chain: per value, whether only such ops lie between it and the end of its one kernel.
@@ -114,6 +116,7 @@ class _Sweep:
         self.fusing: list[Kernels] = [_NONE] * count
         self.moved: list[Kernels] = [_NONE] * count
         self.reused = [False] * count
+        self.window = [1] * count
         self.unary_only = [False] * count
         self.chain = [False] * count
         self.materialised = [False] * count
@@ -165,6 +168,7 @@ class _Sweep:
             for kernels in (self.readers, self.fusing, self.moved):
                 _add(kernels, operand, kernels[result])
             self.reused[operand] |= self.reused[result]
+            self.window[operand] = max(self.window[operand], self.window[result])
             self.unary_only[operand] |= self.unary_only[result]
             self.in_library[operand] |= self.in_library[result]
             self.chain[operand] = self.chain[result] and len(self.graph.users[operand]) == 1
@@ -195,7 +199,9 @@ class _Sweep:
             self.fusing[value] = _NONE
         self.kernels[op.index] = kernels
         from_memory = op.name in self.model.reads_from_memory and not in_library
+        window = 1
         if op.name == "stablehlo.reduce_window":
+            window = self._windows_of_element(op)
             self._charge(kernels, self.model.window_scratch_bytes(self.graph, op))
         enlarges = op.name == "stablehlo.broadcast_in_dim" and (
             self.graph.values[value].nbytes > self.graph.values[op.operands[0]].nbytes
@@ -205,6 +211,7 @@ class _Sweep:
             _add(self.readers if from_memory else self.fusing, operand, kernels)
             _add(self.moved, operand, kernels if kind is Class.MOVE else self.moved[value] - {op.index})
             self.reused[operand] |= enlarges or (not materialised and self.reused[value])
+            self.window[operand] = max(self.window[operand], window * (1 if materialised else self.window[value]))
             self.unary_only[operand] |= not materialised and self.unary_only[value]
             self.in_library[operand] |= not materialised and self.in_library[value]
             self.chain[operand] = (
@@ -214,6 +221,11 @@ class _Sweep:
                 and (self.model.widens_in_epilogue or not self._widens(op))
                 and (materialised or self.chain[value])
             )
+
+    def _windows_of_element(self, op: Op) -> int:
+        """In how many windows of a reduce_window each element of its operand is."""
+        result, operand = (math.prod(self.graph.values[v].shape) for v in (op.results[0], op.operands[0]))
+        return max(1, window_size(self.graph, op) * result // max(1, operand))
 
     def _widens(self, op: Op) -> bool:
         """Whether an op converts to a wider type what is used in the block, not returned."""
@@ -238,7 +250,7 @@ class _Sweep:
             return True
         if self.unary_only[value] and (tensors > 1 or (len(kernels) > 1 and self._narrows(value))):
             return True
-        return self.model.materialises(self.graph, value, kind, kernels, self.reused[value])
+        return self.model.materialises(self.graph, value, kind, kernels, self.reused[value], self.window[value])
 
     def _narrows(self, value: int) -> bool:
         """Whether a value is smaller than what it is computed from: to compute it again reads more."""

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import DONATED, signature_attributes
 from stablehlo_mem.ir.graph import Graph, Op, reachable
-from stablehlo_mem.ir.op_attributes import convolution_numbers, dot_numbers, integers
+from stablehlo_mem.ir.op_attributes import convolution_numbers, dot_numbers, integers, window_padding
 
 
 class Class(enum.Enum):
@@ -66,6 +66,8 @@ CLASSES: dict[str, Class] = {
 
 ELEMENTWISE = frozenset({Class.CHEAP, Class.EXPENSIVE})
 FUSIBLE = ELEMENTWISE | {Class.MOVE}
+SCAN_WINDOW = 16
+"""Elements of the windows into which a running sum is split: `reduce_window_rewriter.cc`."""
 SLICES = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gather"})
 """Ops that read of their first operand only the elements of their result."""
 
@@ -151,6 +153,30 @@ def donated_types(graph: Graph) -> frozenset[tuple[tuple[int, ...], str]]:
     arguments = zip(graph.arguments, attributes, strict=True)
     donated = (graph.values[v] for v, of_argument in arguments if not DONATED.isdisjoint(of_argument))
     return frozenset((value.shape, value.dtype) for value in donated)
+
+
+def window_size(graph: Graph, op: Op) -> int:
+    """Elements of each window of a reduce_window, as it is compiled: a running sum is split."""
+    window = math.prod(integers(graph, op, "window_dimensions"))
+    return min(window, SCAN_WINDOW) if is_running_reduction(graph, op) else window
+
+
+def is_running_reduction(graph: Graph, op: Op) -> bool:
+    """Whether a reduce_window is a running sum, maximum and the like: a window as long as its dimension, padded so."""
+    lengths, sizes = graph.values[op.operands[0]].shape, integers(graph, op, "window_dimensions")
+    padding = window_padding(graph.handles[op.index])
+    windows = zip(lengths, sizes, padding, strict=False)
+    return any(length == size > 1 and size - 1 in around for length, size, around in windows)
+
+
+def selection_index_bytes(graph: Graph, op: Op) -> int:
+    """Bytes of the i32 indices that a select_and_scatter selects, one for a dimension.
+
+    Compilers make of it a reduce_window over elements and indices, which writes these, and a scatter:
+    `select_and_scatter_expander.cc`.
+    """
+    source = graph.values[op.operands[1]].shape
+    return 4 * len(source) * math.prod(source)
 
 
 def reduced_length(graph: Graph, op: Op) -> int:

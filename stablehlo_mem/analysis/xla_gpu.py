@@ -11,6 +11,7 @@ from stablehlo_mem.analysis.dot_merging import merged_dots
 from stablehlo_mem.analysis.fusion_classes import (
     ELEMENTWISE,
     FUSIBLE,
+    SCAN_WINDOW,
     SLICES,
     Class,
     classify,
@@ -18,10 +19,12 @@ from stablehlo_mem.analysis.fusion_classes import (
     data_source,
     features_last,
     is_nested,
+    is_running_reduction,
     reduced_length,
+    selection_index_bytes,
     transposed_operands,
 )
-from stablehlo_mem.analysis.gpu_rereading import L2_BYTES, is_written_once
+from stablehlo_mem.analysis.gpu_fusion_cost import L2_BYTES, is_written_once
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, reachable
@@ -70,6 +73,7 @@ class XlaGpu(CompilerModel):
     """XLA:GPU for CUDA."""
 
     recomputes_materialised = False
+    fuses_producers = frozenset({"stablehlo.select_and_scatter"})
     fuses_only_unary_into_dots = True
     """Triton's GEMM fusions, as far as they are chosen."""
     widens_in_epilogue = False
@@ -84,11 +88,12 @@ class XlaGpu(CompilerModel):
         """None: invariant elementwise ops, reductions, dots and loops stay in the body (seen in compiled programs)."""
         return frozenset()
 
-    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
+    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool, window: int) -> bool:
         """An expensive one, unless all kernels are reductions, which wait for memory anyway; and what is reused.
 
-        So is what takes less to write once than to compute again, see `gpu_rereading`, and even a cheap one, if several
-        kernels use its elements many times each. For a loop's slice of an array either is enough: the slice is copied.
+        So is what takes less to write once than to compute again, see `gpu_fusion_cost`, and even a cheap one, if
+        several kernels use its elements many times each. For a loop's slice of an array either is enough: the slice is
+        copied.
         """
         producer = graph.producer(value)
         if producer is not None and producer.name == "stablehlo.dynamic_slice":
@@ -96,12 +101,17 @@ class XlaGpu(CompilerModel):
                 return True
         elif reused and len(kernels) > 1:
             return True
-        fusing = len(kernels) > 1 and all(classify(graph, graph.ops[k]) in _FUSING for k in kernels)
-        if fusing and is_written_once(graph, value, len(kernels)):
+        fusing = all(self._takes_in_operands(graph, graph.ops[k]) for k in kernels)
+        if fusing and (len(kernels) > 1 or window > 1) and is_written_once(graph, value, len(kernels), window):
             return True
         if kind is not Class.EXPENSIVE or (not reused and len(kernels) <= _FEW and _reads_one(graph, value)):
             return False
         return reused or (len(kernels) > 1 and not all(classify(graph, graph.ops[k]) is Class.REDUCE for k in kernels))
+
+    def _takes_in_operands(self, graph: Graph, kernel: Op) -> bool:
+        """Whether a kernel takes in whatever computes its operands."""
+        kind = classify(graph, kernel)
+        return kind in _FUSING or (kind is Class.DOT and self.compiles_dot_as_sum(graph, kernel))
 
     def is_short_reduction(self, graph: Graph, op: Op) -> bool:
         """One of few elements with one result."""
@@ -187,6 +197,11 @@ class XlaGpu(CompilerModel):
         read = constants_of_dots(graph, loop, _sources_of_transposed)
         return {v: graph.values[v].nbytes for v in read if not graph.values[v].is_computed}
 
+    def window_scratch_bytes(self, graph: Graph, op: Op) -> int:
+        """Of a running sum the last elements of the windows into which it is split, and their running sums."""
+        split = is_running_reduction(graph, op) and math.prod(integers(graph, op, "window_dimensions")) > SCAN_WINDOW
+        return 2 * graph.values[op.results[0]].nbytes // SCAN_WINDOW if split else 0
+
     def reduction_scratch_bytes(self, graph: Graph, op: Op) -> int:
         """The results of the first of two steps."""
         if classify(graph, op) is Class.DOT:
@@ -213,7 +228,7 @@ class XlaGpu(CompilerModel):
         return nbytes
 
     def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:
-        """Indices of a long top-k, one side of a sort, operands in the order that a library wants."""
+        """Indices of a long top-k or of a selection, one side of a sort, operands in the order that a library wants."""
         if op.name == "stablehlo.convolution":
             copied = not features_last(graph, op) or _has_uneven_padding(graph, op)
             return graph.values[op.operands[0]].nbytes if copied else 0
@@ -225,6 +240,8 @@ class XlaGpu(CompilerModel):
             return _transposed_call_bytes(graph, op)
         if op.name == "stablehlo.sort":
             return graph.values[op.operands[0]].nbytes
+        if op.name == "stablehlo.select_and_scatter":
+            return selection_index_bytes(graph, op) + graph.values[op.operands[1]].nbytes
         return super().kernel_scratch_bytes(graph, op)
 
 

@@ -22,6 +22,7 @@ from stablehlo_mem.analysis.fusion_classes import (
     data_source,
     multiplies,
     reduced_length,
+    selection_index_bytes,
 )
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.analysis.nested_dots import is_in_next_dot
@@ -47,7 +48,7 @@ class XlaTpu(CompilerModel):
 
     always_materialised = frozenset({"stablehlo.gather", "stablehlo.reduce_window"})
     reads_from_memory = always_materialised | {"stablehlo.concatenate", "stablehlo.scatter", "stablehlo.sort"}
-    fuses_producers = frozenset({"chlo.top_k"})
+    fuses_producers = frozenset({"chlo.top_k", "stablehlo.select_and_scatter"})
     sorts_top_k = False
     places_on_chip = True
     starts_host_copies_early = True
@@ -57,7 +58,7 @@ class XlaTpu(CompilerModel):
     fuses_convolutions = True
     reduces_dots = True
 
-    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool) -> bool:
+    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool, window: int) -> bool:
         """What takes an expensive op and is used many times in a kernel; what ends the kernel of a matmul.
 
         All else is computed in each kernel.
@@ -167,13 +168,15 @@ class XlaTpu(CompilerModel):
         return 0
 
     def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:
-        """Twice the values of a Fourier transform, one side of a sort, copies of a Pallas kernel's arguments."""
+        """Twice a Fourier transform's values, one side of a sort, indices of a selection, a Pallas kernel's copies."""
         if op.name == "stablehlo.fft":
             return 2 * sum(self.buffer_bytes(graph.values[v]) for v in op.operands + op.results)
         if op.name == "stablehlo.sort":
             return self.buffer_bytes(graph.values[op.operands[0]])
         if op.name == "stablehlo.custom_call":
             return sum(self.copied_operands(graph, op).values())
+        if op.name == "stablehlo.select_and_scatter":
+            return selection_index_bytes(graph, op)
         return super().kernel_scratch_bytes(graph, op)
 
 

@@ -24,6 +24,9 @@ from stablehlo_mem.ir.graph import entry_graph, main_function
 from stablehlo_mem.ir.shards import mark_shards, remove_marks
 from stablehlo_mem.ir.structural_equality import is_same_block
 
+_IDENTITIES = ("stablehlo.reshape", "stablehlo.convert", "stablehlo.slice", "stablehlo.pad")
+"""Ops that change nothing where operand and result have the same type, pads by something aside."""
+
 
 def canonicalize(module: ir.Module) -> None:
     """Brings a module into the normal form, in place.
@@ -114,15 +117,24 @@ def _merge_equal_branches(module: ir.Module) -> None:
 
 
 def drop_identities(module: ir.Module) -> None:
-    """Removes converts to the operand's own type, and reshapes of reshapes: JAX writes both often."""
-    ops = _collect(module, "stablehlo.reshape", "stablehlo.convert")
+    """Removes converts to the operand's own type, reshapes of reshapes, whole slices and pads by nothing.
+
+    JAX writes the first two often, the last two around gradients of max-pooling.
+    """
+    ops = _collect(module, *_IDENTITIES)
     for op in (op for op in ops if op.name == "stablehlo.reshape"):
         inner = op.operands[0].owner
         if not isinstance(inner, ir.Block) and inner.operation.name == "stablehlo.reshape":
             op.operands[0] = inner.operation.operands[0]
     for op in ops:
-        if op.operands[0].type == op.results[0].type:
+        if op.operands[0].type == op.results[0].type and not any(_padding(op)):
             _replace(op, [op.operands[0]])
+
+
+def _padding(op: Any) -> list[int]:
+    """What a pad adds before each dimension and between its elements; nothing for other ops."""
+    names = ("edge_padding_low", "interior_padding") if op.name == "stablehlo.pad" else ()
+    return [n for name in names for n in ir.DenseI64ArrayAttr(op.attributes[name])]
 
 
 def _replace(op: Any, values: list[Any]) -> None:

@@ -1,0 +1,134 @@
+"""Whether XLA:GPU writes a value that kernels could compute, as these would take longer than to write and read it.
+
+`priority_fusion.cc` fuses an op into all kernels that use its result, or into none, whichever its cost model estimates
+to take less: `gpu_performance_model.cc`. A kernel takes about as long as its arithmetic or its memory traffic,
+whichever takes longer. Each kernel computes the value again, reads again what it is computed from, some of it from a
+cache, and does so for each window that an element is in. `xla_gpu` asks for it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, SLICES, Class, classify, window_size
+from stablehlo_mem.ir.graph import Graph
+
+L2_BYTES = 50 * 2**20
+_L1_BYTES = 132 * 2 * 2**10
+"""Caches of an H100, used for all chips: the model counts 2 KiB of L1 for each of its cores."""
+_L2_SPEEDUP = 2.5
+_L1_SPEEDUP = _L2_SPEEDUP * 8
+"""Speeds of the caches over the memory's, as the model has them."""
+_FLOPS_A_BYTE = 132 * 128 * 2 * 1.98e9 / 4.8e12
+"""Arithmetic in the time that a byte takes from memory: an H200's cores, lanes, fused multiply-adds and clock rate over
+its bandwidth (`targets.gpu_configs`), used for all chips."""
+_LAUNCH_BYTES = 1e-6 * 4.8e12
+"""Likewise for the launch of a kernel: `kKernelLaunchOverhead`."""
+_NOT_HIDDEN = 0.05
+"""What does not run beside the longer one, of arithmetic and memory traffic: `kMemoryComputeParallelism` is 0.95."""
+_FLOPS = {
+    "add": 7,
+    "atan2": 431,
+    "cbrt": 178,
+    "cosine": 978,
+    "divide": 19,
+    "erf_inv": 480,
+    "exponential": 79,
+    "exponential_minus_one": 190,
+    "log": 166,
+    "log_plus_one": 229,
+    "logistic": 108,
+    "power": 510,
+    "rsqrt": 75,
+    "sine": 958,
+    "sqrt": 75,
+    "subtract": 7,
+    "tanh": 467,
+}
+"""FLOPs of one element, in clock cycles of an H100: `hlo_op_profiles_data.h`, for float32. A logistic is compiled as an
+exponential, an addition and a division, and an erf_inv as two polynomials, a logarithm and a square root."""
+_FLOPS_OF_OTHERS = 3
+"""The model's default."""
+_MOST_OPS = 64
+"""Ops that are followed back from a value: a guess, to bound the time."""
+_FUSED = FUSIBLE | {Class.VIEW}
+
+
+def is_written_once(graph: Graph, value: int, kernels: int, window: int) -> bool:
+    """Whether it takes less to write a value and to read it in so many kernels than to compute it in each.
+
+    Args:
+        graph: the block.
+        value: the result of a fusible op.
+        kernels: how many kernels use it.
+        window: in how many windows they read each of its elements, 1 if they slide none.
+    """
+    data = graph.values[value]
+    read, flops = _bytes_and_flops(graph, value)
+    reduced = (window - 1) * math.prod(data.shape) * _FLOPS["add"]
+    written = data.nbytes + (window - 1) * data.nbytes / (_L2_SPEEDUP if data.nbytes < L2_BYTES else 1.0)
+    fused = kernels * _kernel_bytes(window * read, window * flops + reduced)
+    return fused > _kernel_bytes(read + data.nbytes, flops) + kernels * _kernel_bytes(written, reduced) + _LAUNCH_BYTES
+
+
+def _kernel_bytes(read: float, flops: float) -> float:
+    """The time of a kernel, in bytes that take as long from memory."""
+    arithmetic = flops / _FLOPS_A_BYTE
+    return max(read, arithmetic) + _NOT_HIDDEN * min(read, arithmetic)
+
+
+def _bytes_and_flops(graph: Graph, value: int) -> tuple[float, float]:
+    """What a kernel reads to compute a value, in bytes that take as long from memory, and its FLOPs."""
+    elements = math.prod(graph.values[value].shape)
+    reads: dict[tuple[int, int], float] = {}
+    flops = 0.0
+    pending, seen = [_Read(value, -1, 1, math.inf)], {(value, -1)}
+    while pending and len(seen) <= _MOST_OPS:
+        read = pending.pop()
+        data, op = graph.values[read.value], graph.producer(read.value)
+        kind = None if op is None else classify(graph, op)
+        if not data.shape or kind is Class.GENERATE:
+            continue
+        if op is None or kind not in _FUSED:
+            each = data.nbytes / max(1, math.prod(data.shape))
+            reads[read.value, read.broadcast] = read.times * elements * each / _speedup(min(data.nbytes, read.most))
+            continue
+        times, broadcast, most = read.times, read.broadcast, read.most
+        if op.name == "stablehlo.reduce_window":
+            window = window_size(graph, op)
+            flops += times * elements * (window - 1) * _FLOPS["add"]
+            times *= window
+        elif op.name == "stablehlo.broadcast_in_dim":
+            broadcast = op.index
+        elif op.name in SLICES:
+            most = min(most, data.nbytes)
+        elif kind in ELEMENTWISE:
+            flops += times * elements * _FLOPS.get(op.name.partition(".")[2], _FLOPS_OF_OTHERS)
+        operands = {(v, broadcast) for v in op.operands} - seen
+        seen |= operands
+        pending += [_Read(v, broadcast, times, most) for v, _ in operands]
+    return sum(reads.values()), flops
+
+
+class _Read(NamedTuple):
+    """A value that a kernel reads or computes on the fly.
+
+    Attributes:
+        value: the value.
+        broadcast: the broadcast by which it is read: two broadcasts of a value read other elements of it.
+        times: how often each of its elements is used, for windows.
+        most: the most of its bytes that are used, for slices.
+    """
+
+    value: int
+    broadcast: int
+    times: int
+    most: float
+
+
+def _speedup(nbytes: float) -> float:
+    """How much faster a value is read again than from memory."""
+    if nbytes < _L1_BYTES:
+        return _L1_SPEEDUP
+    return _L2_SPEEDUP if nbytes < L2_BYTES else 1.0
