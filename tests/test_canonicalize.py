@@ -1,9 +1,11 @@
 """canonicalize: the form every analysis starts from. The textual cases are in tests/ir/canonicalize_*.mlir."""
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 
+import stablehlo_mem as shm
 from stablehlo_mem.frontend.canonicalize import RULE, attach_rules, canonicalize, remove_rules
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, parse_module, walk_operations
 from tests.support import normal, program_of, run, same_bits, text
@@ -52,3 +54,23 @@ def test_private_functions_that_are_not_called_go():
     module = parse_module(source)
     canonicalize(module)
     assert "unused" not in text(module)
+
+
+def test_a_maximum_beside_its_argmax_keeps_its_nans_in_a_loop():
+    """YNNPACK would lose them, which does not compute the maximum as written."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=(2048, 3)).astype(np.float32) for _ in "ab")
+    a[3, 0] = np.nan
+
+    def extrema(a: jax.Array, b: jax.Array) -> tuple[jax.Array, ...]:
+        scores = a[:, None, 0] * b[:, 1] - a[:, None, 2]
+        return scores.max(1), scores.min(0), jnp.argmax(scores, 1), scores.sum(0)
+
+    exported = jax.export.export(jax.jit(extrema), platforms=["cpu"])(a, b)
+    plan = shm.plan(exported, "25%", target="cpu", options=shm.Options(numerics="exact"))
+    expected = jax.jit(extrema)(a, b)
+    assert plan.fits
+    assert len(plan.steps) == 1
+    assert np.isnan(expected[0]).sum() == 1
+    for result, original in zip(plan.exported.call(a, b), expected, strict=True):
+        np.testing.assert_array_equal(result, original)

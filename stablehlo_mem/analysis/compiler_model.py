@@ -9,7 +9,7 @@ import abc
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 
-from stablehlo_mem.analysis.fusion_classes import Class
+from stablehlo_mem.analysis.fusion_classes import SCAN_WINDOW, Class, data_source, is_split_scan
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.graph import Graph, Op, Value
 
@@ -210,8 +210,16 @@ class CompilerModel(abc.ABC):
         return 0
 
     def window_scratch_bytes(self, graph: Graph, op: Op) -> int:
-        """Bytes that a kernel with a reduce_window needs beside operands and result."""
-        return graph.values[op.results[0]].nbytes // 16  # the upper levels of a scan's tree
+        """Bytes that a kernel with a reduce_window needs beside operands and result.
+
+        A running sum is split into windows: it takes the running sums of their ends, and those within windows, which
+        lie over what the operand is computed to.
+        """
+        if not is_split_scan(graph, op):
+            return 0
+        result = graph.values[op.results[0]].nbytes
+        is_computed = graph.values[data_source(graph, op.operands[0])].is_computed
+        return result // SCAN_WINDOW + (0 if is_computed else result)
 
     def reduction_scratch_bytes(self, graph: Graph, op: Op) -> int:
         """Bytes of the partial results of a reduction, or of a dot that is compiled as one."""

@@ -158,15 +158,15 @@ def donated_types(graph: Graph) -> frozenset[tuple[tuple[int, ...], str]]:
 def window_size(graph: Graph, op: Op) -> int:
     """Elements of each window of a reduce_window, as it is compiled: a running sum is split."""
     window = math.prod(integers(graph, op, "window_dimensions"))
-    return min(window, SCAN_WINDOW) if is_running_reduction(graph, op) else window
+    return SCAN_WINDOW if is_split_scan(graph, op) else window
 
 
-def is_running_reduction(graph: Graph, op: Op) -> bool:
-    """Whether a reduce_window is a running sum, maximum and the like: a window as long as its dimension, padded so."""
+def is_split_scan(graph: Graph, op: Op) -> bool:
+    """Whether a reduce_window is a long running sum, maximum and the like: a window as long as its dimension."""
     lengths, sizes = graph.values[op.operands[0]].shape, integers(graph, op, "window_dimensions")
     padding = window_padding(graph.handles[op.index])
     windows = zip(lengths, sizes, padding, strict=False)
-    return any(length == size > 1 and size - 1 in around for length, size, around in windows)
+    return any(length == size > SCAN_WINDOW and size - 1 in around for length, size, around in windows)
 
 
 def selection_index_bytes(graph: Graph, op: Op) -> int:

@@ -19,7 +19,7 @@ from stablehlo_mem.analysis.fusion_classes import (
     data_source,
     features_last,
     is_nested,
-    is_running_reduction,
+    is_split_scan,
     reduced_length,
     selection_index_bytes,
     transposed_operands,
@@ -199,8 +199,7 @@ class XlaGpu(CompilerModel):
 
     def window_scratch_bytes(self, graph: Graph, op: Op) -> int:
         """Of a running sum the last elements of the windows into which it is split, and their running sums."""
-        split = is_running_reduction(graph, op) and math.prod(integers(graph, op, "window_dimensions")) > SCAN_WINDOW
-        return 2 * graph.values[op.results[0]].nbytes // SCAN_WINDOW if split else 0
+        return 2 * graph.values[op.results[0]].nbytes // SCAN_WINDOW if is_split_scan(graph, op) else 0
 
     def reduction_scratch_bytes(self, graph: Graph, op: Op) -> int:
         """The results of the first of two steps."""

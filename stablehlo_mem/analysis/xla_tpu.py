@@ -163,10 +163,6 @@ class XlaTpu(CompilerModel):
         """A narrow argument is copied with full tiles to be broadcast."""
         return _broadcast_copy_bytes(graph, op) if op.name == "stablehlo.broadcast_in_dim" else 0
 
-    def window_scratch_bytes(self, graph: Graph, op: Op) -> int:
-        """None."""
-        return 0
-
     def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:
         """Twice a Fourier transform's values, one side of a sort, indices of a selection, a Pallas kernel's copies."""
         if op.name == "stablehlo.fft":

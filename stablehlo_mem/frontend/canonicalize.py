@@ -9,6 +9,7 @@ from typing import Any
 
 from stablehlo_mem.frontend.clamp_starts import SLICING, clamp_starts
 from stablehlo_mem.frontend.host_uses import place_uses
+from stablehlo_mem.frontend.merge_extrema import merge_extrema
 from stablehlo_mem.ir.barriers import split_barriers
 from stablehlo_mem.ir.bindings import (
     RULE,
@@ -41,6 +42,8 @@ def canonicalize(module: ir.Module) -> None:
         _merge_equal_branches(module)
         drop_identities(module)
     run_passes(module, "cse", "canonicalize", "symbol-dce")
+    with module.context:
+        merge_extrema(_collect(module, "stablehlo.reduce"))
     if _collect(module, *SLICING):
         clamp_starts(entry_graph(module))
         run_passes(module, "cse", "canonicalize")
