@@ -35,6 +35,8 @@ def exported():
         ("func.func @main(", "malformed MLIR text"),
         ("stablehlo.frobnicate", "malformed MLIR text"),
         ("import jax", "this is Python"),
+        ("HloModule jit_f", "this is HLO, which XLA makes of StableHLO"),
+        ("programs/attention.mlir", "this is the name of a file"),
         (b"nothing we know, at some length", "neither MLIR bytecode"),
         (b"ML\xefR", "malformed MLIR bytecode"),
         ("module {}", "no public function main .it has no functions"),
@@ -210,3 +212,20 @@ def test_every_error_is_of_one_family_and_a_value_error_where_it_is_the_users():
         assert issubclass(error, shm.StableHLOMemError)
     assert issubclass(shm.InputError, ValueError)
     assert issubclass(shm.TargetError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"numerics": "exact"}, r"options are stablehlo_mem.Options\(...\), not dict"),
+        (shm.Options(passes=["split-into-loops"]), "passes is a tuple of names"),  # pyright: ignore
+        (shm.Options(passes="split-into-loops"), "passes is a tuple of names"),  # pyright: ignore
+        (shm.Options(passes=("split",)), "there is no pass named split"),
+        (shm.Options(max_compiles="3"), "max_compiles is a whole number, not '3'"),  # pyright: ignore
+        (shm.Options(max_slowdown="2"), "max_slowdown is a number, or None"),  # pyright: ignore
+        (shm.Options(cache="no"), "cache is True or False, not 'no'"),  # pyright: ignore
+    ],
+)
+def test_an_option_of_another_type_is_named(options, message):
+    with pytest.raises(shm.InputError, match=message):
+        shm.plan(exported(), "1MiB", target="cpu", options=options)

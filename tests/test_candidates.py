@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,6 +12,8 @@ from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.ir.bindings import clone_module, fingerprint
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options
+from stablehlo_mem.planner.greedy_search import propose
+from stablehlo_mem.planner.search_state import apply, start_of
 from stablehlo_mem.splitting.candidates import proposals
 from stablehlo_mem.splitting.split_step import split
 from stablehlo_mem.targets.chips import CHIPS
@@ -77,3 +80,22 @@ def test_candidates_of_one_effect_lead_to_one_module(case):
     assert any(len({c.step.params.big_bytes for c in ones}) > 1 for ones in by_effect.values())
     if len(by_effect) > 1:
         assert len(set.union(*modules.values())) == len(by_effect)
+
+
+def features(x, kernel):
+    """A convolution whose features are the innermost dimension, and what is made of them one by one."""
+    dims = jax.lax.conv_dimension_numbers(x.shape, kernel.shape, ("NHWC", "HWIO", "NHWC"))
+    y = jax.nn.relu(jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=dims))
+    return (y - y.mean((0, 1, 2))) ** 2 @ jnp.ones(y.shape[-1])
+
+
+def test_a_split_of_features_costs_what_was_estimated():
+    """Convolutions of few features pack as much, and rows of few elements are not vectorised, before and after."""
+    program = program_of(features, np.ones((16, 32, 32, 8), np.float32), np.ones((3, 3, 8, 64), np.float32))
+    goal = Goal(CHIPS["cpu"], Options(), 100_000)
+    state = start_of(program, goal)
+    split_features = next(c for c in propose(state, goal)[0] if c.summary.endswith("along dimension 3"))
+    for size in split_features.sizes:
+        added = apply(state, split_features.resized(size), goal).seconds - state.seconds
+        assert size.added_seconds > 0
+        assert added == pytest.approx(size.added_seconds, rel=0.1)

@@ -115,6 +115,10 @@ def test_convolution_flops():
       return %c : tensor<1x8x8x16xf32>
     }""")
     assert op_flops(graph, graph.ops[0]) == 2 * 8 * 8 * 16 * 9 * 4
+    packing = 1 + CPU.packed_rows / 16
+    assert arithmetic_seconds(graph, graph.ops[0], CPU) == pytest.approx(
+        flop_seconds(graph, graph.ops[0], CPU) * packing
+    )
 
 
 @pytest.mark.parametrize(("name", "flops"), [("add", 1), ("divide", 4), ("power", 20)], ids=["add", "divide", "power"])

@@ -79,6 +79,19 @@ def test_an_explanation_of_an_impossible_budget_says_so(file: str, capsys: pytes
     assert possible.impossible == ""
 
 
+def test_a_budget_that_only_regrouped_sums_reach_says_so() -> None:
+    program = exported(lambda a: (jnp.tanh(a @ a.T) ** 3).mean(), spec(1024, 64))
+    assert shm.plan(program, "20%", target="cpu").fits
+    with pytest.raises(shm.BudgetError) as failed:
+        shm.optimize(program, "20%", target="cpu", options=shm.Options(numerics="exact"))
+    text = str(failed.value)
+    assert (
+        "dimension 0: it could split dot_general f32[1024,1024] along dimension 0 (dimension 0 of its left operand) "
+        "with Options(numerics='reassociate')"
+    ) in text
+    assert 'allow Options(numerics="reassociate"): what needs it is listed above' in text
+
+
 def test_a_python_file_is_called_one(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "model.py"
     path.write_text("import jax\n\ndef f(x):\n    return x\n")

@@ -54,18 +54,23 @@ class Matmul:
         rows: of the left operand, however many dimensions they have.
         columns: of the right one.
         transposed: whether each operand lies transposed: see `op_attributes.dot_operands_transposed`.
+        of_patches: whether the left operand is the patches of a convolution's input, which are packed however few
+            features the result has: on CPU one of 16 features takes no longer than one of 2 (measured).
     """
 
     rows: float
     columns: float
     itemsize: float = 4
     transposed: tuple[bool, bool] = (False, False)
+    of_patches: bool = False
 
     def packing_factor(self, chip: Chip) -> float:
         """How many times longer it takes than its FLOPs alone.
 
         Each operand is packed once: the left one costs the less, the more columns use it, and the right one likewise.
         """
+        if self.of_patches:
+            return 1 + chip.packed_rows / max(1, self.columns)
         left = chip.packed_rows + self.transposed[0] * chip.transposed_rows
         right = chip.packed_rows + all(self.transposed) * chip.transposed_rows
         return 1 + min(_MOST_PACKING, left / max(1, self.columns) + right / max(1, self.rows))
@@ -76,7 +81,11 @@ class Matmul:
 
 
 def matmul_of(graph: Graph, dot: Op) -> Matmul:
-    """The matmul that a dot_general is."""
+    """The matmul that a dot_general is, or a convolution of patches with a kernel."""
+    if dot.name == "stablehlo.convolution":
+        features = graph.values[dot.operands[1]].shape[convolution_numbers(graph, dot).kernel_output_feature_dimension]
+        rows = math.prod(graph.values[dot.results[0]].shape) / max(1, features)
+        return Matmul(rows, features, _operand_itemsize(graph, dot), of_patches=True)
     rows, columns, _, _ = dot_sizes(graph, dot)
     return Matmul(rows, columns, _operand_itemsize(graph, dot), dot_operands_transposed(graph, dot))
 
@@ -156,7 +165,7 @@ def arithmetic_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     if serial:
         return serial
     seconds = flop_seconds(graph, op, chip)
-    if CLASSES.get(op.name) is Class.DOT:
+    if multiplies(graph, op):
         return seconds * matmul_of(graph, op).packing_factor(chip)
     return seconds * imbalance_factor(_parallel_rows(graph.values[op.results[0]].shape, chip), chip) if seconds else 0.0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -38,6 +39,7 @@ Kind = Literal["exported", "serialized", "module", "text", "bytecode", "artifact
 _PORTABLE_PRODUCER = b"StableHLO_v"
 _EFFECTFUL_OPS = frozenset({"infeed", "outfeed", "send", "recv"})
 _GLOBAL_CONSTANT = "jax.global_constant"
+_SUFFIXES = frozenset({".bin", ".mlir", ".mlirbc", ".txt"})
 _HOW_TO_EXPORT = (
     'export the function first, open("f.bin", "wb").write(jax.export.export(jax.jit(f))(*arguments).serialize())'
 )
@@ -252,10 +254,19 @@ def _parse(text: str | bytes) -> ir.Module:
     try:
         return parse_module(text)
     except (ir.MLIRError, UnicodeError) as error:
-        if isinstance(text, str) and _is_python(text):
-            raise InputError(f"this is Python, not a program that was exported: {_HOW_TO_EXPORT}") from error
+        if isinstance(text, str) and (kind := _other_text(text)):
+            raise InputError(f"this is {kind}, not a program that was exported: {_HOW_TO_EXPORT}") from error
         form = "text" if isinstance(text, str) else "bytecode"
         raise InputError(f"malformed MLIR {form}: {error}") from error
+
+
+def _other_text(text: str) -> str:
+    """What a text is that is no MLIR, "" if unknown."""
+    if text.startswith("HloModule"):
+        return "HLO, which XLA makes of StableHLO"
+    if "\n" not in text and pathlib.Path(text).suffix in _SUFFIXES:
+        return "the name of a file (give what it contains)"
+    return "Python" if _is_python(text) else ""
 
 
 def _is_python(text: str) -> bool:

@@ -118,7 +118,7 @@ def _candidate(main: Graph, path: Path, place: int, dropped: Sequence[int], reco
         saved_bytes=recomputation.nbytes - recomputation.kept_bytes,
         added_seconds=block_runs(main, path) * recomputation.seconds,
         numerics="exact",
-        summary=f"compute {title}{and_others(len(dropped))} again for the gradient, instead of keeping it",
+        summary=f"compute {title}{and_others(len(dropped))} again later, instead of keeping it",
         identity=(RecomputeResiduals.name, path, largest),
         refusal_if_useless=Refusal.at(
             main,

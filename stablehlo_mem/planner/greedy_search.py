@@ -206,9 +206,17 @@ def propose(state: SearchState, goal: Goal) -> tuple[list[Candidate], tuple[Refu
                 refusals[item] = None
             elif allows(goal.options, item.numerics):
                 candidates.append(item)
+            else:
+                refusals[_needs_numerics(item)] = None
     over = state.peak.temp_bytes - goal.temp_bytes
     candidates.sort(key=lambda c: _rank(c, over))
     return candidates, _largest_first(refusals)
+
+
+def _needs_numerics(candidate: Candidate) -> Refusal:
+    """The refusal of a candidate that `Options.numerics` does not allow."""
+    message = f"it could {candidate.summary} with Options(numerics={candidate.numerics!r})"
+    return dataclasses.replace(candidate.refusal_if_useless, code=f"needs-{candidate.numerics}", message=message)
 
 
 def nothing_to_split(state: SearchState) -> Refusal:

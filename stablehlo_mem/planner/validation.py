@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Iterator
-from typing import TypeGuard, get_args
+from typing import Any, TypeGuard, get_args
 
 import jax
 import jax.numpy as jnp
@@ -21,14 +22,17 @@ from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils.units import Budget, format_bytes
 
 
-def check_options(options: Options) -> None:
+def check_options(options: Any) -> None:
     """Checks options.
 
     Raises:
         InputError: one of them is invalid.
     """
+    _check_types(options)
     names = [p.name for p in PASSES]
-    unknown = [name for name in options.passes or () if name not in names]
+    if not isinstance(options.passes, tuple | None):
+        raise InputError(f'passes is a tuple of names such as ("{names[0]}",), or None for all, not {options.passes!r}')
+    unknown = [str(name) for name in options.passes or () if name not in names]
     if unknown:
         raise InputError(f"there is no pass named {', '.join(unknown)}: the passes are {', '.join(names)}")
     if options.numerics not in get_args(Numerics):
@@ -40,6 +44,19 @@ def check_options(options: Options) -> None:
     _ = options.host_bytes  # raises where it is no number of bytes
     if options.max_seconds is not None and not options.max_seconds > 0:
         raise InputError(f"max_seconds is more than 0, or None for no limit, not {options.max_seconds}")
+
+
+def _check_types(options: Any) -> None:
+    if not isinstance(options, Options):
+        raise InputError(f"options are stablehlo_mem.Options(...), not {type(options).__name__} {options!r}")
+    for name in ("tune", "verify", "cache"):
+        if not isinstance(value := getattr(options, name), bool):
+            raise InputError(f"{name} is True or False, not {value!r}")
+    if isinstance(options.max_compiles, bool) or not isinstance(options.max_compiles, numbers.Integral):
+        raise InputError(f"max_compiles is a whole number, not {options.max_compiles!r}")
+    for name in ("max_slowdown", "max_seconds"):
+        if not isinstance(value := getattr(options, name), numbers.Real | None):
+            raise InputError(f"{name} is a number, or None for no limit, not {value!r}")
 
 
 def for_platforms(options: Options, program: Program, targets: tuple[Target, ...]) -> Options:

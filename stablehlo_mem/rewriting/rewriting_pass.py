@@ -134,12 +134,8 @@ class RewritingPass(Pass[Rewriting]):
             alone = (_MatchSet((m,), m.removed) for m in matches)
             for match_set in (*alone, *block.match_sets(_outermost(matches))):
                 saved = block.freed_bytes(match_set, live, peak) - sum(m.new_bytes for m in match_set.matches)
-                first = match_set.matches[0]
-                if saved > 0 and allows(goal.options, first.numerics):
+                if saved > 0:
                     yield self._candidate([(block, m) for m in match_set.matches], saved, prefer_memory=True)
-                elif saved > 0:
-                    message = f"it could {first.summary} with Options(numerics={first.numerics!r})"
-                    yield block.refusal(first.root, f"needs-{first.numerics}", message)
 
     def _matches(self, block: _BlockCosts, options: Options, *, prefer_memory: bool) -> Iterator[Match | Refusal]:
         """All matches of a block in program order, and the refusals."""

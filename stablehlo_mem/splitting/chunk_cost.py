@@ -15,7 +15,7 @@ from typing import TypeVarTuple
 
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.cost_model import fused_seconds, op_seconds, overhead_seconds
-from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class
+from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class, multiplies
 from stablehlo_mem.analysis.kernel_traffic import CACHE_SPEEDUP
 from stablehlo_mem.analysis.op_cost import (
     Matmul,
@@ -95,7 +95,7 @@ class LoopCost:
         repeated = (steps * chunk / self.n - 1) * self.work_seconds
         arithmetic = self.fixed_seconds + repeated + self.packing_seconds(chunk)
         spared = sum(kernel.spared_seconds(chunk, self.chip) for kernel in self.kernels)
-        return arithmetic + self.dealing_seconds(chunk) + self.lane_seconds(chunk) + steps * self.step_seconds - spared
+        return arithmetic + self.dealing_seconds(chunk) + steps * self.step_seconds - spared
 
     def packing_seconds(self, chunk: int) -> float:
         """What matmuls of a part of the rows take more than those of all."""
@@ -113,11 +113,12 @@ class LoopCost:
         return sum(seconds * (factor - max(1.0, self.chip.lanes / self.n)) for seconds, factor in factors)
 
     def moved_seconds(self, chunk: int) -> float:
-        """What `cost_model.graph_seconds` does not see of it: what caches spare, and what short runs of bytes add."""
+        """What `cost_model.graph_seconds` does not see of it: what caches spare, and what short rows add."""
         runs = ((seconds, chunk * contiguous) for seconds, contiguous in self.strided)
         strides = sum(seconds * (_LINE_BYTES / run - 1) for seconds, run in runs if run < _LINE_BYTES)
         # What fits the cache as it is, in a loop of another split say, has nothing to gain.
-        return strides - (self.cached_share(chunk) - self.cached_share(self.n)) * self.traffic_seconds
+        spared = (self.cached_share(chunk) - self.cached_share(self.n)) * self.traffic_seconds
+        return strides + self.lane_seconds(chunk) - spared
 
     def cached_share(self, chunk: int) -> float:
         """The share of the intermediates' traffic that stays in the cache."""
@@ -241,7 +242,7 @@ def _matmuls(graph: Graph, runs: Mapping[SplitOp, int], chip: Chip) -> Iterator[
     for split_op, count in runs.items():
         op = graph.ops[split_op.op]
         along = [dimension is not None for dimension in split_op.operand_dims[:2]]
-        if CLASSES.get(op.name) is Class.DOT and along[0] != along[1]:
+        if multiplies(graph, op) and along[0] != along[1]:
             yield count * flop_seconds(graph, op, chip), matmul_of(graph, op), along[1]
 
 

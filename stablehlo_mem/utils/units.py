@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import textwrap
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Literal
@@ -62,7 +63,7 @@ def parse_budget(budget: Any) -> Budget:
             return _parse_share(budget, *share.groups())
         nbytes = _parse_size(budget)
     elif isinstance(budget, bool) or not hasattr(budget, "__index__"):
-        raise InputError(f"a budget cannot be {budget!r} ({type(budget).__name__}): give {_FORMS}")
+        raise InputError(f"a budget cannot be {_short(budget)} ({type(budget).__name__}): give {_FORMS}")
     else:
         nbytes = budget.__index__()  # numpy's integers too
     if nbytes >= _MOST_BYTES:
@@ -86,6 +87,11 @@ def parse_bytes(size: Any, name: str) -> int:
     if not isinstance(nbytes, int):
         raise wrong
     return nbytes
+
+
+def _short(value: Any) -> str:
+    """A value as it prints, cut after a line's length."""
+    return textwrap.shorten(repr(value), 80, placeholder=" …")
 
 
 def _parse_share(text: str, percent: str | None, of: str | None, device: str | None) -> Share:
