@@ -85,7 +85,8 @@ def gpu(data: dict[str, Any]) -> str:
         "The allocator's high-water mark (or what the compiler there reported), arguments included, and the median time"
         " of a call. The allocator hands out free blocks up to 128 MiB larger than what is asked for. By hand: the"
         " largest chunk of `lax.map` (GPT: micro-batches with `jax.checkpoint`) within the budget by the compiler"
-        f" with autotuning off; what it then takes may be more, where dots are autotuned. {data['device']}, {stamp(data)}"
+        " with autotuning off; what it then takes may be more, where dots are autotuned."
+        f" {data['device']}, {stamp(data)}"
     )
     return f"{table(names, rows)}\n{textwrap.fill(note, 120)}.\n"
 
