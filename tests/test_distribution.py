@@ -2,10 +2,12 @@
 
 import pytest
 
-from stablehlo_mem.analysis.distribution import exchanged_bytes, sharing_devices
+from stablehlo_mem.analysis.distribution import exchanged_bytes, repeated_bytes, sharing_devices
 from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.graph import entry_graph
+from stablehlo_mem.sharding_rules import rule_book
+from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 
 DEVICES = 8
 X, W, Y = 1024 * 64 * 4, 64 * 128 * 4, 1024 * 128 * 4
@@ -15,7 +17,13 @@ WEIGHTS = "contracting_dims = [0] x [0] : (tensor<1024x64xf32>, tensor<1024x128x
 
 
 def dot(kind: str, left: str, right: str, result: str):
-    """A dot whose operands and result lie as given, one dimension over all devices."""
+    """What is exchanged for a dot that lies as given, and how many devices share it out."""
+    _program, graph, op = placed_dot(kind, left, right, result)
+    return exchanged_bytes(graph, op), sharing_devices(graph, op)
+
+
+def placed_dot(kind: str, left: str, right: str, result: str):
+    """A dot whose operands and result lie as given, one dimension over all devices, with its program and graph."""
     types = kind.split(" : (")[1].replace(")", "").replace(" -> ", ", ").split(", ")
     places = [f"#sdy.sharding<@mesh, [{{{dims.replace(',', '}, {')}}}]>" for dims in (left, right, result)]
     a, b, c = types
@@ -27,8 +35,7 @@ def dot(kind: str, left: str, right: str, result: str):
         return %0 : {c} }} }}""")
     canonicalize(program.module)
     graph = entry_graph(program.module)
-    op = next(op for op in graph.ops if op.name == "stablehlo.dot_general")
-    return exchanged_bytes(graph, op), sharing_devices(graph, op)
+    return program, graph, next(op for op in graph.ops if op.name == "stablehlo.dot_general")
 
 
 @pytest.mark.parametrize(
@@ -46,3 +53,29 @@ def dot(kind: str, left: str, right: str, result: str):
 )
 def test_what_moves_least(kind, left, right, result, nbytes):
     assert dot(kind, left, right, result) == (nbytes, DEVICES)
+
+
+@pytest.mark.parametrize(
+    ("kind", "places", "result_dimension", "nbytes"),
+    [
+        pytest.param(FORWARD, ('"x",', '"x",', '"x",'), 0, W, id="each chunk of rows gathers the weights"),
+        pytest.param(FORWARD, (',"x"', '"x",', ","), 0, 0, id="each chunk of rows has sums of its own"),
+        pytest.param(FORWARD, (',"x"', '"x",', ","), 1, 0, id="each chunk of columns too"),
+        pytest.param(FORWARD, ('"x",', '"x",', '"x",'), 1, 0, id="each chunk of columns gathers its own weights"),
+    ],
+)
+def test_what_each_chunk_moves_again(kind, places, result_dimension, nbytes):
+    _program, graph, op = placed_dot(kind, *places)
+    parts = graph.values[op.results[0]].parts
+    n = 16 if not parts or parts[result_dimension] == 1 else 16 * DEVICES
+    book = rule_book(graph).within(n // 16)
+    split_op = book.split(op.index, "results", 0, result_dimension, n)
+    assert isinstance(split_op, SplitOp)
+    assert repeated_bytes(graph, split_op) == nbytes
+
+
+def test_each_chunk_of_rows_adds_to_the_gradient_of_the_weights():
+    _program, graph, op = placed_dot(WEIGHTS, '"x",', '"x",', '"x",')
+    split_op = rule_book(graph).within(DEVICES).split(op.index, "operands", 0, 0, 16 * DEVICES)
+    assert isinstance(split_op, SplitOp)
+    assert repeated_bytes(graph, split_op) == W

@@ -18,7 +18,7 @@ from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.shards import Parts
 from stablehlo_mem.sharding_rules import rule_of
-from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule
+from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, SplitOp
 
 _EXCHANGING = ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.reduce")
 """Ops whose operands and results are moved: what others exchange depends on the partitioner's choices and is less."""
@@ -49,21 +49,35 @@ def sharing_devices(graph: Graph, op: Op) -> int:
     return _most_devices(placed, _most_parts(graph))
 
 
-@cached_analysis
 def exchanged_bytes(graph: Graph, op: Op) -> float:
     """Bytes that one device receives so that an op can run, shared out by as many as can."""
+    return sum(_moved(graph, op))
+
+
+def repeated_bytes(graph: Graph, split_op: SplitOp) -> float:
+    """What of these bytes every chunk of a split op moves again: those of operands and results that it has whole."""
+    moved = _moved(graph, graph.ops[split_op.op])
+    dimensions = (*split_op.operand_dims, *split_op.result_dims)
+    return sum(nbytes for nbytes, along in zip(moved, dimensions, strict=True) if along is None) if moved else 0.0
+
+
+@cached_analysis
+def _moved(graph: Graph, op: Op) -> tuple[float, ...]:
+    """Bytes that one device receives of each operand and result of an op; () where nothing is exchanged."""
     placed = _placed(graph, op) if op.name in _EXCHANGING and _is_distributed(graph) else None
     if placed is None:
-        return 0.0
+        return ()
     operands, results = (tuple([graph.values[v].nbytes for v in values]) for values in (op.inputs, op.results))
     return _least_moved(placed, sharing_devices(graph, op), operands, results)
 
 
 @functools.lru_cache(maxsize=_CACHED)
-def _least_moved(placed: _Placed, devices: int, operands: tuple[int, ...], results: tuple[int, ...]) -> float:
-    """Bytes that one device receives for an op of so many bytes of operands and results, shared out by so many."""
+def _least_moved(
+    placed: _Placed, devices: int, operands: tuple[int, ...], results: tuple[int, ...]
+) -> tuple[float, ...]:
+    """The same for an op of so many bytes of operands and results, shared out by so many devices."""
     ways = (way for way in _ways(placed) if math.prod(way.values()) == devices)
-    return min(_moved_bytes(placed, way, operands, results) for way in ways)
+    return min((_moved_bytes(placed, way, operands, results) for way in ways), key=sum)
 
 
 def _placed(graph: Graph, op: Op) -> _Placed | None:
@@ -97,14 +111,15 @@ def _ways(placed: _Placed) -> Iterator[_Factors]:
     yield {}
 
 
-def _moved_bytes(placed: _Placed, way: _Factors, operands: tuple[int, ...], results: tuple[int, ...]) -> float:
-    """Bytes that one device receives if an op is shared out in a way."""
-    total, rule = 0.0, placed.rule
+def _moved_bytes(
+    placed: _Placed, way: _Factors, operands: tuple[int, ...], results: tuple[int, ...]
+) -> tuple[float, ...]:
+    """Bytes that one device receives of each operand and result if an op is shared out in a way."""
+    moved, rule = list[float](), placed.rule
     for held, parts, dims in zip(operands, placed.operands, rule.operands, strict=True):
         lies = _factors(parts, dims, rule)
         missing, gained = _change(lies, {f: way.get(f, 1) for d in dims for f in d})
-        if missing > 1:
-            total += held * max(1.0, missing / gained)
+        moved.append(held * max(1.0, missing / gained) if missing > 1 else 0.0)
     sums = math.prod(way.get(factor, 1) for factor in rule.reduction)
     for held, parts, dims in zip(results, placed.results, rule.results, strict=True):
         lies = _factors(parts, dims, rule)
@@ -116,8 +131,8 @@ def _moved_bytes(placed: _Placed, way: _Factors, operands: tuple[int, ...], resu
             nbytes *= 1 if gained >= sums else 2
         elif missing == 1:
             nbytes = 0
-        total += nbytes * (1 if sums > 1 or gained > 1 else missing)
-    return total
+        moved.append(nbytes * (1 if sums > 1 or gained > 1 else missing))
+    return tuple(moved)
 
 
 def _change(before: _Factors, after: _Factors) -> tuple[float, float]:

@@ -15,13 +15,14 @@ from typing import TypeVarTuple
 
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.cost_model import fused_seconds, op_seconds, overhead_seconds
+from stablehlo_mem.analysis.distribution import repeated_bytes
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class, multiplies
 from stablehlo_mem.analysis.kernel_traffic import CACHE_SPEEDUP
 from stablehlo_mem.analysis.op_cost import (
     Matmul,
-    exchange_seconds,
     flop_seconds,
     imbalance_factor,
+    link_seconds,
     matmul_of,
     vector_rate,
 )
@@ -188,7 +189,7 @@ def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: in
     bandwidth = chip.bytes_per_second * (CACHE_SPEEDUP if moved <= 2 * chip.cache_bytes else 1)
     inside = sum(count * overhead_seconds(graph, graph.ops[split_op.op], chip) for split_op, count in runs.items())
     repeated = sum(count * _repeated_seconds(graph, split_op, chip) for split_op, count in runs.items())
-    exchanged = sum(count * exchange_seconds(graph, graph.ops[s.op], chip) for s, count in runs.items())
+    exchanged = sum(count * _exchanged_again(graph, split_op, chip) for split_op, count in runs.items())
     kernels = step_kernels(graph, schedule, chip)
     launches = sum(kernel.count for kernel in kernels) + len(schedule.outputs)
     step = chip.step_seconds * schedule.loop_count + inside + repeated + exchanged + moved / bandwidth
@@ -217,9 +218,20 @@ def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: in
 
 @cached_analysis
 def _repeated_seconds(graph: Graph, split_op: SplitOp, chip: Chip) -> float:
-    """Seconds of what runs whole in the blocks of a split op: every chunk repeats it."""
+    """Seconds of what runs whole in the blocks of a split op, or is exchanged for it: every chunk repeats it."""
     hoisted = compiler_model(chip).hoisted_ops
-    return region_work(graph, split_op, lambda block, op: op_seconds(block, op, chip), hoisted)[0]
+    return region_work(
+        graph,
+        split_op,
+        lambda block, op: op_seconds(block, op, chip),
+        hoisted,
+        lambda block, inner: _exchanged_again(block, inner, chip),
+    )[0]
+
+
+def _exchanged_again(graph: Graph, split_op: SplitOp, chip: Chip) -> float:
+    """Seconds of what devices exchange for every chunk of a split op, such as a weight that is gathered."""
+    return link_seconds(repeated_bytes(graph, split_op), chip)
 
 
 def _added_up(parts: Iterable[tuple[float, *_Ts]]) -> tuple[tuple[float, *_Ts], ...]:

@@ -18,10 +18,16 @@ from stablehlo_mem.sharding_rules.region_propagation import split_of
 
 Measure = Callable[[Graph, int], float]
 """What one op takes that runs whole."""
+RepeatedMeasure = Callable[[Graph, SplitOp], float]
+"""What every chunk of a split op takes, however small it is."""
 
 
 def region_work(
-    graph: Graph, split_op: SplitOp, measure: Measure, hoisted: Callable[[Graph], frozenset[int]] = invariant_ops
+    graph: Graph,
+    split_op: SplitOp,
+    measure: Measure,
+    hoisted: Callable[[Graph], frozenset[int]] = invariant_ops,
+    repeated: RepeatedMeasure = lambda _graph, _split_op: 0.0,
 ) -> tuple[float, float]:
     """What the ops in the blocks of a split op take that run whole, and those that are split; 0 if it has no blocks.
 
@@ -30,6 +36,7 @@ def region_work(
         split_op: it and how it is split.
         measure: what one run of an op takes.
         hoisted: the ops of a loop's body that run once.
+        repeated: what of a split op counts as if it ran whole, as every chunk repeats it.
     """
     op = graph.ops[split_op.op]
     if OP_RULES[op.name].edges is None:
@@ -44,8 +51,9 @@ def region_work(
             if variant.split_op is None:
                 whole += runs * measure(block, variant.op)
             else:
-                inner = region_work(block, variant.split_op, measure, hoisted)
-                whole, shared = whole + runs * inner[0], shared + runs * (inner[1] + measure(block, variant.op))
+                inner = region_work(block, variant.split_op, measure, hoisted, repeated)
+                whole += runs * (inner[0] + repeated(block, variant.split_op))
+                shared += runs * (inner[1] + measure(block, variant.op))
     return whole, shared
 
 
