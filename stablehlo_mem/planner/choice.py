@@ -43,24 +43,32 @@ def lower_of(one: SearchState | None, other: SearchState | None, goal: Goal) -> 
 
 
 def best_of(
-    state: SearchState, candidates: list[Candidate], goal: Goal, otherwise: SearchState | None = None
+    state: SearchState,
+    candidates: list[Candidate],
+    goal: Goal,
+    otherwise: SearchState | None = None,
+    *,
+    limit: float = math.inf,
 ) -> SearchState | None:
     """The state after the first candidate that reaches the goal and is not too slow.
 
     If none does, it is the fastest of those that come near, `otherwise` among them, and one that is too slow only if
-    all are. What is not estimated to be one of these in any size is not tried.
+    all are. What is not estimated to be one of these in any size is not tried, nor what is beyond the limit in all.
     """
     tried = [otherwise] if otherwise is not None else []
 
-    def is_too_slow(candidate: Candidate) -> bool:
+    def seconds_with(candidate: Candidate) -> float:
         fastest = candidate.sizes[0] if candidate.sizes else candidate
-        return state.seconds + fastest.added_seconds > goal.max_seconds
+        return state.seconds + fastest.added_seconds
+
+    def is_too_slow(candidate: Candidate) -> bool:
+        return seconds_with(candidate) > goal.max_seconds
 
     def is_near(candidate: Candidate, other: SearchState) -> bool:
         most_saved = max((size.saved_bytes for size in candidate.sizes), default=candidate.saved_bytes)
         return state.peak.temp_bytes - most_saved <= _SIMILAR_PEAK * other.peak.temp_bytes
 
-    for candidate in sorted(candidates, key=is_too_slow):
+    for candidate in sorted((c for c in candidates if seconds_with(c) <= limit), key=is_too_slow):
         lowest = _lowest(tried, goal)
         if lowest is not None and (is_too_slow(candidate) or not is_near(candidate, lowest)):
             continue

@@ -78,6 +78,8 @@ class DiscrepancySearch:
         steps_left: how many more steps all descents together may take.
         looks_ahead: whether descents take enabling steps: not where the first one misses the goal by far, nor from the
             dearest step.
+        margin: the share by which a descent may be worse than the incumbent: 0 from the dearest step, as what goes on
+            from there is to be better.
         met: peaks and seconds of the states from which descents went on, seconds to nine digits, as sums of the same
             estimates in another order differ in the last ones.
     """
@@ -94,7 +96,7 @@ class DiscrepancySearch:
         self.lowest: SearchState | None = None
         self.incumbent = math.inf
         self.steps_left = 0
-        self.looks_ahead = True
+        self.looks_ahead, self.margin = True, _PRUNE_MARGIN
         self.met: set[tuple[int, str]] = set()
 
     def run(self) -> tuple[SearchState, tuple[Refusal, ...]]:
@@ -119,7 +121,7 @@ class DiscrepancySearch:
                 self.begin_otherwise(self.goal, in_best_size)
         if taken and reaches:
             # Looking ahead takes most of the time of a descent.
-            self.looks_ahead = False
+            self.looks_ahead, self.margin = False, 0.0
             self.depart_at_dearest(path)
         return first, refusals
 
@@ -221,8 +223,12 @@ class DiscrepancySearch:
         return self.is_worse(self.root.seconds + candidate.added_seconds + self.error_seconds(1 + regroups))
 
     def is_worse(self, objective: float) -> bool:
-        """Whether an objective is much worse than the incumbent."""
-        return objective > self.incumbent + _PRUNE_MARGIN * abs(self.incumbent)
+        """Whether an objective is much worse than the incumbent, or worse where there is no margin."""
+        return objective > self.incumbent + self.margin * abs(self.incumbent)
+
+    def limit(self) -> float:
+        """Seconds from which on a program is pruned or too slow."""
+        return min(self.goal.max_seconds, self.incumbent + self.margin * abs(self.incumbent))
 
     def is_pruned(self, state: SearchState) -> bool:
         """Whether a descent is abandoned at a state; counts the step to it."""
@@ -255,7 +261,9 @@ class DiscrepancySearch:
                 return []
             self.met.add(outcome)
             self.visit(state)
-        end, _ = greedy_descent(state, aim, not_first, self.is_pruned, follow, looks_ahead=self.looks_ahead)
+        end, _ = greedy_descent(
+            state, aim, not_first, self.is_pruned, follow, looks_ahead=self.looks_ahead, limit=self.limit
+        )
         if end is not self.root and end.peak.temp_bytes <= self.goal.temp_bytes:
             self.save_time(end)
         return path

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -81,6 +82,7 @@ def greedy_descent(
     visit: Callable[[SearchState], None] = lambda _: None,
     *,
     looks_ahead: bool = True,
+    limit: Callable[[], float] = lambda: math.inf,
 ) -> tuple[SearchState, tuple[Refusal, ...]]:
     """Takes the best step at each peak.
 
@@ -89,6 +91,7 @@ def greedy_descent(
         is_pruned: whether to stop at a state.
         visit: is told of every state on the way.
         looks_ahead: whether it may take enabling steps.
+        limit: says at each step from how many seconds on no program is tried.
 
     Returns:
         The last state, and the refusals at its peak if no step reaches the goal.
@@ -99,9 +102,8 @@ def greedy_descent(
             return state, ()
         if is_pruned(state):
             return state, ()
-        following, refusals = best_step(
-            state, goal, not_first if state is root else frozenset(), looks_ahead=looks_ahead
-        )
+        excluded = not_first if state is root else frozenset[Identity]()
+        following, refusals = best_step(state, goal, excluded, looks_ahead=looks_ahead, limit=limit())
         if following is None:
             return state, refusals
         missing, saved = (state.peak.temp_bytes - least for least in (goal.temp_bytes, following.peak.temp_bytes))
@@ -114,10 +116,20 @@ def greedy_descent(
 
 
 def best_step(
-    state: SearchState, goal: Goal, excluded: frozenset[Identity], *, looks_ahead: bool = True
+    state: SearchState,
+    goal: Goal,
+    excluded: frozenset[Identity],
+    *,
+    looks_ahead: bool = True,
+    limit: float = math.inf,
 ) -> tuple[SearchState | None, tuple[Refusal, ...]]:
-    """The state after the best step, None if no step helps; and why the others were not taken."""
-    following, enabling, refusals = _lower_step(state, goal, excluded)
+    """The state after the best step, None if no step helps; and why the others were not taken.
+
+    Without a limit what is too slow is tried where nothing else helps.
+    """
+    following, enabling, refusals = _lower_step(state, goal, excluded, min(limit, goal.max_seconds))
+    if math.isinf(limit) and (following is None or following.seconds > goal.max_seconds):
+        following, enabling, refusals = _lower_step(state, goal, excluded, limit)
     # With excluded candidates an enabling step would only enable these.
     if looks_ahead and not excluded and not reaches(following, goal):
         following = _enabling_step(state, enabling, goal, following)
@@ -153,30 +165,36 @@ def _enabling_step(
 
 
 def _look_ahead(state: SearchState, goal: Goal) -> SearchState:
-    """The state after the next few steps."""
+    """The state after the next few steps that are not too slow."""
     for _ in range(_LOOKAHEAD_STEPS):
-        following = None if reaches(state, goal) else _lower_step(state, goal, frozenset())[0]
-        if following is None:
+        following = None if reaches(state, goal) else _lower_step(state, goal, frozenset(), goal.max_seconds)[0]
+        if following is None or following.seconds > goal.max_seconds:
             break
         state = with_decision(state, following)
     return state
 
 
-def _lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identity]) -> _LowerStep:
+def _lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identity], limit: float) -> _LowerStep:
     """`_find_lower_step`, cached: descents share their first steps, and a descent repeats those of its look-ahead."""
-    return state.graph.cache.get("lower step", (goal, excluded), lambda: _find_lower_step(state, goal, excluded))
+    find = functools.partial(_find_lower_step, state, goal, excluded, limit)
+    return state.graph.cache.get("lower step", (goal, excluded, limit), find)
 
 
-def _find_lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identity]) -> _LowerStep:
-    """The best step that lowers the peak, and what else was proposed."""
+def _find_lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identity], limit: float) -> _LowerStep:
+    """The best step that lowers the peak, and what else was proposed.
+
+    Args:
+        limit: seconds beyond which no program is tried, by a candidate's estimate.
+    """
     proposed, refusals = _proposed(state, goal, excluded)
     candidates = [c for c in proposed if not c.needs_lookahead]
     # If no candidate is estimated to reach the goal, those that include small values are tried first.
     promising = any(c.saved_bytes >= state.peak.temp_bytes - goal.temp_bytes for c in candidates)
-    following = best_of(state, candidates[:_MAX_TRIED], goal) if promising else None
+    following = best_of(state, candidates[:_MAX_TRIED], goal, limit=limit) if promising else None
     if not reaches(following, goal):
         more = _with_small_values(state, goal, excluded)
-        following = best_of(state, more if promising else more + candidates[:_MAX_TRIED], goal, following)
+        tried = more if promising else more + candidates[:_MAX_TRIED]
+        following = best_of(state, tried, goal, following, limit=limit)
     enabling = [c for c in proposed if c.needs_lookahead]
     return following, enabling, _largest_first([*refusals, *(c.refusal_if_useless for c in proposed)])
 
