@@ -93,12 +93,14 @@ class InternTable:
 
     Attributes:
         types: shape, element type and bytes of each MLIR type.
+        marks: the parts that each mark of `ir.shards` says.
         places_values: whether an op of one of them says in which memory a value is.
         equal_ops: the analyses that hold for all equal ops, by their structure; see `structural_equality`.
     """
 
     def __init__(self) -> None:
         self.types: dict[Any, tuple[tuple[int, ...], str, int]] = {}
+        self.marks: dict[Any, tuple[Parts, ...]] = {}
         self.places_values = False
         self.equal_ops: defaultdict[Any, AnalysisCache] = defaultdict(AnalysisCache)
 
@@ -370,7 +372,7 @@ def _build(
         op = handle.operation
         name, index = op.name, len(ops)
         operands = tuple(builder.use(v, index) for v in op.operands)
-        parts = None if argument_parts is None else marked_parts(op)
+        parts = None if argument_parts is None else marked_parts(op, interned.marks)
         blocks: list[Graph] = []
         captures: dict[int, None] = {}
         for region in op.regions:

@@ -74,11 +74,20 @@ def is_distributed(module: ir.Module) -> bool:
     return any(size > 1 for axes in mesh_axes(module).values() for size in axes.values())
 
 
-def marked_parts(op: Any) -> tuple[Parts, ...]:
-    """For each result of an op, or argument of a function, its parts; () where it is not marked."""
-    if SHARDS not in op.attributes:
+def marked_parts(op: Any, known: dict[Any, tuple[Parts, ...]] | None = None) -> tuple[Parts, ...]:
+    """For each result of an op, or argument of a function, its parts; () where it is not marked.
+
+    Args:
+        known: what marks say that were read before, and now: most ops have the mark of another one.
+    """
+    mark = op.attributes.get(SHARDS)
+    if mark is None:
         return ()
-    return tuple(tuple(ir.DenseI64ArrayAttr(a)) for a in ir.ArrayAttr(op.attributes[SHARDS]))
+    known = {} if known is None else known
+    parts = known.get(mark)
+    if parts is None:
+        parts = known[mark] = tuple(tuple(ir.DenseI64ArrayAttr(a)) for a in ir.ArrayAttr(mark))
+    return parts
 
 
 def mesh_axes(module: ir.Module) -> dict[str, dict[str, int]]:

@@ -266,12 +266,18 @@ class _FormAnalysis:
 
     def block(self, number: int) -> tuple[tuple[OpVariant, ...], ...]:
         """The variants of each op of a block for which its operands are available."""
-        graph = self.region.blocks[number]
-        available: dict[int, set[ChunkForm]] = {v: {self.forms[s]} for v, s in self.region.entering[number].items()}
+        graph, split_ops = self.region.blocks[number], self.propagation.split_ops[number]
+        available: dict[int, set[ChunkForm]] = {
+            v: {self.forms[s]} for v, s in self.region.entering[number].items() if self.forms[s] != WHOLE
+        }
         block_variants: list[tuple[OpVariant, ...]] = []
+        whole, with_effects = _whole_variants(graph), effects(graph)
         for op in graph.ops[:-1]:
-            if op.index in effects(graph):
+            if op.index in with_effects:
                 raise _Stopped(graph, op.index, "it has side effects")
+            if op.index not in split_ops and not any(v in available for v in op.inputs):
+                block_variants.append((whole[op.index],))  # most ops: the axis does not reach them
+                continue
             variants = [v for v in self.variants(number, op) if _can_run(op, v, available)]
             variants = variants or [v for v in _linear_variants(graph, op) if _can_run(op, v, available)][:1]
             if not variants:
@@ -298,7 +304,7 @@ class _FormAnalysis:
 
     def variants(self, block: int, op: Op) -> Iterator[OpVariant]:
         """The ways an op could run on a chunk; see `_linear_variants` too."""
-        yield OpVariant(op.index, None, (WHOLE,) * len(op.inputs), (WHOLE,) * len(op.results))
+        yield _whole_variants(self.region.blocks[block])[op.index]
         for split_op in self.propagation.split_ops[block].get(op.index, {}).values():
             if (block, op.index) == (0, self.region.own_condition):
                 # A chunk continues as long as any of its own elements does, those it shares with others included.
@@ -329,6 +335,12 @@ class _FormAnalysis:
         if any(n.reducing for n in self.propagation.split_ops[block].get(op.index, {}).values()):
             return "what it makes of the whole dimension cannot be added up chunk by chunk"
         return "it needs the whole of a value that is there by chunk only"
+
+
+@cached_analysis
+def _whole_variants(graph: Graph) -> tuple[OpVariant, ...]:
+    """Each op of a block as it runs on whole values."""
+    return tuple(OpVariant(op.index, None, (WHOLE,) * len(op.inputs), (WHOLE,) * len(op.results)) for op in graph.ops)
 
 
 def _forms(dims: Sequence[int | None], partial: Container[int]) -> tuple[ChunkForm, ...]:
