@@ -264,7 +264,8 @@ class DiscrepancySearch:
         end, _ = greedy_descent(
             state, aim, not_first, self.is_pruned, follow, looks_ahead=self.looks_ahead, limit=self.limit
         )
-        if end is not self.root and end.peak.temp_bytes <= self.goal.temp_bytes:
+        is_reached = end is not self.root and end.peak.temp_bytes <= self.goal.temp_bytes
+        if is_reached and not self.is_worse(self.objective(end)):
             self.save_time(end)
         return path
 
