@@ -71,10 +71,10 @@ def measure(step: str, target: str, layout: str, scanned: bool, shares: dict[str
         rows[name] = row = planned(exported, profile, target, share, exchanged)
         record.write(data, PATH)
         print(name, {**row, "steps": len(row["steps"])}, flush=True)
+    batch_of_device = sharded_programs.SIZES["batch"] // sharded_programs.LAYOUTS[layout].mesh[0]
     for label, hand in BY_HAND.items():
-        rows_of_device = sharded_programs.SIZES["batch"] // sharded_programs.LAYOUTS[layout].mesh[0]
-        if f"{step}, {label}" in rows or rows_of_device % hand.micro_batches:
-            continue  # nothing of ours is in it; or there are no such micro-batches
+        if f"{step}, {label}" in rows or hand.micro_batches > batch_of_device:
+            continue  # nothing of ours is in it, or there are not so many
         written = sharded_programs.export(layout, platform, scanned=scanned, by_hand=hand)
         rows[f"{step}, {label}"] = row = by_hand(written, profile, target, exported, exchanged)
         record.write(data, PATH)
