@@ -423,30 +423,32 @@ def test_sizes_within_the_price_come_first(swiglu_gradient):
     found, _ = search(swiglu_gradient, priced)
     assert swiglu_gradient.peak.temp_bytes > goal.temp_bytes >= found.peak.temp_bytes
     assert found.seconds <= priced.max_seconds
-    assert [step.pass_name for step in found.steps] == ["split-into-loops", "recompute-residuals", "keep-dots-apart"]
+    assert [step.pass_name for step in found.steps] == ["recompute-residuals", "split-into-loops", "keep-dots-apart"]
 
 
 def test_several_steps_in_cheap_sizes_may_cost_less_than_one_in_a_small_size(swiglu_gradient):
-    """A loop of 16 steps reaches the goal at 1.6 times the time, with 8 steps another pass frees the rest at 1.3."""
+    """Loops alone reach the goal at 1.6 times the time or more; after another pass freed some, larger chunks at 1.2."""
     goal = goal_of(80 * 2**20, chip="cuda:h200")
     visited = []
     found, _ = search(swiglu_gradient, goal, visit=visited.append)
-    loops = [state for state in visited if [step.pass_name for step in state.steps] == ["split-into-loops"]]
-    (smaller,) = (state for state in loops if state.steps == found.steps[:1])
-    assert found.peak.temp_bytes <= goal.temp_bytes < smaller.peak.temp_bytes
-    assert any(state.peak.temp_bytes <= goal.temp_bytes and state.seconds > 1.4 * found.seconds for state in loops)
+    loops = [state for state in visited if state.steps[0].pass_name == "split-into-loops"]
+    reaching = [state for state in loops if state.peak.temp_bytes <= goal.temp_bytes]
+    assert found.steps[0].pass_name == "recompute-residuals"
+    assert found.peak.temp_bytes <= goal.temp_bytes
+    assert reaching
+    assert all(state.seconds > 1.3 * found.seconds for state in reaching)
     assert found.seconds < 1.4 * swiglu_gradient.seconds
 
 
 def test_what_misses_the_goal_is_the_lowest_state_within_the_price(swiglu_gradient):
-    goal = goal_of(47 * 2**20, chip="cuda:h200")
+    goal = goal_of(40 * 2**20, chip="cuda:h200")
     goal = dataclasses.replace(goal, max_seconds=2 * swiglu_gradient.seconds)
     visited = []
     found, _ = search(swiglu_gradient, goal, visit=visited.append)
     affordable = [state.peak.temp_bytes for state in visited if state.seconds <= goal.max_seconds]
     assert goal.temp_bytes < found.peak.temp_bytes == min(affordable) < swiglu_gradient.peak.temp_bytes / 2
     assert found.seconds <= goal.max_seconds
-    at_any_price, _ = search(swiglu_gradient, goal_of(47 * 2**20, chip="cuda:h200"))
+    at_any_price, _ = search(swiglu_gradient, goal_of(40 * 2**20, chip="cuda:h200"))
     assert at_any_price.peak.temp_bytes < found.peak.temp_bytes
     assert at_any_price.seconds > goal.max_seconds
 
