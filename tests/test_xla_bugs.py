@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import stablehlo_mem as shm
+from stablehlo_mem.frontend.program import emit
 from stablehlo_mem.passes.narrow import Narrow
 from tests.support import exported, normal, normals, program_of, rewrite, run, same_bits, text
-from tests.xla_bugs import largest_of_rows, slice_of_a_slice, update_of_a_slice, update_of_one_row
+from tests.xla_bugs import half_of_products, largest_of_rows, slice_of_a_slice, update_of_a_slice, update_of_one_row
 
 LINE = np.arange(16, dtype=np.float32)
 STARTS = [(14, 0), (4, 9), (4, -3), (12, 3)]
@@ -48,6 +49,24 @@ def test_updates_of_slices_keep_their_clamps():
 @pytest.mark.xfail(strict=True, reason="openxla/xla#49121: a scatter of one update becomes slices")
 def test_an_update_out_of_bounds_is_dropped():
     assert all_right(update_of_one_row, [(4, 9), (4, 5)])
+
+
+def wrong_products(fun):
+    """How many results are far from those of one op at a time."""
+    rng = np.random.default_rng(0)
+    c, x = (rng.normal(size=shape).astype(np.float32) for shape in ((400, 3), (512, 400, 3)))
+    return int((abs(np.asarray(fun(c, x)) - eager(half_of_products, c, x)) > 1e-3).sum())
+
+
+@pytest.mark.xfail(strict=True, reason="jax-ml/jax#39103")
+def test_sums_of_products_are_right():
+    """From the 32,768th result on, another part of the first factor is read."""
+    assert not wrong_products(jax.jit(half_of_products))
+
+
+def test_in_normal_form_the_repeated_factor_comes_second():
+    program = program_of(half_of_products, np.zeros((400, 3), np.float32), np.zeros((512, 400, 3), np.float32))
+    assert not wrong_products(jax.jit(emit(program, normal(program)).call))
 
 
 @pytest.mark.xfail(strict=True, reason="YNNPACK")

@@ -19,5 +19,9 @@ def update_of_one_row(x, i, j):
     return part.at[j].set(-1.0, mode="drop", wrap_negative_indices=False)
 
 
+def half_of_products(c, x):
+    return jnp.sum(c[None] * x, axis=-1) / 2
+
+
 def largest_of_rows(x):
     return jnp.max(x, axis=1)

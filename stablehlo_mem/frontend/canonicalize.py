@@ -10,6 +10,7 @@ from typing import Any
 from stablehlo_mem.frontend.clamp_starts import SLICING, clamp_starts
 from stablehlo_mem.frontend.host_uses import place_uses
 from stablehlo_mem.frontend.merge_extrema import merge_extrema
+from stablehlo_mem.frontend.order_factors import order_factors
 from stablehlo_mem.ir.barriers import split_barriers
 from stablehlo_mem.ir.bindings import (
     RULE,
@@ -34,7 +35,8 @@ def canonicalize(module: ir.Module) -> None:
 
     Before: `%1 = call @f(%0)`, `%2:2 = stablehlo.composite "chlo.top_k" %1`, barriers of several operands.
     After: f's body in place of the call, `%2:2 = chlo.top_k(%1)`, one barrier an operand, starts of slices that cannot
-    be out of bounds, a copy to the device of what arithmetic reads in the host's memory, `sdy.sharding_rule`s.
+    be out of bounds, a maximum taken from the argmax beside it, a repeated factor second, a copy to the device of what
+    arithmetic reads in the host's memory, `sdy.sharding_rule`s.
     """
     with module.context:
         open_functions(module)
@@ -44,6 +46,7 @@ def canonicalize(module: ir.Module) -> None:
     run_passes(module, "cse", "canonicalize", "symbol-dce")
     with module.context:
         merge_extrema(_collect(module, "stablehlo.reduce"))
+        order_factors(_collect(module, "stablehlo.multiply"))
     if _collect(module, *SLICING):
         clamp_starts(entry_graph(module))
         run_passes(module, "cse", "canonicalize")
