@@ -58,13 +58,17 @@ _FUSED = FUSIBLE | {Class.VIEW}
 def is_written_once(graph: Graph, value: int, kernels: int, window: int) -> bool:
     """Whether it takes less to write a value and to read it in so many kernels than to compute it in each.
 
+    A broadcast is never written: what it repeats is, which is smaller.
+
     Args:
         graph: the block.
         value: the result of a fusible op.
         kernels: how many kernels use it.
         window: in how many windows they read each of its elements, 1 if they slide none.
     """
-    data = graph.values[value]
+    data, op = graph.values[value], graph.producer(value)
+    if op is not None and op.name == "stablehlo.broadcast_in_dim":
+        return False
     read, flops = _bytes_and_flops(graph, value)
     reduced = (window - 1) * math.prod(data.shape) * _FLOPS["add"]
     written = data.nbytes + (window - 1) * data.nbytes / (_L2_SPEEDUP if data.nbytes < L2_BYTES else 1.0)
@@ -90,7 +94,8 @@ def _bytes_and_flops(graph: Graph, value: int) -> tuple[float, float]:
         kind = None if op is None else classify(graph, op)
         if not data.shape or kind is Class.GENERATE:
             continue
-        if op is None or kind not in _FUSED:
+        # What a broadcast repeats is small: it is written first where it takes long to compute.
+        if op is None or kind not in _FUSED or read.broadcast >= 0:
             each = data.nbytes / max(1, math.prod(data.shape))
             reads[read.value, read.broadcast] = read.times * elements * each / _speedup(min(data.nbytes, read.most))
             continue
