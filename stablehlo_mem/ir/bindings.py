@@ -208,7 +208,7 @@ def clone_module(module: ir.Module) -> ir.Module:
         for name in attributes:
             clone.operation.attributes[name] = attributes[name]
         end = ir.InsertionPoint(clone.body)
-        for op in module.body.operations:
+        for op in module.operation.regions[0].blocks[0].operations:
             op.operation.clone(end)
     return clone
 
