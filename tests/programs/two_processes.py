@@ -21,7 +21,7 @@ from stablehlo_mem.jaxpr import processes
 from stablehlo_mem.planner import budget_loop, shares
 
 ROWS, WIDTH = 2048, 64
-BUDGETS = {"too small": "200KiB", "less is free": "device"}
+BUDGETS = {"too small": "132KiB", "less is free": "device"}
 
 
 def kernel(x):
