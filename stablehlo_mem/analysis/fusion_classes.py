@@ -169,14 +169,14 @@ def is_split_scan(graph: Graph, op: Op) -> bool:
     return any(length == size > SCAN_WINDOW and size - 1 in around for length, size, around in windows)
 
 
-def selection_index_bytes(graph: Graph, op: Op) -> int:
-    """Bytes of the i32 indices that a select_and_scatter selects, one for a dimension.
+def selection_index_bytes(graph: Graph, value: int) -> int:
+    """Bytes of the i32 indices of the operand of a select_and_scatter, or of its source, one for a dimension.
 
-    Compilers make of it a reduce_window over elements and indices, which writes these, and a scatter:
-    `select_and_scatter_expander.cc`.
+    Compilers make of the op a reduce_window over elements and their indices, which writes those of the source, and a
+    scatter: `select_and_scatter_expander.cc`.
     """
-    source = graph.values[op.operands[1]].shape
-    return 4 * len(source) * math.prod(source)
+    shape = graph.values[value].shape
+    return 4 * len(shape) * math.prod(shape)
 
 
 def reduced_length(graph: Graph, op: Op) -> int:

@@ -156,11 +156,11 @@ def buffer_bytes(graph: Graph, values: Iterable[int], chip: Chip) -> int:
 
 def exchange_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     """Seconds of what devices exchange for one op."""
-    return link_seconds(exchanged_bytes(graph, op), chip)
+    return received_seconds(exchanged_bytes(graph, op), chip)
 
 
-def link_seconds(nbytes: float, chip: Chip) -> float:
-    """Seconds in which a device receives so many bytes of others."""
+def received_seconds(nbytes: float, chip: Chip) -> float:
+    """Seconds in which a device receives so many bytes from others."""
     return nbytes / chip.link_bytes_per_second if chip.link_bytes_per_second else 0.0
 
 

@@ -10,7 +10,14 @@ import math
 from collections.abc import Collection
 
 from stablehlo_mem.analysis.compiler_model import CompilerModel, Kernels
-from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, features_last, reduced_length, transposed_operands
+from stablehlo_mem.analysis.fusion_classes import (
+    CLASSES,
+    Class,
+    features_last,
+    reduced_length,
+    selection_index_bytes,
+    transposed_operands,
+)
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir
@@ -124,10 +131,9 @@ class XlaCpu(CompilerModel):
     def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:
         """What a convolution copies to have features last, and the indices of a selection."""
         if op.name == "stablehlo.select_and_scatter":
-            # `select_and_scatter_expander.cc`: a reduce_window over the elements and the i32 indices of each, one for a
-            # dimension, then a scatter. All indices are written to memory, and the elements selected too.
-            operand, source = (graph.values[v].shape for v in op.operands[:2])
-            return 4 * len(operand) * (math.prod(operand) + math.prod(source)) + graph.values[op.operands[1]].nbytes
+            # The indices of all elements are written to memory too, and the elements selected.
+            indices = sum(selection_index_bytes(graph, v) for v in op.operands[:2])
+            return indices + graph.values[op.operands[1]].nbytes
         if op.name != "stablehlo.convolution":
             return super().kernel_scratch_bytes(graph, op)
         if features_last(graph, op):

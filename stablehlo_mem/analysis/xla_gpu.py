@@ -101,8 +101,9 @@ class XlaGpu(CompilerModel):
                 return True
         elif reused and len(kernels) > 1:
             return True
-        fusing = all(self._takes_in_operands(graph, graph.ops[k]) for k in kernels)
-        if fusing and (len(kernels) > 1 or window > 1) and is_written_once(graph, value, len(kernels), window):
+        again = len(kernels) > 1 or window > 1
+        fusing = again and all(self._takes_in_operands(graph, graph.ops[k]) for k in kernels)
+        if fusing and is_written_once(graph, value, len(kernels), window):
             return True
         if kind is not Class.EXPENSIVE or (not reused and len(kernels) <= _FEW and _reads_one(graph, value)):
             return False
@@ -240,7 +241,7 @@ class XlaGpu(CompilerModel):
         if op.name == "stablehlo.sort":
             return graph.values[op.operands[0]].nbytes
         if op.name == "stablehlo.select_and_scatter":
-            return selection_index_bytes(graph, op) + graph.values[op.operands[1]].nbytes
+            return selection_index_bytes(graph, op.operands[1]) + graph.values[op.operands[1]].nbytes
         return super().kernel_scratch_bytes(graph, op)
 
 

@@ -172,7 +172,7 @@ class XlaTpu(CompilerModel):
         if op.name == "stablehlo.custom_call":
             return sum(self.copied_operands(graph, op).values())
         if op.name == "stablehlo.select_and_scatter":
-            return selection_index_bytes(graph, op)
+            return selection_index_bytes(graph, op.operands[1])
         return super().kernel_scratch_bytes(graph, op)
 
 

@@ -224,11 +224,15 @@ class DiscrepancySearch:
 
     def is_worse(self, objective: float) -> bool:
         """Whether an objective is much worse than the incumbent, or worse where there is no margin."""
-        return objective > self.incumbent + self.margin * abs(self.incumbent)
+        return objective > self.bound()
+
+    def bound(self) -> float:
+        """The objective beyond which a descent is pruned."""
+        return self.incumbent + self.margin * abs(self.incumbent)
 
     def limit(self) -> float:
         """Seconds from which on a program is pruned or too slow."""
-        return min(self.goal.max_seconds, self.incumbent + self.margin * abs(self.incumbent))
+        return min(self.goal.max_seconds, self.bound())
 
     def is_pruned(self, state: SearchState) -> bool:
         """Whether a descent is abandoned at a state; counts the step to it."""

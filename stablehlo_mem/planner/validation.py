@@ -47,6 +47,7 @@ def check_options(options: Any) -> None:
 
 
 def _check_types(options: Any) -> None:
+    """Raises an InputError for an option whose type would fail later, or mean something else."""
     if not isinstance(options, Options):
         raise InputError(f"options are stablehlo_mem.Options(...), not {type(options).__name__} {options!r}")
     for name in ("tune", "verify", "cache"):

@@ -22,8 +22,8 @@ from stablehlo_mem.analysis.op_cost import (
     Matmul,
     flop_seconds,
     imbalance_factor,
-    link_seconds,
     matmul_of,
+    received_seconds,
     vector_rate,
 )
 from stablehlo_mem.ir.analysis_cache import cached_analysis
@@ -231,7 +231,7 @@ def _repeated_seconds(graph: Graph, split_op: SplitOp, chip: Chip) -> float:
 
 def _exchanged_again(graph: Graph, split_op: SplitOp, chip: Chip) -> float:
     """Seconds of what devices exchange for every chunk of a split op, such as a weight that is gathered."""
-    return link_seconds(repeated_bytes(graph, split_op), chip)
+    return received_seconds(repeated_bytes(graph, split_op), chip)
 
 
 def _added_up(parts: Iterable[tuple[float, *_Ts]]) -> tuple[tuple[float, *_Ts], ...]:
