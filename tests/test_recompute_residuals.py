@@ -94,7 +94,7 @@ def test_computes_the_same_with_a_lower_peak(layers):
 
 
 def test_a_segment_is_a_layer_and_waits_for_the_gradient_of_the_next():
-    graph = graph_of(program_for(gradient, *specs(6)))
+    graph = graph_of(program_for(gradient, *specs(6, rows=65536)))
     params = recomputable(graph)[-1].step.params
     assert isinstance(params, RecomputedResiduals)
     assert len(params.segments) >= 5
@@ -163,11 +163,12 @@ def test_in_a_loop_a_segment_waits_for_what_a_gradient_was_added_to():
         norm = jnp.sqrt(sum((g**2).sum() for g in gradients))
         return [w - g / norm for w, g in zip(args[:-1], gradients, strict=True)]
 
-    program = program_for(updated, *specs(4))
+    rows = 16384
+    program = program_for(updated, *specs(4, rows=rows))
     module, params = recomputed(program)
     attach_rules(module)
-    seed = min(v.index for v in entry_graph(module).values if v.shape == (256, 128))
-    split(module, Split(path=(), value=seed, dimension=0, big_bytes=256 * 16 * 4, chunk=64))
+    seed = min(v.index for v in entry_graph(module).values if v.shape == (rows, 128))
+    split(module, Split(path=(), value=seed, dimension=0, big_bytes=rows * 16 * 4, chunk=rows // 4))
     remove_rules(module)
     join_barriers(module)
     assert module.operation.verify()
@@ -178,7 +179,7 @@ def test_in_a_loop_a_segment_waits_for_what_a_gradient_was_added_to():
     for barrier in barriers:
         assert "stablehlo.add" in {body.producer(v).name for v in barrier.operands if body.values[v].is_computed}
         assert set(body.returned).intersection(barrier.results)
-    given = drawn(*specs(4))
+    given = drawn(*specs(4, rows=rows))
     results = (run(program, module, *given), run(program, None, *given), in_f64(updated, *given))
     assert all(yardstick(*three) is None for three in zip(*results, strict=True))
 

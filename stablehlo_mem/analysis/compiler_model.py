@@ -35,9 +35,6 @@ class CompilerModel(abc.ABC):
     """Ops that are not fused into their users, though their class is."""
     recomputes_materialised: bool = True
     """Whether a cheap value that some kernel needs in memory is still recomputed in the others."""
-    fuses_only_unary_into_dots: bool = False
-    """Whether a dot fuses a chain of producers of its operand only if each op of the chain has one tensor operand, but
-    for those of `reads_beside_dot`."""
     reduces_dots: bool = False
     """Whether a reduction that alone uses a dot's result is computed in the dot's kernel: no buffer exists."""
     widens_in_epilogue: bool = True
@@ -109,13 +106,13 @@ class CompilerModel(abc.ABC):
 
     @abc.abstractmethod
     def dot_operands_in_memory(self, graph: Graph, dot: Op) -> Collection[int]:
-        """The operands that a dot reads from memory; the producers of the others are fused into it."""
+        """The operands that a dot reads from memory, or what they are transposed from; others are fused into it."""
 
     def fuses_epilogue(self, unary_chain: bool) -> bool:
         """Whether an elementwise op that alone uses a dot's result is fused into the dot.
 
         Args:
-            unary_chain: whether only ops with one tensor operand, but for those of `reads_beside_dot`, lie between the
+            unary_chain: whether only ops with one tensor operand, but for those of `reads_after_dot`, lie between the
                 dot and the end of the kernel.
         """
         return False
@@ -124,8 +121,8 @@ class CompilerModel(abc.ABC):
         """The dots that become one with others, which have an operand in common: its result is written, and read."""
         return frozenset()
 
-    def reads_beside_dot(self, graph: Graph, value: int, *, before: bool) -> bool:
-        """Whether an op that is fused before a dot, or after it, may read a value beside that of the dot's chain."""
+    def reads_after_dot(self, graph: Graph, value: int) -> bool:
+        """Whether an op that is fused after a dot may read a value beside what the dot computes."""
         return False
 
     def fuses_into_dot(self, graph: Graph, dot: Op) -> bool:
@@ -140,8 +137,8 @@ class CompilerModel(abc.ABC):
         """Bytes that a dot and the elementwise kernel it is fused into may need beside operands and result."""
         return 0
 
-    def writes_over_dot(self, graph: Graph, dot: Op, kernel: Op) -> bool:
-        """Whether the result of an elementwise kernel may have the buffer of a dot's result."""
+    def writes_over(self, graph: Graph, op: Op, kernel: Op) -> bool:
+        """Whether the result of an elementwise kernel may have the buffer of a result of `op`."""
         return True
 
     def reduces_as_tree(self, graph: Graph, op: Op) -> bool:

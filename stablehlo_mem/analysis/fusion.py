@@ -97,9 +97,8 @@ class _Sweep:
         moved: per value, the kernels that read it elsewhere than where they write.
         reused: per value, whether some kernel would compute its elements more than once (a broadcast follows).
         window: per value, the most windows of a reduce_window in which some kernel reads each of its elements.
-        unary_only: per value, whether a dot takes it in only through a chain of ops with one tensor operand, beside
-            those that the compiler model allows.
-        chain: per value, whether only such ops lie between it and the end of its one kernel.
+        chain: per value, whether only ops with one tensor operand, beside those that the compiler model allows, lie
+            between it and the end of its one kernel.
         in_library: per value, whether a library's reduction uses it: it reads what other kernels compute.
         with_dot: kernels that compute a dot; there is room for one ...
         with_nested_dot: ... and in some compilers' kernels for another, of which the first one's operand is made.
@@ -117,7 +116,6 @@ class _Sweep:
         self.moved: list[Kernels] = [_NONE] * count
         self.reused = [False] * count
         self.window = [1] * count
-        self.unary_only = [False] * count
         self.chain = [False] * count
         self.materialised = [False] * count
         self.scratch = [0] * len(graph.ops)
@@ -169,7 +167,6 @@ class _Sweep:
                 _add(kernels, operand, kernels[result])
             self.reused[operand] |= self.reused[result]
             self.window[operand] = max(self.window[operand], self.window[result])
-            self.unary_only[operand] |= self.unary_only[result]
             self.in_library[operand] |= self.in_library[result]
             self.chain[operand] = self.chain[result] and len(self.graph.users[operand]) == 1
 
@@ -182,8 +179,7 @@ class _Sweep:
         in_library = self.in_library[value] and self.model.joins_library_fusion(self.graph, op)
         if self.in_library[value] and not in_library:
             self._stop_fusing(value)
-        before_dot = len(tensors) - self._count_beside_dot(tensors, before=True)
-        materialised = self._is_materialised(value, kind, before_dot) or op.name in self.model.always_materialised
+        materialised = self._is_materialised(value, kind) or op.name in self.model.always_materialised
         self.materialised[value] = materialised
         kernels = {op.index} if materialised else self.fusing[value]
         self._charge(kernels, self.model.relayout_bytes(self.graph, op))
@@ -206,13 +202,12 @@ class _Sweep:
         enlarges = op.name == "stablehlo.broadcast_in_dim" and (
             self.graph.values[value].nbytes > self.graph.values[op.operands[0]].nbytes
         )
-        after_dot = len(tensors) - self._count_beside_dot(tensors, before=False)
+        after_dot = len(tensors) - sum(self.model.reads_after_dot(self.graph, v) for v in tensors)
         for operand in op.operands:
             _add(self.readers if from_memory else self.fusing, operand, kernels)
             _add(self.moved, operand, kernels if kind is Class.MOVE else self.moved[value] - {op.index})
             self.reused[operand] |= enlarges or (not materialised and self.reused[value])
             self.window[operand] = max(self.window[operand], window * (1 if materialised else self.window[value]))
-            self.unary_only[operand] |= not materialised and self.unary_only[value]
             self.in_library[operand] |= not materialised and self.in_library[value]
             self.chain[operand] = (
                 len(self.graph.users[operand]) == 1
@@ -233,30 +228,18 @@ class _Sweep:
         wider = op.name == "stablehlo.convert" and value.nbytes > self.graph.values[op.operands[0]].nbytes
         return wider and op.results[0] not in self.graph.returned
 
-    def _count_beside_dot(self, values: Sequence[int], *, before: bool) -> int:
-        """How many of some values a dot's kernel may read beside what the dot is computed from, or computes."""
-        return sum(self.model.reads_beside_dot(self.graph, v, before=before) for v in values)
-
     def _charge(self, kernels: Kernels, nbytes: int) -> None:
         """More scratch for each of some kernels."""
         if nbytes:
             for kernel in kernels:
                 self.scratch[kernel] += nbytes
 
-    def _is_materialised(self, value: int, kind: Class, tensors: int) -> bool:
-        """Whether the result of a fusible op with so many tensor operands is materialised."""
+    def _is_materialised(self, value: int, kind: Class) -> bool:
+        """Whether the result of a fusible op is materialised."""
         kernels = self.fusing[value]
         if self.readers[value] or (len(kernels) > _MAX_COPIES and not self.generated[value]):
             return True
-        if self.unary_only[value] and (tensors > 1 or (len(kernels) > 1 and self._narrows(value))):
-            return True
         return self.model.materialises(self.graph, value, kind, kernels, self.reused[value], self.window[value])
-
-    def _narrows(self, value: int) -> bool:
-        """Whether a value is smaller than what it is computed from: to compute it again reads more."""
-        producer = self.graph.producer(value)
-        operands = producer.operands if producer is not None else ()
-        return any(self.graph.values[v].nbytes > self.graph.values[value].nbytes for v in operands)
 
     def _is_broadcast(self, value: int) -> bool:
         producer = self.graph.producer(value)
@@ -283,8 +266,7 @@ class _Sweep:
 
     def _reduces_elementwise(self, op: Op) -> bool:
         value = op.results[0]
-        in_memory = self.readers[value] or self.unary_only[value]
-        return not in_memory and self.model.reduces_elementwise(self.graph, op, self.fusing[value])
+        return not self.readers[value] and self.model.reduces_elementwise(self.graph, op, self.fusing[value])
 
     def _only_kernel(self, values: Sequence[int]) -> int | None:
         """The kernel that alone uses some values and computes them on the fly, None if there is none."""
@@ -294,7 +276,7 @@ class _Sweep:
     def _is_fused_reduce(self, op: Op) -> bool:
         """Whether the one kernel that uses a reduction's result computes it too."""
         value = op.results[0]
-        if len(op.results) > 1 or self._is_materialised(value, Class.EXPENSIVE, 2):
+        if len(op.results) > 1 or self._is_materialised(value, Class.EXPENSIVE):
             return False
         return self.model.fuses_reduction(self.graph, op, self.fusing[value])
 
@@ -306,12 +288,11 @@ class _Sweep:
         self.with_dot |= kernels
         self.kernels[op.index] = kernels
         from_memory = self.model.dot_operands_in_memory(self.graph, op)
+        for value in from_memory:
+            _add(self.readers, value, kernels)
         for operand in op.operands:
-            if operand in from_memory:
-                _add(self.readers, operand, kernels)
-            else:
+            if operand not in from_memory:
                 _add(self.fusing, operand, kernels)
-                self.unary_only[operand] |= self.model.fuses_only_unary_into_dots
                 self.reused[operand] |= op.name == "stablehlo.convolution"
         self._charge(kernels, self.model.dot_scratch_bytes(self.graph, op))
         if not materialised:

@@ -8,6 +8,7 @@ cache, and does so for each window that an element is in. `xla_gpu` asks for it.
 
 from __future__ import annotations
 
+import heapq
 import math
 from typing import NamedTuple
 
@@ -83,13 +84,19 @@ def _kernel_bytes(read: float, flops: float) -> float:
 
 
 def _bytes_and_flops(graph: Graph, value: int) -> tuple[float, float]:
-    """What a kernel reads to compute a value, in bytes that take as long from memory, and its FLOPs."""
+    """What a kernel reads to compute a value, in bytes that take as long from memory, and its FLOPs.
+
+    Of the FLOPs only those that the value alone needs, as its kernels need the others anyway: those of its maximum
+    fanout-free cone, as logic synthesis calls it.
+    """
     elements = math.prod(graph.values[value].shape)
     reads: dict[tuple[int, int], float] = {}
     flops = 0.0
-    pending, seen = [_Read(value, -1, 1, math.inf)], {(value, -1)}
+    cone: set[int] = set()
+    # Users come before producers, so that all of a value's users in the cone are known when it is visited.
+    pending, seen = [(-graph.values[value].producer, _Read(value, -1, 1, math.inf))], {(value, -1)}
     while pending and len(seen) <= _MOST_OPS:
-        read = pending.pop()
+        read = heapq.heappop(pending)[1]
         data, op = graph.values[read.value], graph.producer(read.value)
         kind = None if op is None else classify(graph, op)
         if not data.shape or kind is Class.GENERATE:
@@ -100,19 +107,23 @@ def _bytes_and_flops(graph: Graph, value: int) -> tuple[float, float]:
             reads[read.value, read.broadcast] = read.times * elements * each / _speedup(min(data.nbytes, read.most))
             continue
         times, broadcast, most = read.times, read.broadcast, read.most
+        owned = read.value == value or cone.issuperset(graph.users[read.value])
+        if owned:
+            cone.add(op.index)
         if op.name == "stablehlo.reduce_window":
             window = window_size(graph, op)
-            flops += times * elements * (window - 1) * _FLOPS["add"]
+            flops += owned * times * elements * (window - 1) * _FLOPS["add"]
             times *= window
         elif op.name == "stablehlo.broadcast_in_dim":
             broadcast = op.index
         elif op.name in SLICES:
             most = min(most, data.nbytes)
         elif kind in ELEMENTWISE:
-            flops += times * elements * _FLOPS.get(op.name.partition(".")[2], _FLOPS_OF_OTHERS)
-        operands = {(v, broadcast) for v in op.operands} - seen
-        seen |= operands
-        pending += [_Read(v, broadcast, times, most) for v, _ in operands]
+            flops += owned * times * elements * _FLOPS.get(op.name.partition(".")[2], _FLOPS_OF_OTHERS)
+        for v in dict.fromkeys(op.operands):
+            if (v, broadcast) not in seen:
+                seen.add((v, broadcast))
+                heapq.heappush(pending, (-graph.values[v].producer, _Read(v, broadcast, times, most)))
     return sum(reads.values()), flops
 
 

@@ -216,9 +216,7 @@ class _Walk:
 
     def _is_written_over(self, value: int, kernel: Op) -> bool:
         producer = self.graph.producer(value)
-        if producer is None or classify(self.graph, producer) is not Class.DOT:
-            return True
-        return self.model.writes_over_dot(self.graph, producer, kernel)
+        return producer is None or self.model.writes_over(self.graph, producer, kernel)
 
     def _is_beside(self, op: Op, reduction: Op) -> bool:
         """Whether no op before `op` uses a reduction: it is fused with `op`, which reads the same operand."""

@@ -55,16 +55,14 @@ _LEAST_PART = 256
 _SUMMED_DOT = 10_000_000
 """Elements of a dot's operands from which a matrix times a vector is a library call: the GPU's
 `algebraic_simplifier.cc`, `ShouldStrengthReduceDotToReduce`."""
-_CHEAP_ON_GPU = frozenset(f"stablehlo.{name}" for name in ("divide", "exponential", "rsqrt", "sqrt"))
-"""Ops of float32 and float16 that cost little there: `PriorityFusion::IsExpensive`."""
-_FEW = 3
-"""Kernels that compute such an op again where that reads no more; for eight it is written (seen in programs)."""
 _MERGED_DOT_BYTES = 64 * 2**20
 """Operands and result of the smaller of two dots that are merged have at most these: `dot_merger.cc`; the limit was
 seen in programs compiled by jaxlib 0.10.2, 59 MiB merged and 74 not."""
 _FUSING = FUSIBLE | {Class.REDUCE}
 """Classes of ops whose kernels take in what computes their operands."""
 _BROADCAST = "stablehlo.broadcast_in_dim"
+_SHARES_OPERANDS = frozenset({"stablehlo.while", "stablehlo.scatter"})
+"""Ops whose results have to have the buffers of operands; no other kernel's result does (seen in programs)."""
 _CUSTOM_TOP_K = 16
 """The k from which a top-k sorts, with an index for each element: `topk_specializer.cc`."""
 
@@ -74,8 +72,6 @@ class XlaGpu(CompilerModel):
 
     recomputes_materialised = False
     fuses_producers = frozenset({"stablehlo.select_and_scatter"})
-    fuses_only_unary_into_dots = True
-    """Triton's GEMM fusions, as far as they are chosen."""
     widens_in_epilogue = False
     """`gemm_fusion.cc` takes in no op that writes more than it reads (seen in compiled programs)."""
     fuses_sibling_reductions = True
@@ -89,11 +85,10 @@ class XlaGpu(CompilerModel):
         return frozenset()
 
     def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool, window: int) -> bool:
-        """An expensive one, unless all kernels are reductions, which wait for memory anyway; and what is reused.
+        """What takes less to write once than to compute again: see `gpu_fusion_cost`.
 
-        So is what takes less to write once than to compute again, see `gpu_fusion_cost`, and even a cheap one, if
-        several kernels use its elements many times each. For a loop's slice of an array either is enough: the slice is
-        copied.
+        And even what is cheap, if several kernels use its elements many times each. For a loop's slice of an array
+        either is enough: the slice is copied.
         """
         producer = graph.producer(value)
         if producer is not None and producer.name == "stablehlo.dynamic_slice":
@@ -103,11 +98,7 @@ class XlaGpu(CompilerModel):
             return True
         again = len(kernels) > 1 or window > 1
         fusing = again and all(self._takes_in_operands(graph, graph.ops[k]) for k in kernels)
-        if fusing and is_written_once(graph, value, len(kernels), window):
-            return True
-        if kind is not Class.EXPENSIVE or (not reused and len(kernels) <= _FEW and _reads_one(graph, value)):
-            return False
-        return reused or (len(kernels) > 1 and not all(classify(graph, graph.ops[k]) is Class.REDUCE for k in kernels))
+        return fusing and is_written_once(graph, value, len(kernels), window)
 
     def _takes_in_operands(self, graph: Graph, kernel: Op) -> bool:
         """Whether a kernel takes in whatever computes its operands."""
@@ -151,8 +142,9 @@ class XlaGpu(CompilerModel):
         return rows >= _PARALLEL_ROWS and _largest_source_bytes(graph, op.operands[0]) <= L2_BYTES
 
     def dot_operands_in_memory(self, graph: Graph, dot: Op) -> Collection[int]:
-        """All of a split contraction, otherwise those that need another order."""
-        return dot.operands if _contraction_parts(graph, dot) > 1 else transposed_operands(graph, dot)
+        """All: the autotuner may choose cuBLAS. It reads them in any order, but batch dimensions come first."""
+        in_other_order = transposed_operands(graph, dot)
+        return [v if v in in_other_order else graph.under(v, _is_transpose) for v in dot.operands]
 
     def fuses_epilogue(self, unary_chain: bool) -> bool:
         """A chain of ops with one tensor operand."""
@@ -162,15 +154,12 @@ class XlaGpu(CompilerModel):
         """Small ones."""
         return merged_dots(graph, _MERGED_DOT_BYTES)
 
-    def reads_beside_dot(self, graph: Graph, value: int, *, before: bool) -> bool:
-        """After it an argument of the function or loop, repeated or not; before it a repeated argument of a function.
+    def reads_after_dot(self, graph: Graph, value: int) -> bool:
+        """An argument of the function or loop, repeated or not.
 
         `gemm_fusion.cc` takes what is computed in the same block for an operand that is not worth it (also seen in
         compiled programs).
         """
-        producer = graph.producer(value)
-        if before and (is_nested(graph) or producer is None or producer.name != _BROADCAST):
-            return False
         source = graph.under(value, lambda op: op.name == _BROADCAST or classify(graph, op) is Class.VIEW)
         return not graph.values[source].is_computed
 
@@ -179,17 +168,22 @@ class XlaGpu(CompilerModel):
         rows, columns, _, depth = dot_sizes(graph, dot)
         return min(rows, columns) == 1 and (rows + columns) * depth < _SUMMED_DOT
 
-    def writes_over_dot(self, graph: Graph, dot: Op, kernel: Op) -> bool:
-        """Not where cuBLAS may compute it: its result is in a tuple with its workspace (seen in compiled programs).
+    def writes_over(self, graph: Graph, op: Op, kernel: Op) -> bool:
+        """Not what a loop or scatter writes over its operands, nor a dot's that cuBLAS may compute (seen in programs).
 
-        Of a dot whose contraction has one element XLA makes a product, of one with a vector a sum.
+        Its result is in a tuple with its workspace. Of a dot whose contraction has one element XLA makes a product, of
+        one with a vector a sum. And nothing that is padded for a split contraction has the buffer of what is not.
         """
-        is_library = dot_sizes(graph, dot)[3] > 1 and not self.compiles_dot_as_sum(graph, dot)
-        return not is_library or _is_cublas_epilogue(graph, dot, kernel)
+        if any(_is_padded(graph, graph.ops[user]) for value in kernel.results for user in graph.users[value]):
+            return False
+        if classify(graph, op) is not Class.DOT:
+            return op.name not in _SHARES_OPERANDS
+        is_library = dot_sizes(graph, op)[3] > 1 and not self.compiles_dot_as_sum(graph, op)
+        return not is_library or _is_cublas_epilogue(graph, op, kernel)
 
     def epilogue_scratch_bytes(self, graph: Graph, dot: Op, kernel: Op) -> int:
         """The dot's result, where cuBLAS may compute it and the kernel follows."""
-        if classify(graph, kernel) not in ELEMENTWISE or self.writes_over_dot(graph, dot, kernel):
+        if classify(graph, kernel) not in ELEMENTWISE or self.writes_over(graph, dot, kernel):
             return 0
         return graph.values[dot.results[0]].nbytes
 
@@ -214,13 +208,16 @@ class XlaGpu(CompilerModel):
     def dot_scratch_bytes(self, graph: Graph, dot: Op) -> int:
         """Partial results of a split contraction, its operands padded to whole parts, copies of arguments.
 
-        Operands that are computed are computed in the order the dot wants; arguments of a loop are copied before it.
+        Fusible ops compute their results padded, and in the order the dot wants; arguments of a loop are copied before
+        it.
         """
         nbytes, parts = 0, _contraction_parts(graph, dot)
         if parts > 1:
             nbytes += graph.values[dot.results[0]].nbytes * parts
-            if dot_sizes(graph, dot)[3] % (parts * 4):
-                nbytes += sum(graph.values[v].nbytes for v in dot.operands)
+            if _is_padded(graph, dot):
+                producers = ((v, graph.producer(v)) for v in dot.operands)
+                whole = (v for v, op in producers if op is None or classify(graph, op) not in FUSIBLE)
+                nbytes += sum(graph.values[v].nbytes for v in whole)
         if not is_nested(graph):
             transposed = transposed_operands(graph, dot)
             arguments = (v for v in transposed if not graph.values[data_source(graph, v)].is_computed)
@@ -257,20 +254,8 @@ def _is_cublas_epilogue(graph: Graph, dot: Op, kernel: Op) -> bool:
     return has_tanh and all(dot.results[0] in half for half in halves)
 
 
-def _reads_one(graph: Graph, value: int) -> bool:
-    """Whether an op that is cheap on a GPU is computed from one value of its size, that of a reduction or a dot.
-
-    Kernels that compute it again read no more than if it were written.
-    """
-    op = graph.producer(value)
-    if op is None or op.name not in _CHEAP_ON_GPU or graph.values[value].dtype not in ("f32", "f16"):
-        return False
-    while op is not None and classify(graph, op) in ELEMENTWISE | {Class.VIEW}:
-        tensors = [v for v in dict.fromkeys(op.operands) if graph.values[v].shape and not _is_splat(graph, v)]
-        if len(tensors) != 1:
-            return False
-        op = graph.producer(tensors[0])
-    return op is not None and classify(graph, op) in (Class.REDUCE, Class.DOT)
+def _is_transpose(op: Op) -> bool:
+    return op.name == "stablehlo.transpose"
 
 
 def _is_splat(graph: Graph, value: int) -> bool:
@@ -288,6 +273,14 @@ def _contraction_parts(graph: Graph, dot: Op) -> int:
     tiles = max(1, -(-rows // tile) * -(-columns // tile) * batch)
     parts = min(_MOST_TILES // tiles, 256, depth // _LEAST_PART) if depth >= _DEPTH_RATIO * tiles else 1
     return 2 ** (parts.bit_length() - 1) if parts > 1 else 1
+
+
+def _is_padded(graph: Graph, dot: Op) -> bool:
+    """Whether the operands of a dot are padded, to split its contraction."""
+    if classify(graph, dot) is not Class.DOT:
+        return False
+    parts = _contraction_parts(graph, dot)
+    return parts > 1 and dot_sizes(graph, dot)[3] % (parts * 4) > 0
 
 
 def _largest_source_bytes(graph: Graph, value: int) -> int:
