@@ -2,12 +2,20 @@
 
 import pytest
 
-from stablehlo_mem.analysis.distribution import exchanged_bytes, repeated_bytes, sharing_devices
+from stablehlo_mem.analysis.distribution import (
+    exchanged_bytes,
+    gathered_bytes,
+    partial_bytes,
+    repeated_bytes,
+    sharing_devices,
+)
+from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.sharding_rules import rule_book
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
+from stablehlo_mem.targets.chips import CHIPS
 
 DEVICES = 8
 X, W, Y = 1024 * 64 * 4, 64 * 128 * 4, 1024 * 128 * 4
@@ -79,3 +87,35 @@ def test_each_chunk_of_rows_adds_to_the_gradient_of_the_weights():
     split_op = rule_book(graph).within(DEVICES).split(op.index, "operands", 0, 0, 16 * DEVICES)
     assert isinstance(split_op, SplitOp)
     assert repeated_bytes(graph, split_op) == W
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "right", "result", "gathered", "partial"),
+    [
+        pytest.param(FORWARD, '"x",', ",", '"x",', {}, 0, id="nothing"),
+        pytest.param(FORWARD, '"x",', '"x",', '"x",', {1: W}, 0, id="weights"),
+        pytest.param(WEIGHTS, '"x",', '"x",', '"x",', {}, W, id="sums that each device has a part of in the end"),
+        pytest.param(WEIGHTS, '"x",', '"x",', ",", {}, W, id="sums that each device has"),
+    ],
+)
+def test_what_a_device_has_while_an_op_runs(kind, left, right, result, gathered, partial):
+    _program, graph, op = placed_dot(kind, left, right, result)
+    assert gathered_bytes(graph, op) == {op.operands[i]: nbytes for i, nbytes in gathered.items()}
+    assert partial_bytes(graph, op) == partial
+
+
+def test_what_ops_gather_is_in_memory_from_the_first_to_the_last():
+    rows, weights = '#sdy.sharding<@mesh, [{"x"}, {}]>', '#sdy.sharding<@mesh, [{"x"}, {}]>'
+    program = ingest(f"""module attributes {{mhlo.num_partitions = {DEVICES} : i32}} {{
+      sdy.mesh @mesh = <["x"={DEVICES}]>
+      func.func public @main(%x: tensor<16384x512xf32> {{sdy.sharding = {rows}}},
+          %w: tensor<512x512xf32> {{sdy.sharding = {weights}}}) -> (tensor<16384x512xf32> {{sdy.sharding = {rows}}}) {{
+        %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+          : (tensor<16384x512xf32>, tensor<512x512xf32>) -> tensor<16384x512xf32>
+        %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [1]
+          : (tensor<16384x512xf32>, tensor<512x512xf32>) -> tensor<16384x512xf32>
+        return %1 : tensor<16384x512xf32> }} }}""")
+    canonicalize(program.module)
+    peak = find_peak(entry_graph(program.module), CHIPS["cuda:h200"])
+    rows_of_one = 16384 * 512 * 4 // DEVICES
+    assert peak.temp_bytes == rows_of_one + 512 * 512 * 4

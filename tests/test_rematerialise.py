@@ -92,6 +92,15 @@ def carried_bytes(graph):
     return sum(graph.values[v].nbytes for op in loops for v in op.results)
 
 
+def test_a_layer_that_is_computed_again_shares_its_weights_with_the_gradient():
+    """What reads them twice would gather them twice, where they lie on several devices."""
+    module = normal(program_of(*CASES["layers"]))
+    assert without_stacks(module) > 0
+    backward = [op.blocks[1] for op in entry_graph(module).ops if op.name == "stablehlo.while"][-1]
+    slices = [op for op in backward.ops if op.name == "stablehlo.dynamic_slice"]
+    assert [backward.values[op.results[0]].shape for op in slices].count((1, *W.shape[1:])) == 1
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_leaves_nothing_of_them(name):
     module = normal(program_of(*CASES[name]))

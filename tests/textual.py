@@ -2,12 +2,12 @@
 
 The first line says what is done: `// canonicalize`; `// rematerialise`, all stacks of the first scan that has any to
 drop; `// recompute-in-loops`, all it can; `// compute-where-read`, the first for a GPU; `// sink-converts`, the first
-for a TPU; `// offload-to-host`, all it can; `// offload-residuals`, the first; `// recompute-residuals`, all
-it can; `// hold-copies`; `// join-barriers`; `// stream-arguments`, `// stream-arguments, copied again`,
-64 bytes at a time; `// lookup-from-host`, the first; `// reblock-scans by CHUNK`, the first; `// rewrite PASS [bytes
-first]`, everywhere the pass matches; or `// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names
-the first op whose result is the seed, in normal form, nested blocks included, and BYTES is the least size of the values
-that are split, 1 if not given.
+for a TPU; `// offload-to-host`, all it can; `// offload-residuals`, the first; `// recompute-residuals`, all it can;
+`// hold-copies`; `// finish-before-loops`; `// join-barriers`; `// stream-arguments`, `// stream-arguments, copied
+again`, 64 bytes at a time; `// lookup-from-host`, the first; `// reblock-scans by CHUNK`, the first; `// rewrite PASS
+[bytes first]`, everywhere the pass matches; or `// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where
+OP names the first op whose result is the seed, in normal form, nested blocks included, and BYTES is the least size of
+the values that are split, 1 if not given.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.recompute_residuals import RecomputeResiduals
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.stream_arguments import StreamArguments, StreamedArguments
+from stablehlo_mem.rewriting.finish_before_loops import finish_before_loops
 from stablehlo_mem.rewriting.hold_copies import hold_copies
 from stablehlo_mem.rewriting.join_barriers import join_barriers
 from stablehlo_mem.rewriting.rewriting_pass import RewritingPass
@@ -104,6 +105,8 @@ def rewritten(source: str) -> str:
         RecomputeResiduals().apply(module, recomputable(entry_graph(module))[-1].step.params)
     elif source.startswith("// hold-copies\n"):
         hold_copies(module)
+    elif source.startswith("// finish-before-loops\n"):
+        finish_before_loops(module)
     elif source.startswith("// join-barriers\n"):
         join_barriers(module)
     elif source.startswith("// stream-arguments\n"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -38,6 +39,23 @@ class _Placed:
     results: tuple[Parts, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Exchange:
+    """What devices exchange so that an op can run.
+
+    Attributes:
+        moved: bytes that one receives of each operand, then of each result.
+        gathered: bytes of each operand as one has it then, 0 where that is as it lies.
+        across: for each operand, whether it is gathered along another dimension than its first.
+        partial: bytes of the results as one computes them, where they lie otherwise or are sums of those of several.
+    """
+
+    moved: tuple[float, ...] = ()
+    gathered: tuple[float, ...] = ()
+    across: tuple[bool, ...] = ()
+    partial: float = 0.0
+
+
 @cached_analysis
 def sharing_devices(graph: Graph, op: Op) -> int:
     """How many devices share out the arithmetic of an op, as many as can: 1 in a program for one."""
@@ -51,33 +69,47 @@ def sharing_devices(graph: Graph, op: Op) -> int:
 
 def exchanged_bytes(graph: Graph, op: Op) -> float:
     """Bytes that one device receives so that an op can run, shared out by as many as can."""
-    return sum(_moved(graph, op))
+    return sum(_exchange(graph, op).moved)
+
+
+def gathered_bytes(graph: Graph, op: Op) -> dict[int, int]:
+    """The operands that one device gathers so that an op can run, each with the bytes that it has of them then."""
+    gathered = _exchange(graph, op).gathered
+    return {v: round(nbytes) for v, nbytes in zip(op.inputs, gathered, strict=False) if nbytes}
+
+
+def gathered_across(graph: Graph, op: Op) -> list[int]:
+    """The operands that one device gathers along another dimension than their first: parts do not lie in a row."""
+    return list(itertools.compress(op.inputs, _exchange(graph, op).across))
+
+
+def partial_bytes(graph: Graph, op: Op) -> int:
+    """Bytes of an op's results as one device computes them, before they are summed up or moved to where they lie."""
+    return round(_exchange(graph, op).partial)
 
 
 def repeated_bytes(graph: Graph, split_op: SplitOp) -> float:
     """What of these bytes every chunk of a split op moves again: those of operands and results that it has whole."""
-    moved = _moved(graph, graph.ops[split_op.op])
+    moved = _exchange(graph, graph.ops[split_op.op]).moved
     dimensions = (*split_op.operand_dims, *split_op.result_dims)
     return sum(nbytes for nbytes, along in zip(moved, dimensions, strict=True) if along is None) if moved else 0.0
 
 
 @cached_analysis
-def _moved(graph: Graph, op: Op) -> tuple[float, ...]:
-    """Bytes that one device receives of each operand and result of an op; () where nothing is exchanged."""
+def _exchange(graph: Graph, op: Op) -> _Exchange:
+    """What devices exchange for an op, shared out by as many as can so that they exchange least."""
     placed = _placed(graph, op) if op.name in _EXCHANGING and _is_distributed(graph) else None
     if placed is None:
-        return ()
+        return _Exchange()
     operands, results = (tuple([graph.values[v].nbytes for v in values]) for values in (op.inputs, op.results))
-    return _least_moved(placed, sharing_devices(graph, op), operands, results)
+    return _least_exchange(placed, sharing_devices(graph, op), operands, results)
 
 
 @functools.lru_cache(maxsize=_CACHED)
-def _least_moved(
-    placed: _Placed, devices: int, operands: tuple[int, ...], results: tuple[int, ...]
-) -> tuple[float, ...]:
+def _least_exchange(placed: _Placed, devices: int, operands: tuple[int, ...], results: tuple[int, ...]) -> _Exchange:
     """The same for an op of so many bytes of operands and results, shared out by so many devices."""
     ways = (way for way in _ways(placed) if math.prod(way.values()) == devices)
-    return min((_moved_bytes(placed, way, operands, results) for way in ways), key=sum)
+    return min((_in_way(placed, way, operands, results) for way in ways), key=lambda one: sum(one.moved))
 
 
 def _placed(graph: Graph, op: Op) -> _Placed | None:
@@ -111,20 +143,22 @@ def _ways(placed: _Placed) -> Iterator[_Factors]:
     yield {}
 
 
-def _moved_bytes(
-    placed: _Placed, way: _Factors, operands: tuple[int, ...], results: tuple[int, ...]
-) -> tuple[float, ...]:
-    """Bytes that one device receives of each operand and result if an op is shared out in a way."""
-    moved, rule = list[float](), placed.rule
+def _in_way(placed: _Placed, way: _Factors, operands: tuple[int, ...], results: tuple[int, ...]) -> _Exchange:
+    """What devices exchange if an op is shared out in a way."""
+    moved, gathered, across, partial, rule = list[float](), list[float](), list[bool](), 0.0, placed.rule
     for held, parts, dims in zip(operands, placed.operands, rule.operands, strict=True):
         lies = _factors(parts, dims, rule)
         missing, gained = _change(lies, {f: way.get(f, 1) for d in dims for f in d})
         moved.append(held * max(1.0, missing / gained) if missing > 1 else 0.0)
+        gathered.append(held * missing / gained if missing > 1 else 0.0)
+        within = {f for factors in dims[1:] for f in factors}
+        across.append(any(way.get(factor, 1) < count for factor, count in lies.items() if factor in within))
     sums = math.prod(way.get(factor, 1) for factor in rule.reduction)
     for held, parts, dims in zip(results, placed.results, rule.results, strict=True):
         lies = _factors(parts, dims, rule)
         missing, gained = _change({f: way.get(f, 1) for d in dims for f in d}, lies)
         nbytes = held * gained / missing
+        partial += nbytes if sums > 1 or missing > 1 else 0.0
         # As it is computed it may lack parts that it is to have, and have others; a sum is in parts of its own.
         if sums > 1:
             # A ring sums up the parts; if the result does not stay in them it gathers the sums.
@@ -132,7 +166,7 @@ def _moved_bytes(
         elif missing == 1:
             nbytes = 0
         moved.append(nbytes * (1 if sums > 1 or gained > 1 else missing))
-    return tuple(moved)
+    return _Exchange(tuple(moved), tuple(gathered), tuple(across), partial)
 
 
 def _change(before: _Factors, after: _Factors) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from stablehlo_mem.analysis.compiler_model import CompilerModel
 from stablehlo_mem.analysis.compilers import compiler_model
+from stablehlo_mem.analysis.distribution import gathered_bytes, partial_bytes
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, Class, buffer_root, classify, donated_types
 from stablehlo_mem.analysis.host_lifetimes import last_of_host_copies, starts_with_block
@@ -77,6 +78,16 @@ def _order_kernels(graph: Graph, buffers: Buffers, model: CompilerModel) -> Wave
     return tuple(tuple(w) for w in waves)
 
 
+@cached_analysis
+def _gathering_ops(graph: Graph) -> dict[tuple[int, int], tuple[int, int]]:
+    """For each value that ops of a block gather, and the bytes that are gathered, the first of them and the last."""
+    ops: dict[tuple[int, int], tuple[int, int]] = {}
+    for op in graph.ops:
+        for gathered in gathered_bytes(graph, op).items():
+            ops[gathered] = ops.get(gathered, (op.index,))[0], op.index
+    return ops
+
+
 class _Walk:
     """Puts the buffers of one block, and of the blocks in it, on a timeline.
 
@@ -85,6 +96,7 @@ class _Walk:
         carried: in a loop's body, the carries its returned values are written to.
         reductions: the reductions that read each value.
         hoisted: values of a loop's body that are computed before the loop and stay.
+        gathering: for each value that is gathered, and the bytes of what is, the first op that does so and the last.
         in_outer_buffer: values that live in the buffer of an output or of a carry, charged outside this block.
         first_tick: the tick of the first kernel.
         slot: the slot of each value that has one.
@@ -107,6 +119,7 @@ class _Walk:
         self.reductions = self._find_reductions()
         self.hoisted = self.model.hoisted_values(graph)
         self.last = self._find_last()
+        self.gathering = _gathering_ops(graph)
         self.in_outer_buffer = self._find_in_outer_buffer()
         self.first_tick = timeline.now + 1
         self.slot: dict[int, Slot] = {}
@@ -157,6 +170,12 @@ class _Walk:
     def _scratch(self, op: Op) -> Iterator[tuple[int, int]]:
         """Bytes of scratch of an op, each with the tick from which it is needed."""
         yield self.buffers.scratch[op.index], self.timeline.now
+        yield partial_bytes(self.graph, op), self.timeline.now
+        for value, nbytes in gathered_bytes(self.graph, op).items():
+            # Ops that gather one value share what they have gathered: it stays from the first to the last of them.
+            first, last = self.gathering[value, nbytes]
+            if op.index == last:
+                yield nbytes, self.written.get(self.graph.ops[first].results[0], self.timeline.now)
         if op.name == "stablehlo.while":
             copies = self.model.copied_before_loop(self.graph, op)
             yield from ((nbytes, self.timeline.now) for nbytes in copies.values())

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from stablehlo_mem.analysis.compiler_model import CompilerModel, Kernels
+from stablehlo_mem.analysis.distribution import gathered_across
 from stablehlo_mem.analysis.dot_merging import merged_dots
 from stablehlo_mem.analysis.fusion_classes import (
     ELEMENTWISE,
@@ -188,7 +189,10 @@ class XlaGpu(CompilerModel):
         return graph.values[dot.results[0]].nbytes
 
     def copied_before_loop(self, graph: Graph, loop: Op) -> Mapping[int, int]:
-        """Arguments, to bring batch dimensions to the front; what is computed is computed in that order."""
+        """Arguments, to bring batch dimensions to the front, or one along which their parts on devices are gathered.
+
+        What is computed is computed in that order.
+        """
         read = constants_of_dots(graph, loop, _sources_of_transposed)
         return {v: graph.values[v].nbytes for v in read if not graph.values[v].is_computed}
 
@@ -297,7 +301,8 @@ def _largest_source_bytes(graph: Graph, value: int) -> int:
 
 def _sources_of_transposed(graph: Graph, dot: Op) -> set[int]:
     """The operands of a dot that need another order, and the values they are computed from by fusible ops."""
-    return {*computed_from(graph, transposed_operands(graph, dot), FUSIBLE | {Class.VIEW})}
+    transposed = [*transposed_operands(graph, dot), *gathered_across(graph, dot)]
+    return {*computed_from(graph, transposed, FUSIBLE | {Class.VIEW})}
 
 
 def _transposed_call_bytes(graph: Graph, op: Op) -> int:

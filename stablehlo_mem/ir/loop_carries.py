@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.ir import builders
+from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op, entry_graph, reachable
 
@@ -44,6 +44,21 @@ def with_carries(loop: Any, keep: Sequence[bool], added: Sequence[Any]) -> Any:
     return new
 
 
+def carried_names(place: Any) -> dict[Any, Any]:
+    """The names of outer values where an op is: the carries in which the loops around it hand them on unchanged."""
+    parent = place.operation.parent
+    if parent is None:
+        return {}
+    outer = carried_names(parent)
+    if parent.name != "stablehlo.while":
+        return outer
+    body = parent.regions[1].blocks[0]
+    returned = body.operations[len(body.operations) - 1].operation.operands
+    carries = zip(parent.operands, place.operation.block.arguments, body.arguments, returned, strict=True)
+    names = {operand: argument for operand, argument, own, value in carries if value == own}
+    return {**names, **{value: names.get(name, name) for value, name in outer.items()}}
+
+
 def drop_dead_carries(module: ir.Module) -> None:
     """Removes the carries of loops that nothing depends on, and dead code, in place."""
     run_passes(module, "canonicalize")
@@ -68,28 +83,26 @@ def _drop_dead_carries(graph: Graph) -> bool:
 def _live_carries(op: Op, results: set[int]) -> set[int]:
     """The carries of a while on which some of its results, its condition or effects depend."""
     condition, body = op.blocks
-    live = results | {i for i, v in enumerate(condition.arguments) if condition.users[v]}
-    live |= _reached(body, [v for o in body.ops[:-1] if not o.results for v in o.operands])
-    while (more := live | _reached(body, [body.returned[i] for i in live])) != live:
-        live = more
-    return live
+    read = _arguments_read(body)
+    start = results | {i for i, v in enumerate(condition.arguments) if condition.users[v]}
+    start = start.union(*(read[v] for o in body.ops[:-1] if not o.results for v in o.operands))
+    return set(reachable(start, lambda carry: read[body.returned[carry]]))
 
 
-def _reached(body: Graph, values: Sequence[int]) -> set[int]:
-    """The positions of the block's arguments that values are computed from."""
-    reached = reachable(values, functools.partial(_inputs, body))
-    return {position for position, argument in enumerate(body.arguments) if argument in reached}
-
-
-def _inputs(body: Graph, value: int) -> tuple[int, ...]:
-    """The values that a value is computed from; of a loop, only the carries that it depends on."""
-    op = body.producer(value)
-    if op is None:
-        return ()
-    if op.name != "stablehlo.while":
-        return op.inputs
-    live = _live_carries(op, {body.values[value].result})
-    return (*(op.operands[i] for i in live), *op.captures)
+@cached_analysis
+def _arguments_read(block: Graph) -> tuple[frozenset[int], ...]:
+    """For each value of a block the positions of the block's arguments from which it is computed."""
+    nothing = frozenset[int]()
+    read = [nothing] * len(block.values)
+    for position, argument in enumerate(block.arguments):
+        read[argument] = frozenset({position})
+    for op in block.ops:
+        by_all = nothing.union(*(read[v] for v in (op.captures if op.name == "stablehlo.while" else op.inputs)))
+        for position, result in enumerate(op.results):
+            # A result of a loop is computed only from the carries that it depends on.
+            live = _live_carries(op, {position}) if op.name == "stablehlo.while" else ()
+            read[result] = by_all.union(*(read[op.operands[i]] for i in live))
+    return tuple(read)
 
 
 def unchanged(op: Op, number: int) -> dict[int, int]:

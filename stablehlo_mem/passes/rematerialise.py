@@ -28,7 +28,7 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
-from stablehlo_mem.ir.loop_carries import drop_dead_carries, unchanged, with_carries
+from stablehlo_mem.ir.loop_carries import carried_names, drop_dead_carries, unchanged, with_carries
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import (
     Candidate,
@@ -269,14 +269,15 @@ class _RowRecomputer:
         """Repeats a step before the first reader of its row, and replaces the results of all readers."""
         handles = [handle for _, handle in readers]
         first = next(h for h in handles if all(h == other or h.is_before_in_block(other) for other in handles))
-        values, body = dict(self.outside), self.body
+        body, carried = self.body, carried_names(first)
+        values = {inner: carried.get(outer, outer) for inner, outer in self.outside.items()}
         with builders.building(first, first.location):
-            largest = builders.splat(index.type, self.scan.steps - 1)
-            step = stablehlo.clamp(builders.zeros(index.type), index, largest)
             counter = body.mlir_values[body.arguments[self.scan.counter]]
-            values[counter] = builders.convert(step, counter.type.element_type)
+            # In normal form the start of a slice is in bounds, so it is the number of a step as it is: slices that the
+            # reading loop has already are equal to those of the repeated step, and compilers merge them.
+            values[counter] = builders.convert(index, counter.type.element_type)
             for value, stack in self.stacks.items():
-                row = builders.slice_along(stack, 0, step, 1)
+                row = builders.slice_along(carried.get(stack, stack), 0, index, 1)
                 values[body.mlir_values[value]] = builders.reshaped(row, body.values[value].shape)
             builders.repeat_ops([body.handles[op] for op in self.again.ops], values)
         for carry, handle in readers:

@@ -137,9 +137,9 @@ class BudgetSearch:
         price comes before one that is not, and one that takes less memory times time before one that takes more.
         """
         visited = self.evaluator.visited(form, goal.chip).within(HOPELESS * goal.temp_bytes)
-        missing = [
-            s for s in visited if s.peak.temp_bytes > goal.temp_bytes and self.may_be_new_low(s, goal.temp_bytes)
-        ]
+        compiled = {evaluation.state.steps for evaluation in self.evaluator.evaluations}
+        missing = [s for s in visited if s.peak.temp_bytes > goal.temp_bytes and s.steps not in compiled]
+        missing = [s for s in missing if self.may_be_new_low(s, goal.temp_bytes)]
         best = min(missing, key=self.price, default=reaching)
         return best if self.price(best) < self.price(reaching) else None
 

@@ -21,6 +21,7 @@ from stablehlo_mem.ir.graph import Graph, InternTable, entry_graph, len_ops
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Step
 from stablehlo_mem.passes import pass_named
 from stablehlo_mem.results.decision import Decision
+from stablehlo_mem.rewriting.finish_before_loops import finish_before_loops
 from stablehlo_mem.rewriting.hold_copies import hold_copies
 from stablehlo_mem.rewriting.join_barriers import join_barriers
 from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
@@ -170,10 +171,11 @@ def take(
 def as_returned(module: ir.Module) -> ir.Module:
     """A copy of a state's module in the form in which it is compiled and returned."""
     clone = clone_module(module)
-    remove_rules(clone)
     join_barriers(clone)
     write_over_arguments(clone)
     hold_copies(clone)
+    finish_before_loops(clone)
+    remove_rules(clone)
     return clone
 
 
