@@ -194,6 +194,24 @@ def test_time_never_rises_with_the_goal(name):
     assert found[0].seconds < 0.95 * written.seconds
 
 
+def test_a_size_that_missed_the_goal_is_not_gone_back_to():
+    """The profile of small chunks makes one think that large ones would do, which were tried: those between them do."""
+
+    def running(x, y):
+        scores = x @ y.T
+        sums, largest = jnp.cumsum(scores, 1), jax.lax.cummax(scores, axis=1, reverse=True)
+        logs = jax.lax.cumlogsumexp(scores * 0.01, axis=0)
+        return sums.max(1), logs[-1], largest.sum(0), jnp.cumprod(1 + 1e-4 * scores, 0).sum(1)
+
+    program = exported(running, spec(1024, 32), spec(2048, 32), platform="cuda")
+    goal = goal_of(0, chip="cuda:h200")
+    first = cheapen(start_of(ingest(program), goal), goal, any_peak=False)
+    goals = [goal_of(int(share * first.peak.temp_bytes), chip="cuda:h200") for share in (0.6, 0.5)]
+    larger, smaller = (search(first, goal)[0] for goal in goals)
+    assert smaller.peak.temp_bytes <= goals[1].temp_bytes
+    assert larger.seconds <= smaller.seconds
+
+
 def test_refusals_come_largest_first():
     module = normal(program_of(lambda x, y: jnp.sort(jnp.sort(x @ y.T, 0), 1)[0], ARGS[0], ARGS[0][:100]))
     goal = goal_of(0)
