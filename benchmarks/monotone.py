@@ -1,7 +1,7 @@
 """Whether a larger budget is ever slower, or missed where a smaller one is kept: writes results/monotone.json.
 
-Twelve budgets for each program of the suite and the small ones of training, each planned by itself, on CPU. Times are
-estimates; nothing is executed.
+Twelve budgets for each program of the suite and the small ones of training, each planned by itself, on CPU unless
+`--target` names another. Times are estimates; nothing is executed.
 """
 
 from __future__ import annotations
@@ -28,23 +28,25 @@ SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.05, 0.02)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", nargs="+", default=["suite:", "training:"], help="those whose names begin so")
+    parser.add_argument("--target", default="cpu")
     parser.add_argument("--anew", action="store_true", help="rows that there are already too")
     given = parser.parse_args()
     data = {**record.earlier(PATH), **record.header()}
     rows: dict[str, Any] = data.setdefault("rows", {})
     for name, export in searches.programs():
-        if name.startswith(tuple(given.programs)) and (name not in rows or given.anew):
-            rows[name] = row = planned(export("cpu"))
+        key = name if given.target == "cpu" else f"{name}, {given.target}"
+        if name.startswith(tuple(given.programs)) and (key not in rows or given.anew):
+            rows[key] = row = planned(export(given.target.split(":")[0]), given.target)
             record.write(data, PATH)
-            print(name, list(violations(row)) or "monotone", flush=True)
+            print(key, list(violations(row)) or "monotone", flush=True)
 
 
-def planned(exported: Any) -> list[dict[str, Any]]:
+def planned(exported: Any, target: str) -> list[dict[str, Any]]:
     """What plans for all budgets come to."""
-    profile = shm.profile(exported, target="cpu")
+    profile = shm.profile(exported, target=target)
     row: list[dict[str, Any]] = []
     for share in SHARES:
-        plan = shm.plan(exported, record.budget(profile, share), target="cpu", options=shm.Options(cache=False))
+        plan = shm.plan(exported, record.budget(profile, share), target=target, options=shm.Options(cache=False))
         assert plan.cost_after is not None
         figures = {"fits": plan.fits, "peak_bytes": plan.after.peak_bytes, "seconds": plan.cost_after.seconds}
         row.append({"share": share, "slowdown": plan.slowdown, "too_slow": plan.too_slow, **figures})

@@ -1,6 +1,7 @@
 """The search: deterministic, never edits what it is given, replays, keeps to the numerics asked for."""
 
 import dataclasses
+import itertools
 import json
 
 import jax
@@ -141,6 +142,74 @@ def test_with_more_room_it_is_not_slower(fun):
     assert all(state.steps for state in found)
     worth = [state.seconds + 0.05 * first.seconds * state.regroups for state in found]
     assert worth == pytest.approx(sorted(worth), rel=0.02)
+
+
+def causal(q, k, v):
+    scores = jnp.einsum("hqd,hkd->hqk", q, k) / 5.6
+    scores = jnp.where(jnp.tril(jnp.ones((1024, 1024), bool)), scores, -jnp.inf)
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores.astype(jnp.float32), -1).astype(jnp.bfloat16), v)
+
+
+def differences(x, y):
+    pairs = x[:, None, 0] * y[None, :, 1] - x[:, None, 2]
+    weights = jax.nn.softmax(x @ y.T)
+    return pairs.max(1), jnp.argmax(pairs, 1), weights @ y, pairs.sum(0), jax.nn.logsumexp(x @ y.T, 1)
+
+
+def noise(key, x):
+    one, other = jax.random.split(jax.random.wrap_key_data(key))
+    kept = jnp.where(jax.random.bernoulli(one, 0.8, (2048, 2048)), x @ x.T, 0)
+    drawn = jax.random.normal(other, (2048, 2048))
+    return (kept + drawn).sum(1), jax.random.bits(one, (2048, 2048)).max(0), (drawn**2).mean()
+
+
+def convolved(kernel, images):
+    def loss(kernel):
+        made = jax.lax.conv_general_dilated(images, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        pooled = jax.lax.reduce_window(jax.nn.relu(made), -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        return (((pooled - pooled.mean((0, 1, 2))) / jnp.sqrt(pooled.var((0, 1, 2)) + 1e-5)) ** 3).mean()
+
+    return jax.value_and_grad(loss)(kernel)
+
+
+LADDERS = {
+    "causal": (causal, (spec(4, 1024, 32, dtype=jnp.bfloat16),) * 3),
+    "differences": (differences, (spec(2048, 32),) * 2),
+    "noise": (noise, (spec(2, dtype=jnp.uint32), spec(2048, 64))),
+    "convolved": (convolved, (spec(3, 3, 8, 32), spec(32, 64, 64, 8))),
+}
+
+
+@pytest.mark.parametrize("name", LADDERS)
+def test_time_never_rises_with_the_goal(name):
+    """A split may pay for itself: then it is taken with room for all, too."""
+    fun, specs = LADDERS[name]
+    written = start_of(ingest(exported(fun, *specs)), goal_of(0))
+    first = cheapen(written, goal_of(0), any_peak=False)
+    goals = [goal_of(int(share * written.peak.temp_bytes)) for share in (1.0, 0.9, 0.7, 0.5, 0.3, 0.2)]
+    found = [search(first, goal)[0] for goal in goals]
+    assert all(state.peak.temp_bytes <= goal.temp_bytes for state, goal in zip(found, goals, strict=True))
+    for larger, smaller in itertools.pairwise(found):
+        assert larger.seconds <= 1.005 * smaller.seconds
+    assert found[0].seconds < 0.95 * written.seconds
+
+
+def test_a_size_that_missed_the_goal_is_not_gone_back_to():
+    """The profile of small chunks makes one think that large ones would do, which were tried: those between them do."""
+
+    def running(x, y):
+        scores = x @ y.T
+        sums, largest = jnp.cumsum(scores, 1), jax.lax.cummax(scores, axis=1, reverse=True)
+        logs = jax.lax.cumlogsumexp(scores * 0.01, axis=0)
+        return sums.max(1), logs[-1], largest.sum(0), jnp.cumprod(1 + 1e-4 * scores, 0).sum(1)
+
+    program = exported(running, spec(1024, 32), spec(2048, 32), platform="cuda")
+    goal = goal_of(0, chip="cuda:h200")
+    first = cheapen(start_of(ingest(program), goal), goal, any_peak=False)
+    goals = [goal_of(int(share * first.peak.temp_bytes), chip="cuda:h200") for share in (0.6, 0.5)]
+    larger, smaller = (search(first, goal)[0] for goal in goals)
+    assert smaller.peak.temp_bytes <= goals[1].temp_bytes
+    assert larger.seconds <= smaller.seconds
 
 
 def test_refusals_come_largest_first():

@@ -78,7 +78,8 @@ def test_plans_keep_where_there_is_room(fun):
     program = exported(fun, *ARGS)
     fixed, temporaries = memory_of(jax.jit(fun).lower(*ARGS).compile(compiler_options=UNOPTIMISED))
     budget = fixed + temporaries // 3
-    plan = shm.plan(program, budget, target="cpu")
+    # Sums of the wide layer in parts would be faster and need nothing kept.
+    plan = shm.plan(program, budget, target="cpu", options=shm.Options(numerics="exact"))
     steps = [step for step in plan.steps if step.pass_name == "split-into-loops"]
     assert any(step.params.kept for step in steps)
     assert "kept from one loop to the next" in " ".join(str(plan).split())

@@ -281,10 +281,11 @@ class _Planning:
         return evaluation if compiles(evaluation) else original
 
     def in_cache(self, chip: Chip) -> SearchState:
-        """The quick form, split into loops that stay in the chip's cache if it has one."""
-        if not chip.cache_bytes:
-            return self.evaluator.form_state(chip, "quick")
-        return self.evaluator.search("quick", Goal(chip, self.options, CACHE_MULTIPLE * chip.cache_bytes))[0]
+        """The quick form, split into loops that stay in the chip's cache if it has one and the whole does not."""
+        quick, in_cache = self.evaluator.form_state(chip, "quick"), CACHE_MULTIPLE * chip.cache_bytes
+        if not in_cache or quick.peak.temp_bytes <= in_cache:
+            return quick
+        return self.evaluator.search("quick", Goal(chip, self.options, in_cache))[0]
 
     def fits(self, evaluation: Evaluation) -> bool:
         in_budget = isinstance(self.budget, int) and evaluation.peak_bytes <= self.budget

@@ -101,17 +101,21 @@ def in_best_size(state: SearchState, candidate: Candidate, goal: Goal) -> Search
     best: SearchState | None = None
     if state.seconds + candidate.added_seconds > goal.max_seconds:
         candidate = in_smallest_size(candidate, state, goal.max_seconds) or candidate
+    tried: list[object] = []
     for _ in range(_MAX_SIZES_TRIED):
         new = try_apply(state, candidate, goal)
+        tried.append(candidate.step.params.size)
         if new is None:
             return None
         if best is not None and not _size_improves(new, best, state, goal):
             break
         best = new
-        resized = _resized(candidate, new.peak, state.peak, goal) or _next_faster(candidate, new, goal)
-        if resized is None:
+        # What the profile sees of a size that was tried is not what another size's leads to expect.
+        others = _resized(candidate, new.peak, state.peak, goal), _next_faster(candidate, new, goal)
+        untried = [c for c in others if c is not None and c.step.params.size not in tried]
+        if not untried:
             break
-        candidate = resized
+        candidate = untried[0]
     return best if best is not None and helps(best, state) else None
 
 

@@ -21,7 +21,13 @@ from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Refusal
 from stablehlo_mem.planner.choice import helps, in_best_size, in_smallest_size, lower_of, try_apply
 from stablehlo_mem.planner.goals import is_far
-from stablehlo_mem.planner.greedy_search import MAX_PEAK_RISE, candidates_to_try, faster_step, greedy_descent
+from stablehlo_mem.planner.greedy_search import (
+    MAX_PEAK_RISE,
+    candidates_to_try,
+    faster_step,
+    greedy_descent,
+    saving_candidate,
+)
 from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState, with_decision
 
@@ -44,7 +50,7 @@ def search(
 ) -> tuple[SearchState, tuple[Refusal, ...]]:
     """Takes steps until the static temporaries are within the goal or no candidate lowers the peak.
 
-    In small programs other descents follow, and the best program that reaches the goal is taken.
+    In small programs other descents follow, and steps that save time. The fastest program within the goal is taken.
 
     Args:
         not_first: candidates not to begin with, from the `SearchState.first` of earlier searches.
@@ -55,8 +61,9 @@ def search(
     """
     descents = DiscrepancySearch(state, goal, not_first, visit)
     first, refusals = descents.run()
-    if descents.reached:
-        return min(descents.reached, key=descents.objective), ()
+    fastest = descents.fastest()
+    if fastest is not None:
+        return fastest, ()
     return lower_of(first, descents.lowest, goal) or first, refusals
 
 
@@ -64,7 +71,15 @@ def alternatives(state: SearchState, goal: Goal) -> list[SearchState]:
     """The states that reach the goal, best first: `search` takes the first one."""
     descents = DiscrepancySearch(state, goal, frozenset())
     descents.run()
-    return sorted(descents.reached, key=descents.objective)
+    return sorted(descents.reached, key=_by_time)
+
+
+def _by_time(state: SearchState) -> tuple[float, bool, int]:
+    """A sort key: the fastest first; of equally fast ones those that regroup no sums, then that with the fewest steps.
+
+    Sums of the same estimates in another order differ in the last digits.
+    """
+    return float(f"{state.seconds:.9e}"), state.regroups, len(state.steps)
 
 
 class DiscrepancySearch:
@@ -111,19 +126,35 @@ class DiscrepancySearch:
         taken = len(first.steps) - len(self.root.steps)
         self.steps_left = _MAX_OPS_TIMES_STEPS // max(1, len_ops(self.root.graph)) - taken
         reaches = first.peak.temp_bytes <= self.goal.temp_bytes
-        if taken and self.steps_left > 0:
-            if reaches:
-                self.save_time(first)
-                self.descend_otherwise(first)
-            else:
-                self.looks_ahead = not is_far(first.peak.temp_bytes, self.goal.temp_bytes)
-                self.take_smallest()
-                self.begin_otherwise(self.goal, in_best_size)
+        is_small = self.steps_left > 0
+        if is_small and reaches:
+            self.save_time(first)
+            self.descend_otherwise(first)
+        elif is_small and taken:
+            self.looks_ahead = not is_far(first.peak.temp_bytes, self.goal.temp_bytes)
+            self.take_smallest()
+            self.begin_otherwise(self.goal, in_best_size)
         if taken and reaches:
             # Looking ahead takes most of the time of a descent.
             self.looks_ahead, self.margin = False, 0.0
             self.depart_at_dearest(path)
+        if is_small and reaches:
+            self.descend_below()
         return first, refusals
+
+    def descend_below(self) -> None:
+        """Descends to half of what the fastest program within the goal leaves, as long as that is faster."""
+        self.looks_ahead, self.margin = False, 0.0
+        before, fastest = None, self.fastest()
+        while fastest is not None and fastest is not before:
+            self.steps_left = max(self.steps_left, 1 + len(fastest.steps))
+            self.descend(self.root, dataclasses.replace(self.goal, temp_bytes=fastest.peak.temp_bytes // 2))
+            before, fastest = fastest, self.fastest()
+
+    def fastest(self) -> SearchState | None:
+        """The fastest state within the goal, None if there is none."""
+        within = (s for s in (self.root, *self.reached) if s.peak.temp_bytes <= self.goal.temp_bytes)
+        return min(within, key=_by_time, default=None)
 
     def depart_at_dearest(self, path: list[SearchState]) -> None:
         """Departs from a descent at its dearest step, and from the best descent that this leads to, while it is better.
@@ -274,18 +305,26 @@ class DiscrepancySearch:
         return path
 
     def save_time(self, state: SearchState) -> None:
-        """Goes on with steps that save time, until the temporaries fit the chip's cache if it has one."""
+        """Goes on with steps that save time: from the best program, or until the rest fits the chip's cache."""
         self.incumbent = min(self.incumbent, self.objective(state))
         in_cache = CACHE_MULTIPLE * self.goal.chip.cache_bytes
         aim = dataclasses.replace(self.goal, temp_bytes=min(in_cache or math.inf, self.goal.temp_bytes))
         following: SearchState | None = state
-        while following is not None and following.peak.temp_bytes > in_cache:
+        while following is not None:
             state = following
-            steps = (faster_step(state, one) for one in (aim, _without_regrouping(aim)))
-            taken = (with_decision(state, step) for step in steps if step is not None)
-            following = next((new for new in taken if self.objective(new) < self.objective(state)), None)
+            if state.peak.temp_bytes <= in_cache and self.objective(state) > self.incumbent:
+                return
+            following = self.faster(state, aim)
             if following is not None:
                 self.visit(following)
+
+    def faster(self, state: SearchState, aim: Goal) -> SearchState | None:
+        """The state after a step that saves time, None if there is none; one that regroups no sums is second choice."""
+        if saving_candidate(state, aim) is None:
+            return None
+        steps = (faster_step(state, one) for one in (aim, _without_regrouping(aim)))
+        taken = (with_decision(state, step) for step in steps if step is not None)
+        return next((new for new in taken if self.objective(new) < self.objective(state)), None)
 
 
 def _in_fastest_size(state: SearchState, candidate: Candidate, goal: Goal) -> SearchState | None:

@@ -140,12 +140,21 @@ def faster_step(state: SearchState, goal: Goal) -> SearchState | None:
     """The state after the first candidate that is estimated to save time, None if it does not or lowers no peak."""
 
     def find() -> SearchState | None:
-        saving = next((c for c in propose(state, goal)[0] if c.added_seconds < 0), None)
+        saving = saving_candidate(state, goal)
         # In its fastest size: others may come nearer to the goal but are slower.
         return try_apply(state, saving, goal) if saving else None
 
     new = state.graph.cache.get("faster step", goal, find)
     return new if new and new.seconds < state.seconds and helps(new, state) else None
+
+
+def saving_candidate(state: SearchState, goal: Goal) -> Candidate | None:
+    """The first candidate that is estimated to save time, None if none is."""
+
+    def find() -> Candidate | None:
+        return next((c for c in propose(state, goal)[0] if c.added_seconds < 0), None)
+
+    return state.graph.cache.get("saving candidate", goal, find)
 
 
 def _enabling_step(

@@ -35,11 +35,9 @@ class ParetoFront:
         return next(self.within(goal_bytes), None) or min(self._states, key=lambda s: s.peak.temp_bytes)
 
     def improve(self, end: SearchState, goal_bytes: int) -> SearchState:
-        """The end of a search, or a state within the goal that is clearly faster."""
+        """The end of a search, or a state within the goal that is faster."""
         fastest = next(self.within(goal_bytes), end)
-        if end.peak.temp_bytes > goal_bytes or fastest.seconds < end.seconds - CLEARLY * abs(end.seconds):
-            return fastest
-        return end
+        return fastest if end.peak.temp_bytes > goal_bytes or fastest.seconds < end.seconds else end
 
 
 def _dominates(one: SearchState, other: SearchState) -> bool:
