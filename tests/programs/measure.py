@@ -69,18 +69,19 @@ def compare(program: Program, target_name: str) -> Comparison:
     return _compare(ingested, ingested.module, exported, target)
 
 
+_KERNELS = ("pallas-attention", "squeeze-sums")
 _LOOPS = tuple(one.name for one in PASSES if not isinstance(one, AttentionPass))
 
 
 def compare_planned(program: Program, target_name: str, share: Share, *, kernels: bool = False) -> Comparison:
     """The program as planned for arguments + outputs + a share of its own temporaries, or for the least there is.
 
-    In loops, unless it may use `kernels` made for attention.
+    In loops, or with `kernels` made for attention alone.
     """
     target, exported, ingested = _prepare(program, target_name)
     original = _compare(ingested, ingested.module, exported, target)
     budget = "min" if share == "min" else ingested.floor_bytes + int(share * (original.measured_bytes or 0))
-    options = Options(max_compiles=PLANNED_COMPILES, passes=None if kernels else _LOOPS)
+    options = Options(max_compiles=PLANNED_COMPILES, passes=_KERNELS if kernels else _LOOPS)
     plan = keep_budget(ingested, budget, (target,), options)
     assert plan.exported is not None
     return _compare(ingested, plan.module, plan.exported, target)
