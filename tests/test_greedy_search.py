@@ -492,9 +492,9 @@ def test_sizes_within_the_price_come_first(swiglu_gradient):
     found, _ = search(swiglu_gradient, priced)
     assert swiglu_gradient.peak.temp_bytes > goal.temp_bytes >= found.peak.temp_bytes
     assert found.seconds <= priced.max_seconds
-    splits = [step.params for step in found.steps if isinstance(step.params, Split)]
-    assert splits
-    assert all(split.chunk > 1 for split in splits)
+    assert [step.pass_name for step in found.steps] == ["split-into-loops", "recompute-residuals", "keep-dots-apart"]
+    assert isinstance(found.steps[0].params, Split)
+    assert found.steps[0].params.chunk == 1024
 
 
 def test_several_steps_in_cheap_sizes_may_cost_less_than_one_in_a_small_size(swiglu_gradient):

@@ -16,7 +16,7 @@ from typing import Any
 
 from stablehlo_mem.analysis.compiler_model import Kernels
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify, is_view, window_size
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSED, FUSIBLE, Class, classify, is_view, window_size
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.barriers import BARRIER
 from stablehlo_mem.ir.graph import Graph, Op
@@ -32,8 +32,6 @@ What is generated is not: scalars that 24 layers broadcast, and a causal mask, h
 """
 _GENERATED_DEPTH = 48
 """Ops in a chain that generates a value (random numbers); what a longer one makes is materialised (seen on all)."""
-_GENERATING = FUSIBLE | {Class.VIEW}
-"""Classes of ops whose results are generated if their operands are."""
 
 _NONE: Kernels = frozenset()
 
@@ -376,7 +374,7 @@ def _find_generated(graph: Graph) -> tuple[list[bool], list[bool]]:
     depth = [0] * len(graph.values)
     for op in graph.ops:
         kind = classify(graph, op)
-        if kind is Class.GENERATE or (kind in _GENERATING and all(generated[v] for v in op.operands)):
+        if kind is Class.GENERATE or (kind in FUSED and all(generated[v] for v in op.operands)):
             for value in op.results:
                 generated[value] = True
                 depth[value] = 1 + max([depth[v] for v in op.operands], default=0)

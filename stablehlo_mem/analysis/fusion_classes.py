@@ -66,6 +66,9 @@ CLASSES: dict[str, Class] = {
 
 ELEMENTWISE = frozenset({Class.CHEAP, Class.EXPENSIVE})
 FUSIBLE = ELEMENTWISE | {Class.MOVE}
+FUSED = FUSIBLE | {Class.VIEW}
+"""Classes of ops of whose results kernels that read them compute what they need."""
+FUSED_OR_GENERATED = FUSED | {Class.GENERATE}
 SCAN_WINDOW = 16
 """Elements of the windows into which a running sum is split: `reduce_window_rewriter.cc`."""
 SLICES = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gather"})

@@ -12,7 +12,7 @@ import heapq
 import math
 from typing import NamedTuple
 
-from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, SLICES, Class, classify, window_size
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSED, SLICES, Class, classify, window_size
 from stablehlo_mem.ir.graph import Graph
 
 L2_BYTES = 50 * 2**20
@@ -53,7 +53,6 @@ _FLOPS_OF_OTHERS = 3
 """The model's default."""
 _MOST_OPS = 64
 """Ops that are followed back from a value: a guess, to bound the time."""
-_FUSED = FUSIBLE | {Class.VIEW}
 
 
 def is_written_once(graph: Graph, value: int, kernels: int, window: int) -> bool:
@@ -102,7 +101,7 @@ def _bytes_and_flops(graph: Graph, value: int) -> tuple[float, float]:
         if not data.shape or kind is Class.GENERATE:
             continue
         # What a broadcast repeats is small: it is written first where it takes long to compute.
-        if op is None or kind not in _FUSED or read.broadcast >= 0:
+        if op is None or kind not in FUSED or read.broadcast >= 0:
             each = data.nbytes / max(1, math.prod(data.shape))
             reads[read.value, read.broadcast] = read.times * elements * each / _speedup(min(data.nbytes, read.most))
             continue

@@ -11,6 +11,7 @@ from stablehlo_mem.analysis.distribution import gathered_across
 from stablehlo_mem.analysis.dot_merging import merged_dots
 from stablehlo_mem.analysis.fusion_classes import (
     ELEMENTWISE,
+    FUSED,
     FUSIBLE,
     SCAN_WINDOW,
     SLICES,
@@ -302,7 +303,7 @@ def _largest_source_bytes(graph: Graph, value: int) -> int:
 def _sources_of_transposed(graph: Graph, dot: Op) -> set[int]:
     """The operands of a dot that need another order, and the values they are computed from by fusible ops."""
     transposed = [*transposed_operands(graph, dot), *gathered_across(graph, dot)]
-    return {*computed_from(graph, transposed, FUSIBLE | {Class.VIEW})}
+    return {*computed_from(graph, transposed, FUSED)}
 
 
 def _transposed_call_bytes(graph: Graph, op: Op) -> int:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from stablehlo_mem.analysis.compiler_model import CompilerModel, Kernels
 from stablehlo_mem.analysis.fusion_classes import (
     ELEMENTWISE,
-    FUSIBLE,
+    FUSED,
     Class,
     classify,
     computed_from,
@@ -213,7 +213,7 @@ def _read_beside(graph: Graph, reduce: Op, value: int) -> tuple[int, ...]:
 
     def fused(v: int) -> tuple[int, ...]:
         op = graph.producer(v)
-        return op.operands if v != value and op is not None and classify(graph, op) in FUSIBLE | {Class.VIEW} else ()
+        return op.operands if v != value and op is not None and classify(graph, op) in FUSED else ()
 
     read = reachable([reduce.operands[0]], fused)
     return tuple(v for v in read if v != value and not fused(v) and graph.values[v].shape)
@@ -261,11 +261,11 @@ def _is_softmax(graph: Graph, scores: int) -> bool:
 
     def made(value: int) -> tuple[int, ...]:
         users = (graph.ops[user] for user in graph.users[value])
-        return tuple(v for op in users if classify(graph, op) in FUSIBLE | {Class.VIEW} for v in op.results)
+        return tuple(v for op in users if classify(graph, op) in FUSED for v in op.results)
 
     readers = {user for value in reachable([scores], made) for user in graph.users[value]}
     kinds = [classify(graph, graph.ops[user]) for user in readers]
-    counted = [kind for kind in kinds if kind not in FUSIBLE | {Class.VIEW}]
+    counted = [kind for kind in kinds if kind not in FUSED]
     return sorted(kind.name for kind in counted) == ["DOT", "REDUCE", "REDUCE"]
 
 

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.analysis.cost_model import Kernel
-from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSED_OR_GENERATED, Class, classify
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.analysis.op_cost import matmul_of, op_flops
 from stablehlo_mem.ir import builders
@@ -133,7 +133,7 @@ def _is_kernel(graph: Graph, op: Op) -> bool:
     """Whether an op is a kernel of its own, or hoisted out of a loop, rather than fused into a slice of its result."""
     kind = classify(graph, op)
     is_hoisted = kind in ELEMENTWISE and op.index in invariant_ops(graph)
-    return op.name == "stablehlo.reduce_window" or kind not in FUSIBLE | {Class.VIEW, Class.GENERATE} or is_hoisted
+    return op.name == "stablehlo.reduce_window" or kind not in FUSED_OR_GENERATED or is_hoisted
 
 
 def _kernel(graph: Graph, one: NarrowedOp) -> Kernel:

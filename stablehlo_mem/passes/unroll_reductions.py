@@ -30,7 +30,7 @@ from stablehlo_mem.analysis import xla_cpu
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.analysis.fusion import plan_buffers
-from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSED_OR_GENERATED, FUSIBLE, Class, classify
 from stablehlo_mem.analysis.op_cost import op_flops
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.blocked import Blocked
@@ -62,7 +62,6 @@ _MAX_READ_SHARE = 0.25
 """Elements read, as a share of those reduced. If all are read, memory limits the time, and it is best read in order."""
 _GROUP = 16
 """Elements that are summed before their sum is added to the total: rounding errors grow with the length of a sum."""
-_FUSED = FUSIBLE | {Class.VIEW, Class.GENERATE}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +95,7 @@ class UnrollReductions(RewritingPass):
             return None
         ranges = tuple(None if d is None else SliceRange(d, split_op.n, GIVEN, 1) for d in split_op.operand_dims)
         wanted = {v: taken for v, taken in zip(op.inputs, ranges, strict=True) if taken is not None}
-        narrowed = narrow_producers(graph, root, wanted, lambda op: classify(graph, op) in _FUSED)
+        narrowed = narrow_producers(graph, root, wanted, lambda op: classify(graph, op) in FUSED_OR_GENERATED)
         read = leaves(graph, narrowed)
         operand = graph.values[op.operands[0]]
         elements_read = sum(math.prod(graph.values[v].shape) for v in read)
@@ -194,7 +193,7 @@ def _is_reduced_again(graph: Graph, op: Op) -> bool:
         if any(classify(graph, graph.ops[u]) is Class.REDUCE for u in users):
             return True
         seen |= users
-        stack += [u for u in users if classify(graph, graph.ops[u]) in _FUSED]
+        stack += [u for u in users if classify(graph, graph.ops[u]) in FUSED_OR_GENERATED]
     return False
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSIBLE, Class, classify
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSED_OR_GENERATED, Class, classify
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op, entry_graph, nested_graph, producers_of, reachable
@@ -25,8 +25,6 @@ from stablehlo_mem.rewriting.rewriting_pass import block_paths
 
 _LARGE_SHARE = 8
 """Values are large from one part in so many of the largest value of the program on: a guess, as for candidates."""
-_FUSED = FUSIBLE | {Class.VIEW, Class.GENERATE}
-"""Ops that the kernels that read their results may compute."""
 
 
 def finish_before_loops(module: ir.Module) -> None:
@@ -59,10 +57,10 @@ def _readers(graph: Graph, value: int) -> list[int]:
 
     def fused(v: int) -> list[int]:
         users = (graph.ops[user] for user in graph.users[v])
-        return [result for op in users if classify(graph, op) in _FUSED for result in op.results]
+        return [result for op in users if classify(graph, op) in FUSED_OR_GENERATED for result in op.results]
 
     users = {user for v in reachable([value], fused) for user in graph.users[v]}
-    return sorted(user for user in users if classify(graph, graph.ops[user]) not in _FUSED)
+    return sorted(user for user in users if classify(graph, graph.ops[user]) not in FUSED_OR_GENERATED)
 
 
 def _result_bytes(graph: Graph, op: int) -> int:
