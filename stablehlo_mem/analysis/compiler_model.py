@@ -29,8 +29,6 @@ class CompilerModel(abc.ABC):
     """Ops that are not fused with the producers of their operands, though their class is."""
     fuses_producers: frozenset[str] = frozenset()
     """Ops that are kernels of their own, and still compute their operands on the fly."""
-    sorts_top_k: bool = True
-    """Whether a top-k of few elements costs what sorting all does, not one pass over them."""
     always_materialised: frozenset[str] = frozenset()
     """Ops that are not fused into their users, though their class is."""
     recomputes_materialised: bool = True
@@ -163,6 +161,10 @@ class CompilerModel(abc.ABC):
     def serial_seconds(self, graph: Graph, op: Op) -> float:
         """Seconds of an op whose elements one core goes through one after the other; 0 for all other ops."""
         return 0.0
+
+    def reduces_side_by_side(self, graph: Graph, op: Op) -> bool:
+        """Whether vector units compute the results of a reduction side by side: none takes `Chip.reduced_seconds`."""
+        return False
 
     # Copies to the host.
 

@@ -158,14 +158,15 @@ def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     """The overhead of a reduction: for each of its results, and for each element of some sums of products.
 
     A reduction other than a sum over dimensions of one element has no results of its own: compilers make a reshape of
-    it. XLA:CPU may make a dot of a sum.
+    it. XLA:CPU may make a dot of a sum. Nor have results that vector units compute side by side an overhead.
     """
     if CLASSES.get(op.name) is not Class.REDUCE:
         return 0.0
     elements, results = (math.prod(graph.values[v].shape) for v in (op.operands[0], op.results[0]))
     slow = chip.unit_sum_seconds and sums_products_in_units(graph, op)
     is_reshape = results == elements and not adds(op.blocks[0])
-    return chip.reduced_seconds * results * (not is_reshape) + chip.unit_sum_seconds * elements * bool(slow)
+    is_started = not is_reshape and not compiler_model(chip).reduces_side_by_side(graph, op)
+    return chip.reduced_seconds * results * is_started + chip.unit_sum_seconds * elements * bool(slow)
 
 
 def overhead_seconds(graph: Graph, op: Op, chip: Chip) -> float:

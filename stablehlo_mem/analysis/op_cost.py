@@ -109,8 +109,10 @@ def _flops_everywhere(graph: Graph, op: Op) -> float:
         return 2.0 * rows * columns * batch * depth
     if op.name == "stablehlo.convolution":
         return _convolution_flops(graph, op)
-    if op.name in ("stablehlo.sort", "chlo.top_k", "stablehlo.fft"):
-        # A top-k and a Fourier transform work along the last dimension.
+    if op.name == "chlo.top_k":
+        return math.prod(graph.values[op.operands[0]].shape)
+    if op.name in ("stablehlo.sort", "stablehlo.fft"):
+        # A Fourier transform works along the last dimension.
         attributes = graph.handles[op.index].attributes
         dimension = ir.IntegerAttr(attributes["dimension"]).value if op.name == "stablehlo.sort" else -1
         return sum(_sort_flops(graph.values[v].shape, dimension) for v in op.operands)
@@ -191,8 +193,6 @@ def flop_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     flops = op_flops(graph, op)
     if not flops:
         return 0.0
-    if op.name == "chlo.top_k" and not compiler_model(chip).sorts_top_k:
-        flops = math.prod(graph.values[op.operands[0]].shape)
     is_dense = multiplies(graph, op) or stated_flops(graph, op) > 0
     seconds = flops / (_matmul_rate(graph, op, chip) if is_dense else vector_rate(chip))
     exponentials = ELEMENT_FLOPS["exponential"] * stated_transcendentals(graph, op)

@@ -37,8 +37,10 @@ _STREAMED_LENGTH = 256
 """Elements of a dimension that is reduced while it is computed: longer ones run faster in loops that stay in the cache
 (measured on CPU)."""
 _COMPARISON_SECONDS = 1.2e-8
-"""A comparison of a sort, which one core makes one after the other (measured; so are the next two figures, on a server
-with two cores: they need not be exact, but vectorised arithmetic is a hundred times faster)."""
+"""A comparison of a sort, which one core makes one after the other (measured; so are the next three figures, on a
+server with two cores: they need not be exact, but vectorised arithmetic is a hundred times faster)."""
+_PASSED_OVER_SECONDS = 1.3e-9
+"""An element that a top-k compares with the least of the k largest so far, on one core."""
 _SELECTION_SECONDS = 1e-8
 """An element of a window of a `select_and_scatter`, the gradient of max-pooling."""
 _GROUPED_SECONDS = 3e-9
@@ -95,17 +97,24 @@ class XlaCpu(CompilerModel):
         return _streamed_into(graph, value)
 
     def serial_seconds(self, graph: Graph, op: Op) -> float:
-        """Sorts, gradients of max-pooling, and grouped convolutions: loops over elements, as LLVM compiles them."""
+        """Sorts, top-k, gradients of max-pooling, grouped convolutions: loops over elements, as LLVM compiles them."""
         if op.name == "stablehlo.sort":
             shape = graph.values[op.operands[0]].shape
             length = shape[ir.IntegerAttr(graph.handles[op.index].attributes["dimension"]).value] if shape else 1
             return _COMPARISON_SECONDS * math.prod(shape) * math.log2(max(2, length))
+        if op.name == "chlo.top_k":
+            return _top_k_seconds(graph.values[op.operands[0]].shape, graph.values[op.results[0]].shape[-1])
         if op.name == "stablehlo.select_and_scatter":
             source = graph.values[op.operands[1]].shape
             return _SELECTION_SECONDS * math.prod(source) * math.prod(integers(graph, op, "window_dimensions"))
         if op.name == "stablehlo.convolution" and is_grouped(graph, op):
             return _GROUPED_SECONDS * math.prod(graph.values[op.results[0]].shape) * window_elements(graph, op)
         return 0.0
+
+    def reduces_side_by_side(self, graph: Graph, op: Op) -> bool:
+        """If LLVM compiles it, not YNNPACK, and the last dimension is left: `i32[n,8,16]` takes its traffic's time."""
+        last = len(graph.values[op.operands[0]].shape) - 1
+        return not reduces(graph, op) and last not in integers(graph, op, "dimensions")
 
     def hoisted_values(self, body: Graph) -> frozenset[int]:
         """What no iteration changes, whatever its size: `while_loop_invariant_code_motion.cc`."""
@@ -139,6 +148,13 @@ class XlaCpu(CompilerModel):
         if features_last(graph, op):
             return 0
         return graph.values[op.operands[0]].nbytes + graph.values[op.results[0]].nbytes
+
+
+def _top_k_seconds(shape: tuple[int, ...], k: int) -> float:
+    """Seconds of `std::partial_sort`: all elements pass a heap of k, which k (1 + ln(n / k)) of random ones enter."""
+    rows, n = math.prod(shape[:-1]), shape[-1]
+    entering = k * (1 + math.log(max(1, n) / max(1, k)))
+    return rows * (n * _PASSED_OVER_SECONDS + entering * math.log2(max(2, k)) * _COMPARISON_SECONDS)
 
 
 @cached_analysis

@@ -80,7 +80,6 @@ class XlaGpu(CompilerModel):
     """`multi_output_fusion.cc` of the GPU's compiler."""
 
     fuses_into_sums = True
-    sorts_top_k = False
 
     def hoisted_ops(self, body: Graph) -> frozenset[int]:
         """None: invariant elementwise ops, reductions, dots and loops stay in the body (seen in compiled programs)."""

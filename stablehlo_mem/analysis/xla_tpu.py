@@ -49,7 +49,6 @@ class XlaTpu(CompilerModel):
     always_materialised = frozenset({"stablehlo.gather", "stablehlo.reduce_window"})
     reads_from_memory = always_materialised | {"stablehlo.concatenate", "stablehlo.scatter", "stablehlo.sort"}
     fuses_producers = frozenset({"chlo.top_k", "stablehlo.select_and_scatter"})
-    sorts_top_k = False
     places_on_chip = True
     starts_host_copies_early = True
     writes_over_operands = False

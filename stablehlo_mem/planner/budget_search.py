@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 
 from stablehlo_mem.pass_api.candidate import Goal, Identity, Step
+from stablehlo_mem.planner.discrepancy_search import steps_left
 from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form
 from stablehlo_mem.planner.goals import HOPELESS, SHRINK, Goals, is_far
 from stablehlo_mem.planner.greedy_search import apply_first_candidates
@@ -60,21 +61,28 @@ class BudgetSearch:
                 return
 
     def forms(self) -> Iterator[Form]:
-        """The distinct forms, first the one from which the goal is reached by the static profile."""
+        """The distinct forms: first those from which the goal is reached by the static profile, the fastest in front.
+
+        Other forms are other beginnings: once one reaches the goal, they are compared in small programs alone, as other
+        descents are.
+        """
         chip = self.original.target.chip
-        forms = self.evaluator.distinct_forms(chip)
-        missed: list[Form] = []
         goal = Goal(chip, self.evaluator.options, int(self.first_goal))
-        for form in forms:
-            static = self.evaluator.search(form, goal)[0].peak.temp_bytes
-            if static <= goal.temp_bytes:
-                yield form
+        found: dict[Form, SearchState] = {}
+        for form in self.evaluator.distinct_forms(chip):
+            found[form] = state = self.evaluator.search(form, goal)[0]
+            root, static = self.evaluator.form_state(chip, form), state.peak.temp_bytes
+            is_reached = static <= goal.temp_bytes
+            if is_reached and steps_left(root, state) <= 0:
                 break
-            missed.append(form)
             if is_far(static, goal.temp_bytes) and self.evaluator.is_large:
                 break
-        yield from missed
-        yield from forms
+
+        def seconds(form: Form) -> float:
+            return found[form].seconds if found[form].peak.temp_bytes <= goal.temp_bytes else math.inf
+
+        yield from sorted(found, key=seconds)
+        yield from (form for form in self.evaluator.distinct_forms(chip) if form not in found)
 
     def from_form(self, form: Form) -> Iterator[Evaluation]:
         """Compiles what searches for a sequence of static goals find, see `Goals`.

@@ -67,6 +67,11 @@ def search(
     return lower_of(first, descents.lowest, goal) or first, refusals
 
 
+def steps_left(root: SearchState, first: SearchState) -> int:
+    """How many steps other descents than the first one may take, together."""
+    return _MAX_OPS_TIMES_STEPS // max(1, len_ops(root.graph)) - (len(first.steps) - len(root.steps))
+
+
 def alternatives(state: SearchState, goal: Goal) -> list[SearchState]:
     """The states that reach the goal, best first: `search` takes the first one."""
     descents = DiscrepancySearch(state, goal, frozenset())
@@ -124,7 +129,7 @@ class DiscrepancySearch:
 
         first, refusals = greedy_descent(self.root, self.goal, self.not_first, visit=follow)
         taken = len(first.steps) - len(self.root.steps)
-        self.steps_left = _MAX_OPS_TIMES_STEPS // max(1, len_ops(self.root.graph)) - taken
+        self.steps_left = steps_left(self.root, first)
         reaches = first.peak.temp_bytes <= self.goal.temp_bytes
         is_small = self.steps_left > 0
         if is_small and reaches:
