@@ -57,6 +57,7 @@ SLIDING = {
     "cropped": (lambda x, k: conv(x * x, k, padding=[(-2, 3), (0, -1)]) * 2, (IMAGE, KERNEL), 1),
     "two": (lambda x, k: conv(jnp.maximum(conv(x * x, k), 0), k) * 2, (IMAGE, KERNEL), 1),
     "pooled": (lambda x: pooled(x * x, (1, 3, 2, 1), (1, 2, 1, 1), "SAME") * 2, (IMAGE,), 1),
+    "of sums": (lambda x: pooled(jnp.abs(x).sum(-1), (1, 3, 2), (1, 1, 1), "SAME") * 2, (IMAGE,), 1),
     "by groups": (lambda x, k: conv(x * x, k, feature_group_count=2) * 2, (IMAGE, KERNEL[:, :, :1]), 1),
     "of integers": (
         lambda x: jax.lax.reduce_window(x * x, np.int32(0), jax.lax.add, (4,), (1,), [(2, 1)]) * 2,
@@ -258,6 +259,21 @@ def test_a_window_is_cut_from_what_takes_the_fewest_bytes():
     assert {node.window for node in cut.values()} == {use.window}
 
 
+def test_a_window_of_sums_is_cut_from_what_is_summed():
+    """Sums are as cheap as elementwise ops, matmuls are not."""
+
+    def fun(x, k):
+        return conv(jnp.stack([(x - jnp.roll(x, i, 2)).sum(-1) for i in range(4)], -1) @ k[0, 0], k)
+
+    graph = graph_of(program_of(fun, IMAGE, integers(3, 3, 4, 4)))
+    dot = next(op for op in graph.ops if op.name == "stablehlo.dot_general")
+    for value, expected in (dot.operands[0], {"reduce", "subtract", "slice"}), (dot.results[0], set[str]()):
+        cut = cheapest_cut(graph, rule_book(graph), Use(value, 1, Window(12, 1, 1, 3)))
+        names = {graph.ops[node.op].name.removeprefix("stablehlo.") for node in cut.values()}
+        assert names >= expected
+        assert bool(names) == bool(expected)
+
+
 def test_what_an_op_slides_over_is_stored_and_not_computed_again():
     """Of three convolutions with sums between them every one runs once, in a loop of its own."""
 
@@ -379,3 +395,22 @@ def test_a_residual_block_fits():
     plan = shm.plan(exported, budget, target="cpu")
     assert plan.fits
     assert any(step.pass_name == "split-into-loops" for step in plan.steps)
+
+
+def test_costs_of_many_shifts_that_are_smoothed_fit():
+    """Of a stereo pair's cost volume each chunk of rows is computed with the rows around it that are averaged."""
+
+    def disparity(left, right):
+        costs = jnp.stack([jnp.abs(left - jnp.roll(right, d, -1)).sum(0) for d in range(16)], -1)
+        sums = jax.lax.reduce_window(costs, 0.0, jax.lax.add, (7, 7, 1), (1, 1, 1), "SAME")
+        return jax.nn.softmax(-sums / 49, -1) @ jnp.arange(16.0)
+
+    args = [jnp.asarray(np.random.default_rng(i).normal(size=(3, 256, 256)), jnp.float32) for i in range(2)]
+    original = shm.profile(disparity, *args, target="cpu")
+    assert isinstance(original.measured, Measured)
+    budget = original.peak_bytes - int(0.8 * original.measured.temp_bytes)
+    plan = shm.plan(jax.export.export(jax.jit(disparity), platforms=["cpu"])(*args), budget, target="cpu")
+    assert original.peak_bytes > budget >= plan.after.peak_bytes
+    assert any(step.pass_name == "split-into-loops" for step in plan.steps)
+    new, old = (np.asarray(f(*args)) for f in (plan.result.call, disparity))
+    assert not yardstick(new, old, *in_f64(disparity, *args))

@@ -15,6 +15,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 
+from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op, producers_of
 from stablehlo_mem.sharding_rules import OP_RULES, RuleBook, is_free
@@ -303,12 +304,14 @@ def _whole_bytes(graph: Graph, uses: set[Use]) -> int:
 
 
 def _windowed_producer(graph: Graph, rules: RuleBook, use: Use) -> SplitOp | None:
-    """The producer of a value in a window, if it reads nothing but that window: what reduces or slides is not cheap."""
+    """The producer of a value in a window, if it reads nothing but that window, and is cheap: no matmul, none slides."""
     value = graph.values[use.value]
     if not value.is_computed or use.window is None:
         return None
     rule = OP_RULES.get(graph.ops[value.producer].name)
-    if rule is None or rule.reduction is not None or rule.edges is not None:
+    if rule is None or rule.edges is not None:
+        return None
+    if rule.reduction is not None and CLASSES.get(graph.ops[value.producer].name) is not Class.REDUCE:
         return None
     split_op = rules.split(value.producer, "results", value.result, use.dimension, use.window.n)
     return split_op.at(use.window) if isinstance(split_op, SplitOp) and split_op.is_local else None
