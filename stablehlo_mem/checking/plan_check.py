@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -151,22 +151,27 @@ class _Comparison:
         # Copies of the arguments and of both programs' results live beside the program that runs.
         self.place.require_room(peak + self.original.argument_bytes + 2 * self.original.output_bytes)
         arguments = self._arguments(old, given, seed)
-        before = self.place.run(old, arguments)
+        run_old = self.place.compiled(old)
+        before = run_old(arguments)
         after = self.place.run(new, arguments)
         wide, no_float64 = self._in_float64(arguments)
         results = self._compare(before, after, wide, {})
         wrong = [i for i, result in enumerate(results) if not result.ok and before[i].shape == after[i].shape]
         if wrong:
-            results = self._compare(before, after, wide, self._sensitivities(old, arguments, before, wrong))
+            results = self._compare(before, after, wide, self._sensitivities(run_old, arguments, before, wrong))
         return results, no_float64
 
+    @staticmethod
     def _sensitivities(
-        self, wrapped: Exported, arguments: Sequence[Array], before: Sequence[Array], indices: Sequence[int]
+        run_old: Callable[[Sequence[Array]], list[Array]],
+        arguments: Sequence[Array],
+        before: Sequence[Array],
+        indices: Sequence[int],
     ) -> dict[int, Array]:
         """How far nudged arguments move some results of the original, by index: the maximum of a few runs."""
         sensitivities: dict[int, Array] = {}
         for run in range(_NUDGED_RUNS):
-            nudged = self.place.run(wrapped, [_nudged(argument, run) for argument in arguments])
+            nudged = run_old([_nudged(argument, run) for argument in arguments])
             for i in indices:
                 moves = nudge_sensitivity(nudged[i], before[i])
                 sensitivities[i] = np.maximum(sensitivities.get(i, moves), moves)

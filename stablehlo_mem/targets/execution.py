@@ -1,11 +1,11 @@
-"""Runs modules once, on a device of this machine or on its host, if memory is free: `checking` compares results."""
+"""Runs modules on a device of this machine or on its host, if memory is free: `checking` compares results."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import jax
@@ -74,11 +74,28 @@ class Place:
         Raises:
             CannotRunError: it does not compile, or fails.
         """
-        try:
-            with jax.enable_x64(True):
-                compiled, used = executable(wrapped, (), self.platform, [self.device])
+        return self.compiled(wrapped)(arguments)
+
+    def compiled(self, wrapped: Exported) -> Callable[[Sequence[Array]], list[Array]]:
+        """A module's executions, of which each raises as `run` does.
+
+        Raises:
+            CannotRunError: it does not compile.
+        """
+        with jax.enable_x64(True), self._errors():
+            call, used = executable(wrapped, (), self.platform, [self.device])
+
+        def run(arguments: Sequence[Array]) -> list[Array]:
+            with jax.enable_x64(True), self._errors():
                 on_device = jax.device_put([arguments[i] for i in used], self.device)
-                return [np.asarray(result) for result in compiled(*on_device)]
+                return [np.asarray(result) for result in call(*on_device)]
+
+        return run
+
+    @contextlib.contextmanager
+    def _errors(self) -> Generator[None]:
+        try:
+            yield
         except jax.errors.JaxRuntimeError as error:
             raise CannotRunError(f"{self.name} does not run the program: {_first_line(str(error))}") from error
 
