@@ -22,6 +22,9 @@ RELEASES = ("0.10.2", "0.11.*", "0.12.*")
 """Of JAX: the ones that pyproject.toml allows."""
 MINORS = range(11, 15)
 PROGRAM = """
+import os
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 import jax, jax.numpy as jnp, numpy as np
 import stablehlo_mem as shm
 
@@ -36,6 +39,12 @@ np.testing.assert_allclose(shm.jit(attention, "10MiB")(q, q, q), attention(q, q,
 small = shm.export(jax.jit(attention), budget="10MiB")(q, q, q)
 again = jax.export.deserialize(bytearray(small.serialize()))
 np.testing.assert_allclose(again.call(q, q, q), attention(q, q, q), rtol=1e-5, atol=1e-6)
+mesh = jax.make_mesh((4,), ("heads",), axis_types=(jax.sharding.AxisType.Auto,))
+sharded = jax.device_put(q, jax.NamedSharding(mesh, jax.P("heads")))
+shared = shm.jit(attention, "3MiB").plan(sharded, sharded, sharded)
+assert shared.fits and shared.steps and "each of 4 devices" in str(shared), shared
+result = shm.jit(attention, "3MiB")(sharded, sharded, sharded)
+np.testing.assert_allclose(result, attention(q, q, q), rtol=1e-5, atol=1e-6)
 print(jax.__version__)
 """
 

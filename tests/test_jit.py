@@ -17,6 +17,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 import stablehlo_mem as shm
 from stablehlo_mem.planner import budget_loop
 from stablehlo_mem.targets.compile import hlo_constant_bytes
+from stablehlo_mem.targets.measurement import Measured
 
 N = 768
 MIB = 2**20
@@ -408,6 +409,22 @@ def test_effects_of_a_chip_that_is_not_here():
     pytest.importorskip("libtpu")
     with pytest.raises(shm.InputError, match="send|recv|infeed|outfeed|callback"):
         shm.jit(printing, budget="1GiB", target="tpu:v5e").plan(X)
+
+
+def test_compiled_ahead_for_more_devices_than_are_here_it_is_planned_for_each(plans):
+    """As MaxText's `train_compile` does: arguments count by their shards."""
+    pytest.importorskip("libtpu")
+    from jax.experimental.topologies import get_topology_desc
+
+    devices = get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
+    mesh = jax.sharding.Mesh(np.array(devices), ("rows",))
+    rows = NamedSharding(mesh, PartitionSpec("rows"))
+    jitted = shm.jit(lambda x: jnp.tanh(x) @ x.T, "8GiB", target="tpu:v5e", in_shardings=rows)
+    jitted.lower(jax.ShapeDtypeStruct((4096, 128), np.float32))
+    (plan,) = plans
+    assert "each of 4 devices" in str(plan)
+    assert isinstance(plan.before.measured, Measured)
+    assert plan.before.measured.argument_bytes == 4096 * 128
 
 
 CHECKED = {

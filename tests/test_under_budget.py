@@ -398,6 +398,21 @@ for function in functions:
     (plan,) = block.plans
     assert plan.steps and plan.after.peak_bytes <= 2**20 < plan.before.peak_bytes, plan
     assert got.sharding == rows and jnp.allclose(got, want, rtol=1e-5, atol=1e-5)
+
+def noisy(key, x):
+    return attend(x) + jax.random.normal(jnp.ravel(key)[0], x.shape), jax.random.split(jnp.ravel(key)[0], 4)
+
+for key in jax.random.key(1), jax.random.split(jax.random.key(1), 4):
+    for on_mesh in PartitionSpec(), PartitionSpec("rows") if key.ndim else PartitionSpec():
+        given = jax.device_put(key, NamedSharding(mesh, on_mesh)), x
+        for settings in {}, {"in_shardings": (NamedSharding(mesh, on_mesh), rows)}:
+            want = jax.jit(noisy, **settings)(*given)
+            with shm.budget("1.5MiB") as block:
+                got = jax.jit(noisy, **settings)(*given)
+            plan = block.plans[-1]
+            assert plan.steps and plan.after.peak_bytes <= 1.5 * 2**20 < plan.before.peak_bytes, plan
+            assert jnp.allclose(got[0], want[0], rtol=1e-5, atol=1e-5)
+            assert (jax.random.key_data(got[1]) == jax.random.key_data(want[1])).all()
 """
 """Attention over 4 x 512 tokens whose scores, one of four on each device, take 1 MiB."""
 

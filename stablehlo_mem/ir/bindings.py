@@ -157,7 +157,8 @@ def in_shardings_over(exported: Any, mesh: Mesh) -> tuple[Any, ...]:
 
     `Exported.in_shardings_jax` refuses arguments that lie on several meshes of the same devices; `jax.jit` takes them.
     """
-    if not exported._has_named_shardings:
+    # Exporteds of JAX 0.11 and later always have them.
+    if not getattr(exported, "_has_named_shardings", True):
         return exported.in_shardings_jax(mesh)
     return tuple(None if s is None else _over(s, mesh.devices) for s in exported._in_named_shardings)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from stablehlo_mem.ir.bindings import ir, resolve_in_shardings, run_passes, sdy, signature_attributes
 from stablehlo_mem.ir.graph import main_function
@@ -35,14 +35,11 @@ def shardings_when_lowered(ctx: Any, operands: Sequence[Any]) -> Shardings:
     their arguments: then they follow from constraints inside.
     """
     count = getattr(ctx.module_context.axis_context, "num_devices", 1)
-    # JAX does not say which devices they will be. A plan does not depend on it.
-    devices = jax.devices()
     pairs = list(zip(operands, ctx.avals_in, strict=True))
     shardings: list[Sharding | None] = [None] * len(pairs)
-    if 1 < count <= len(devices):
+    if count > 1:
         module, attributes = _propagated(ctx.module_context.module, operands)
-        axis_types = (_axis_types(aval) for aval in ctx.avals_in)
-        shardings = [_sharding(a, module, devices[:count], t) for a, t in zip(attributes, axis_types, strict=True)]
+        shardings = [_sharding(a, module, count, aval) for a, aval in zip(attributes, ctx.avals_in, strict=True)]
     on_host = (is_on_host(aval) or _is_argument_on_host(x) for x, aval in pairs)
     return tuple(_on_host(s, count) if host else s for s, host in zip(shardings, on_host, strict=True))
 
@@ -100,15 +97,16 @@ def _axis_types(aval: Any) -> tuple[Any, ...] | None:
     return None if sharding is None or sharding.mesh.empty else sharding.mesh.axis_types
 
 
-def _sharding(
-    attribute: Any, module: Any, devices: Sequence[Any], axis_types: tuple[Any, ...] | None
-) -> NamedSharding | None:
-    """A sharding as JAX writes it; None if it divides mesh axes, which JAX has no notation for."""
+def _sharding(attribute: Any, module: Any, count: int, aval: Any) -> NamedSharding | None:
+    """A sharding as JAX writes it; None if it divides mesh axes, which JAX has no notation for.
+
+    The words of random keys are dimensions of the module's arrays, after those of JAX's.
+    """
     if attribute is None:
         return None
     sharding = sdy.TensorShardingAttr(attribute)
-    mesh = _mesh(_mesh_attribute(sharding.mesh_or_ref, module), devices, axis_types)
-    dimensions = axis_refs(sharding)
+    mesh = _mesh(_mesh_attribute(sharding.mesh_or_ref, module), count, _axis_types(aval))
+    dimensions = axis_refs(sharding)[: len(aval.shape)]
     if mesh is None or any(axis.sub_axis_info is not None for axes in dimensions for axis in axes):
         return None
     return NamedSharding(mesh, PartitionSpec(*(tuple(axis.name for axis in axes) or None for axes in dimensions)))
@@ -122,12 +120,18 @@ def _mesh_attribute(mesh_or_name: Any, module: Any) -> Any:
     return sdy.MeshAttr(mesh_or_name)
 
 
-def _mesh(mesh: Any, devices: Sequence[Any], axis_types: tuple[Any, ...] | None) -> Mesh | None:
-    """A mesh over some devices, None if it has more or fewer."""
+def _mesh(mesh: Any, count: int, axis_types: tuple[Any, ...] | None) -> Mesh | AbstractMesh | None:
+    """A mesh over so many devices, None if it has more or fewer.
+
+    JAX does not say which devices they will be, and a plan does not depend on it: it is those that are here or, where a
+    program is compiled for more devices than these, none.
+    """
     axes = [sdy.MeshAxisAttr(axis) for axis in mesh.axes]
-    order = list(mesh.device_ids) or range(len(devices))
-    sizes = [axis.size for axis in axes]
-    if math.prod(sizes) != len(devices):
+    sizes, names = tuple(axis.size for axis in axes), tuple(axis.name for axis in axes)
+    if math.prod(sizes) != count:
         return None
-    array = np.array([devices[i] for i in order]).reshape(sizes)
-    return Mesh(array, [axis.name for axis in axes], axis_types=axis_types)
+    devices = jax.devices()
+    if count > len(devices):
+        return AbstractMesh(sizes, names, axis_types=axis_types)
+    order = list(mesh.device_ids) or range(count)
+    return Mesh(np.array([devices[i] for i in order]).reshape(sizes), names, axis_types=axis_types)

@@ -81,8 +81,9 @@ class BudgetSearch:
         def seconds(form: Form) -> float:
             return found[form].seconds if found[form].peak.temp_bytes <= goal.temp_bytes else math.inf
 
-        yield from sorted(found, key=seconds)
-        yield from (form for form in self.evaluator.distinct_forms(chip) if form not in found)
+        in_order: list[Form] = sorted(found, key=seconds)
+        yield from in_order
+        yield from itertools.filterfalse(found.__contains__, self.evaluator.distinct_forms(chip))
 
     def from_form(self, form: Form) -> Iterator[Evaluation]:
         """Compiles what searches for a sequence of static goals find, see `Goals`.

@@ -304,7 +304,7 @@ def _whole_bytes(graph: Graph, uses: set[Use]) -> int:
 
 
 def _windowed_producer(graph: Graph, rules: RuleBook, use: Use) -> SplitOp | None:
-    """The producer of a value in a window, if it reads nothing but that window, and is cheap: no matmul, none slides."""
+    """The producer of a value in a window, if it reads nothing but that window and is cheap: no matmul, none slides."""
     value = graph.values[use.value]
     if not value.is_computed or use.window is None:
         return None
