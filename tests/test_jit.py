@@ -425,6 +425,8 @@ def test_compiled_ahead_for_more_devices_than_are_here_it_is_planned_for_each(pl
     assert "each of 4 devices" in str(plan)
     assert isinstance(plan.before.measured, Measured)
     assert plan.before.measured.argument_bytes == 4096 * 128
+    before = shm.jit(lambda x: jnp.tanh(x) @ x.T, "8GiB", in_shardings=rows)
+    assert before.plan(jax.ShapeDtypeStruct((4096, 128), np.float32)).target == ("tpu:v5e",)
 
 
 CHECKED = {

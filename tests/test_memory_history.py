@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 import stablehlo_mem as shm
-from stablehlo_mem.ir.bindings import named_scope
+from stablehlo_mem.ir.bindings import ir, make_ir_context, named_scope, source_line
+from stablehlo_mem.reports.phrases import format_source
 from stablehlo_mem.results.memory_history import History
 from stablehlo_mem.results.memory_profile import profile_module
 from stablehlo_mem.targets.chips import CHIPS
@@ -125,3 +126,26 @@ def test_points_and_buffers_have_their_scopes_in_gradients_of_loops_too() -> Non
     assert set(history.scopes) == {"", "encoder", "encoder/mlp"}
     scopes = {named_scope(buffer.value.source) for buffer in history.buffers if buffer.value.op_name == "dot_general"}
     assert scopes == {"encoder/mlp"}
+
+
+PACKAGES = "/env/lib/python3.12/site-packages"
+OF_JAX, OF_FLAX, OF_KERAS = (f"{PACKAGES}/{file}" for file in ("jax/_src/numpy.py", "flax/linear.py", "keras/dense.py"))
+
+
+@pytest.mark.parametrize(
+    ("frames", "shown"),
+    [
+        ([OF_JAX, OF_FLAX, "/me/model.py", "/me/train.py"], "/me/model.py"),
+        ([OF_JAX, OF_KERAS], "keras/dense.py"),
+        ([OF_JAX], "jax/_src/numpy.py"),
+    ],
+    ids=["a layer of the user's", "no frame of the user's", "jax alone"],
+)
+def test_lines_are_the_users_own_where_there_are_any(frames, shown):
+    """The innermost first, as in a call site."""
+    with make_ir_context():
+        files = [ir.Location.file(frame, 7, 1) for frame in frames]
+        position = ir.Location.callsite(files[0], files[1:]) if len(files) > 1 else files[0]
+        source = source_line(ir.Location.name("jit(step)/dot_general", position))
+    assert format_source(source).startswith(f"{shown}:7 (")
+    assert format_source(f"reduce at {source}").startswith(f"reduce at {shown}:7 (")

@@ -21,7 +21,7 @@ from stablehlo_mem.errors import InputError
 from stablehlo_mem.ir.bindings import check_callable, core, discharge, linear_util, pe, state
 from stablehlo_mem.jaxpr.budgeted_primitive import bind, bind_closed, budgeted_p
 from stablehlo_mem.jaxpr.memory_spaces import in_memory, memory_kind
-from stablehlo_mem.jaxpr.operand_shardings import shardings_when_traced
+from stablehlo_mem.jaxpr.operand_shardings import platforms_of_devices, shardings_when_traced
 from stablehlo_mem.jaxpr.plan_at_lowering import Settings, plan_jaxpr
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.results.plan import Plan
@@ -117,7 +117,10 @@ def _plan(_: Callable[..., Any], traceable: _Traceable, jit_kwargs: dict[str, An
     jaxpr = traced.jaxpr.jaxpr
     used, _ = pe.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))  # as JAX does before it lowers
     equation = next(_budgeted_equations(used))
-    return plan_jaxpr(platforms=None, shardings=shardings_when_traced(traced, equation), **equation.params).plan
+    shardings = shardings_when_traced(traced, equation)
+    is_named = equation.params["settings"].target is not None
+    platforms = None if is_named else platforms_of_devices(shardings)
+    return plan_jaxpr(platforms=platforms, shardings=shardings, **equation.params).plan
 
 
 def _budgeted_equations(jaxpr: Any) -> Iterator[Any]:

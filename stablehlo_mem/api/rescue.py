@@ -111,9 +111,13 @@ class _Rescued:
         error.add_note(f"  {advice}")
 
 
+_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "INTERNAL: YNNPACK operation failed")
+"""How XLA's errors begin where memory ran out; YNNPACK, in XLA:CPU, says no more where it can allocate none."""
+
+
 def _is_out_of_memory(error: Exception) -> bool:
     """Whether XLA says so, and not a callback of the user's whose words it quotes."""
-    return str(error).startswith("RESOURCE_EXHAUSTED")
+    return str(error).startswith(_OUT_OF_MEMORY)
 
 
 def _memory_text() -> str:

@@ -15,6 +15,7 @@ import io
 import os
 import pathlib
 import re
+import sysconfig
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Literal
 
@@ -300,6 +301,8 @@ def splat_text(op: Any) -> str | None:
 
 
 _LIBRARIES = ("/jax/_src/", "/jax/experimental/", "<frozen ", str(pathlib.Path(__file__).parents[1]) + os.sep)
+_INSTALLED = ("/site-packages/", "/dist-packages/", sysconfig.get_path("stdlib") + os.sep)
+"""In the paths of what users did not write themselves: installed packages and Python's own."""
 _PRIMITIVE = re.compile(r"/([\w-]+)\)$")
 """At the end of a source line as `source_line` gives it."""
 _SLASH = re.compile(r"/(?![^(]*\))")
@@ -348,7 +351,8 @@ def same_attributes(a: Any, b: Any, but: str = "") -> bool:
 def source_line(location: ir.Location) -> str:
     """The innermost user source position of a location as "file:line (name)", or "" where none is known.
 
-    Frames inside jax itself, Python's own and those of this package are skipped where a frame outside exists.
+    Frames of installed packages are skipped where a frame outside exists: the user's line that calls a layer says more
+    than one of the layer's. Of packages' frames those of jax itself and of this one are skipped where there are others.
     """
     frames: list[tuple[str, int]] = []
     names: list[str] = []
@@ -356,7 +360,8 @@ def source_line(location: ir.Location) -> str:
     if not frames:
         return ""
     outside = [f for f in frames if not any(library in f[0] for library in _LIBRARIES)]
-    file, line = (outside or frames)[0]
+    own = [f for f in outside if not any(installed in f[0] for installed in _INSTALLED)]
+    file, line = (own or outside or frames)[0]
     name = f" ({names[0]})" if names else ""
     return f"{file}:{line}{name}"
 

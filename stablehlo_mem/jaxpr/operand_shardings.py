@@ -74,6 +74,13 @@ def shardings_when_traced(traced: Any, equation: Any) -> Shardings:
     return tuple(_on_host(s, count) if host else s for s, host in zip(shardings, on_host, strict=True))
 
 
+def platforms_of_devices(shardings: Shardings) -> tuple[str, ...] | None:
+    """The platform of the devices that operands lie on, None where no sharding names any."""
+    meshes = (s.mesh for s in shardings if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh))
+    platforms = {device.platform for mesh in meshes for device in mesh.devices.flat}
+    return tuple("cuda" if platform == "gpu" else platform for platform in platforms) or None
+
+
 def _on_host(sharding: Sharding | None, count: int) -> Sharding | None:
     """The same in the host's memory; None where nothing says how it lies on several devices."""
     if sharding is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import get_args
@@ -32,6 +33,9 @@ _SLOW = 1.5
 _DONATION_SHARE = 0.5
 """Share of the peak from which arguments and outputs are so large that donation is suggested."""
 
+_INSTALLED = re.compile(r"(^| at )/\S*/(?:site|dist)-packages/")
+"""The beginning of the path of an installed package's file."""
+
 
 def format_value(live: LiveValue) -> str:
     """A live value with its type: "dot_general f32[8,16384,16384]"."""
@@ -51,9 +55,13 @@ def worth_showing(live: Sequence[LiveValue]) -> list[tuple[str, LiveValue]]:
 
 
 def format_source(source: str) -> str:
-    """A source line, relative to the working directory if it is below it; "unknown" if it is empty."""
+    """A source line, or "name at line"; "unknown" if it is empty.
+
+    The path is relative to the working directory if it is below it, and to the folder of installed packages in these.
+    """
     here = os.path.join(os.getcwd(), "")
-    return (source if here == os.sep else source.removeprefix(here)) or "unknown"
+    below = source if here == os.sep else re.sub(rf"(^| at ){re.escape(here)}", r"\1", source)
+    return _INSTALLED.sub(r"\1", below) or "unknown"
 
 
 def headline(plan: Plan) -> str:
@@ -193,4 +201,4 @@ def _refusal_line(refusal: Refusal) -> str:
 
 
 def _at(location: str) -> str:
-    return f"  at {location}" if location else ""
+    return f"  at {format_source(location)}" if location else ""
