@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import traceback
 import weakref
 from typing import Any
 
@@ -481,3 +482,21 @@ def test_what_is_free_is_looked_up_for_each_block(monkeypatch, planned):
         free.pop(0)
         free.append(BUDGET)
     assert fired(block.plans[0])
+
+
+def test_an_error_is_printed_once():
+    """JAX makes a cause of the whole text of what a lowering raises."""
+
+    def whole(x):
+        return jnp.sort((x[:, None] * x).ravel())[::7].sum()
+
+    def in_block(x):
+        with shm.budget("100KiB"):
+            return jax.jit(whole)(x)
+
+    for call in in_block, shm.jit(whole, "100KiB"):
+        with pytest.raises(shm.BudgetError) as caught:
+            call(X)
+        text = "".join(traceback.format_exception(caught.value))
+        assert text.count("stands in the way") == str(caught.value).count("stands in the way") > 0
+        assert "JaxStackTraceBeforeTransformation: whole is compiled within a budget" in text

@@ -29,6 +29,7 @@ from jax._src import debugging as _debugging
 from jax._src import distributed as _distributed
 from jax._src import linear_util as _linear_util
 from jax._src import pjit as _pjit
+from jax._src import source_info_util as _source_info_util
 from jax._src.export import _export
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
@@ -168,6 +169,11 @@ def _over(sharding: Any, devices: Any) -> Any:
     abstract = sharding.mesh
     mesh = Mesh(devices.reshape(abstract.axis_sizes), abstract.axis_names, axis_types=abstract.axis_types)
     return sharding.update(mesh=mesh)
+
+
+def while_lowering(what: str) -> Exception:
+    """The cause to give to an error that leaves a lowering rule: without one JAX makes it of the error's whole text."""
+    return _source_info_util.JaxStackTraceBeforeTransformation(what)
 
 
 def jit_key_part(name: str, default: Any) -> Any:

@@ -17,7 +17,7 @@ import jax
 
 from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.frontend.program import Program, ingest
-from stablehlo_mem.ir.bindings import core, debugging, lowering, pe
+from stablehlo_mem.ir.bindings import core, debugging, lowering, pe, while_lowering
 from stablehlo_mem.jaxpr.inline_exported import LoweredProgram, inline_lowered, lower_program
 from stablehlo_mem.jaxpr.operand_shardings import Shardings, shardings_when_lowered
 from stablehlo_mem.jaxpr.planning_thread import run_in_planning_thread
@@ -25,6 +25,7 @@ from stablehlo_mem.jaxpr.processes import plan_everywhere
 from stablehlo_mem.jaxpr.recompute import primitives_in, without_inspections
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner import budget_loop, shares
+from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.target import Target, TargetLike, named_targets, platforms_of
 from stablehlo_mem.utils.units import Budget, format_bytes, parse_budget
@@ -148,8 +149,11 @@ def lower_planned(ctx: Any, *operands: Any, jaxpr: Any, settings: Settings, dona
     """
     shardings = shardings_when_lowered(ctx, operands)
     platforms = tuple(ctx.module_context.platforms)
-    planned = plan_jaxpr(jaxpr, settings, donated, platforms, shardings, everywhere=True)
-    plan = budget_loop.require_fit(planned.plan)
+    try:
+        planned = plan_jaxpr(jaxpr, settings, donated, platforms, shardings, everywhere=True)
+        plan = budget_loop.require_fit(planned.plan)
+    except BudgetError as error:
+        raise error from while_lowering(f"{settings.name} is compiled within a budget")
     record = _record.get()
     if record is not None:
         record.append(plan)
