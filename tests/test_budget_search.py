@@ -55,4 +55,4 @@ def test_a_budget_is_kept_from_the_best_form():
     plan = shm.plan(program, budget, target="cpu", options=shm.Options(cache=False))
     assert plan.before.peak_bytes > budget >= plan.after.peak_bytes
     assert plan.cost_after is not None
-    assert plan.cost_after.seconds <= seconds_from(search, next(search.forms()))
+    assert plan.cost_after.seconds <= min(seconds_from(search, form) for form in search.forms())

@@ -109,8 +109,6 @@ def _flops_everywhere(graph: Graph, op: Op) -> float:
         return 2.0 * rows * columns * batch * depth
     if op.name == "stablehlo.convolution":
         return _convolution_flops(graph, op)
-    if op.name == "chlo.top_k":
-        return math.prod(graph.values[op.operands[0]].shape)
     if op.name in ("stablehlo.sort", "stablehlo.fft"):
         # A Fourier transform works along the last dimension.
         attributes = graph.handles[op.index].attributes
@@ -120,7 +118,7 @@ def _flops_everywhere(graph: Graph, op: Op) -> float:
         return math.prod(graph.values[op.results[0]].shape) * graph.values[op.operands[0]].shape[-1]
     if op.name == "stablehlo.custom_call":
         return stated_flops(graph, op) or factorisation_flops(graph, op)
-    if kind is Class.REDUCE or op.name == "stablehlo.reduce_window":
+    if kind is Class.REDUCE or op.name in ("stablehlo.reduce_window", "chlo.top_k"):
         return sum(math.prod(graph.values[v].shape) for v in op.operands)
     if kind in ELEMENTWISE:
         return math.prod(graph.values[op.results[0]].shape) * ELEMENT_FLOPS.get(op.name.partition(".")[2], 1)

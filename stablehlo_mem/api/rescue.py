@@ -18,6 +18,9 @@ from stablehlo_mem.utils.units import format_bytes, parse_budget
 
 _log = logging.getLogger("stablehlo_mem")
 
+_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "INTERNAL: YNNPACK operation failed")
+"""How XLA's errors begin where memory ran out; YNNPACK, in XLA:CPU, says no more where it can allocate none."""
+
 
 def rescue(
     fun: Callable[..., Any] | None = None,
@@ -109,10 +112,6 @@ class _Rescued:
         error.add_note(f"stablehlo_mem: {self.name} ran out of memory{' within its budget' * self.is_needed}")
         error.add_note(f"  {_memory_text()}")
         error.add_note(f"  {advice}")
-
-
-_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "INTERNAL: YNNPACK operation failed")
-"""How XLA's errors begin where memory ran out; YNNPACK, in XLA:CPU, says no more where it can allocate none."""
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -75,10 +75,9 @@ def shardings_when_traced(traced: Any, equation: Any) -> Shardings:
 
 
 def platforms_of_devices(shardings: Shardings) -> tuple[str, ...] | None:
-    """The platform of the devices that operands lie on, None where no sharding names any."""
+    """The platforms of the devices that operands lie on, as JAX names them; None where no sharding names any."""
     meshes = (s.mesh for s in shardings if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh))
-    platforms = {device.platform for mesh in meshes for device in mesh.devices.flat}
-    return tuple("cuda" if platform == "gpu" else platform for platform in platforms) or None
+    return tuple(sorted({device.platform for mesh in meshes for device in mesh.devices.flat})) or None
 
 
 def _on_host(sharding: Sharding | None, count: int) -> Sharding | None:

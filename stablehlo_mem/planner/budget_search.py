@@ -68,22 +68,18 @@ class BudgetSearch:
         """
         chip = self.original.target.chip
         goal = Goal(chip, self.evaluator.options, int(self.first_goal))
-        found: dict[Form, SearchState] = {}
-        for form in self.evaluator.distinct_forms(chip):
-            found[form] = state = self.evaluator.search(form, goal)[0]
-            root, static = self.evaluator.form_state(chip, form), state.peak.temp_bytes
-            is_reached = static <= goal.temp_bytes
-            if is_reached and steps_left(root, state) <= 0:
+        forms = self.evaluator.distinct_forms(chip)
+        seconds: dict[Form, float] = {}
+        for form in forms:
+            state, _ = self.evaluator.search(form, goal)
+            static = state.peak.temp_bytes
+            seconds[form] = state.seconds if static <= goal.temp_bytes else math.inf
+            if static <= goal.temp_bytes and steps_left(self.evaluator.form_state(chip, form), state) <= 0:
                 break
             if is_far(static, goal.temp_bytes) and self.evaluator.is_large:
                 break
-
-        def seconds(form: Form) -> float:
-            return found[form].seconds if found[form].peak.temp_bytes <= goal.temp_bytes else math.inf
-
-        in_order: list[Form] = sorted(found, key=seconds)
-        yield from in_order
-        yield from itertools.filterfalse(found.__contains__, self.evaluator.distinct_forms(chip))
+        yield from sorted(seconds, key=seconds.__getitem__)
+        yield from forms
 
     def from_form(self, form: Form) -> Iterator[Evaluation]:
         """Compiles what searches for a sequence of static goals find, see `Goals`.

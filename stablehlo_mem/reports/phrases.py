@@ -33,8 +33,8 @@ _SLOW = 1.5
 _DONATION_SHARE = 0.5
 """Share of the peak from which arguments and outputs are so large that donation is suggested."""
 
-_INSTALLED = re.compile(r"(^| at )/\S*/(?:site|dist)-packages/")
-"""The beginning of the path of an installed package's file."""
+_PACKAGES = re.compile(r"(^| at )/\S*/(?:site|dist)-packages/")
+"""The path of the folder of installed packages, in front of a file of one."""
 
 
 def format_value(live: LiveValue) -> str:
@@ -61,7 +61,7 @@ def format_source(source: str) -> str:
     """
     here = os.path.join(os.getcwd(), "")
     below = source if here == os.sep else re.sub(rf"(^| at ){re.escape(here)}", r"\1", source)
-    return _INSTALLED.sub(r"\1", below) or "unknown"
+    return _PACKAGES.sub(r"\1", below) or "unknown"
 
 
 def headline(plan: Plan) -> str:

@@ -308,10 +308,11 @@ def _windowed_producer(graph: Graph, rules: RuleBook, use: Use) -> SplitOp | Non
     value = graph.values[use.value]
     if not value.is_computed or use.window is None:
         return None
-    rule = OP_RULES.get(graph.ops[value.producer].name)
+    name = graph.ops[value.producer].name
+    rule = OP_RULES.get(name)
     if rule is None or rule.edges is not None:
         return None
-    if rule.reduction is not None and CLASSES.get(graph.ops[value.producer].name) is not Class.REDUCE:
+    if rule.reduction is not None and CLASSES.get(name) is not Class.REDUCE:
         return None
     split_op = rules.split(value.producer, "results", value.result, use.dimension, use.window.n)
     return split_op.at(use.window) if isinstance(split_op, SplitOp) and split_op.is_local else None
