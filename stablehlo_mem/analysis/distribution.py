@@ -161,8 +161,10 @@ def _in_way(placed: _Placed, way: _Factors, operands: tuple[int, ...], results: 
         partial += nbytes if sums > 1 or missing > 1 else 0.0
         # As it is computed it may lack parts that it is to have, and have others; a sum is in parts of its own.
         if sums > 1:
-            # A ring sums up the parts; if the result does not stay in them it gathers the sums.
-            nbytes *= 1 if gained >= sums else 2
+            # A ring sums up the parts; if the result does not stay in them it gathers the sums. XLA scatters sums
+            # along one dimension only: those that are to lie in parts along two are all gathered, and then sliced.
+            gaining = sum(any(lies.get(f, 1) > way.get(f, 1) for f in d) for d in dims)
+            nbytes *= 1 if gained >= sums and gaining == 1 else 2
         elif missing == 1:
             nbytes = 0
         moved.append(nbytes * (1 if sums > 1 or gained > 1 else missing))
