@@ -64,6 +64,28 @@ def test_what_moves_least(kind, left, right, result, nbytes):
 
 
 @pytest.mark.parametrize(
+    ("result", "nbytes"),
+    [
+        pytest.param('[{"x", "y"}, {}]', W, id="along one dimension they are scattered"),
+        pytest.param('[{"x"}, {"y"}]', 2 * W, id="along two they are gathered again"),
+    ],
+)
+def test_sums_over_two_axes_of_a_mesh(result, nbytes):
+    rows = '#sdy.sharding<@mesh, [{"x", "y"}, {}]>'
+    program = ingest(f"""module attributes {{mhlo.num_partitions = {DEVICES} : i32}} {{
+      sdy.mesh @mesh = <["x"=4, "y"=2]>
+      func.func public @main(%a: tensor<1024x64xf32> {{sdy.sharding = {rows}}},
+                             %b: tensor<1024x128xf32> {{sdy.sharding = {rows}}})
+          -> (tensor<64x128xf32> {{sdy.sharding = #sdy.sharding<@mesh, {result}>}}) {{
+        %0 = stablehlo.dot_general %a, %b, {WEIGHTS}
+        return %0 : tensor<64x128xf32> }} }}""")
+    canonicalize(program.module)
+    graph = entry_graph(program.module)
+    (op,) = (op for op in graph.ops if op.name == "stablehlo.dot_general")
+    assert exchanged_bytes(graph, op) == nbytes
+
+
+@pytest.mark.parametrize(
     ("kind", "places", "result_dimension", "nbytes"),
     [
         pytest.param(FORWARD, ('"x",', '"x",', '"x",'), 0, W, id="each chunk of rows gathers the weights"),
