@@ -57,6 +57,8 @@ class CompilerModel(abc.ABC):
     """Whether the result of an elementwise kernel may have the buffer of an operand that is read for the last time."""
     reuses_output_buffers: bool = True
     """Whether temporaries may live in an output's buffer until the output is written."""
+    widens_slices: frozenset[str] = frozenset()
+    """Element types whose slices and updates are computed in a wider one, of the whole array: `slice_as_integers`."""
     hoists_operand_converts: bool = False
     """Whether dots multiply in a narrower type and the converts of their operands are moved out of loops."""
 

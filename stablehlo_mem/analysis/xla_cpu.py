@@ -45,6 +45,8 @@ _SELECTION_SECONDS = 1e-8
 """An element of a window of a `select_and_scatter`, the gradient of max-pooling."""
 _GROUPED_SECONDS = 3e-9
 """An element of the result of a grouped convolution, for each element of its window."""
+_NARROWEST = ("E3M4", "E4M3", "E4M3B11FNUZ", "E4M3FN", "E4M3FNUZ", "E5M2", "E5M2FNUZ")
+"""The floats of eight bits, as MLIR names them."""
 _REDUCERS = frozenset({"stablehlo.add", "stablehlo.maximum", "stablehlo.minimum"})
 _UNARY = (
     "abs ceil convert exponential exponential_minus_one floor log log_plus_one logistic negate round_nearest_even rsqrt"
@@ -63,6 +65,8 @@ class XlaCpu(CompilerModel):
     )
     runs_breadth_first = True
     """So that kernels can run at the same time: `BFScheduler` in `hlo_memory_scheduler.h`."""
+    widens_slices = frozenset({"bf16", *(f"f8{form}" for form in _NARROWEST)})
+    """All floats that LLVM has no instructions for: `FloatNormalization` in `cpu_compiler.cc`."""
     keeps_barriers = False
     """`jax.checkpoint` around unrolled layers saves nothing there (seen in compiled programs)."""
 

@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import pathlib
+from collections.abc import Iterable
 from importlib import metadata
 from typing import Any
 
@@ -27,6 +28,7 @@ from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.passes import step_from_plain
 from stablehlo_mem.planner.search_state import as_returned, take
 from stablehlo_mem.results.plan import Plan
+from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils.atomic_write import write_whole
 from stablehlo_mem.utils.plain_data import restored
@@ -154,8 +156,8 @@ def _digest(text: bytes) -> bytes:
     return hashlib.sha256(text).hexdigest().encode()
 
 
-def replay(module: ir.Module, cached: CachedPlan) -> ir.Module | None:
-    """A clone of a module after the steps of a plan; None if the result is not that of the earlier call."""
+def replay(module: ir.Module, cached: CachedPlan, chips: Iterable[Chip]) -> ir.Module | None:
+    """A clone of a module after the steps of a plan for chips; None if the result is not that of the earlier call."""
     clone = clone_module(module)
     steps = cached.plan.steps
     if steps:
@@ -168,5 +170,5 @@ def replay(module: ir.Module, cached: CachedPlan) -> ir.Module | None:
         except PassError as error:
             _log.warning("a plan of an earlier call cannot be followed: %s", error)
             return None
-    clone = as_returned(clone) if steps else clone
+    clone = as_returned(clone, chips) if steps else clone
     return clone if fingerprint(clone) == cached.fingerprint else None

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
+from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.cost_model import graph_flops, graph_seconds
 from stablehlo_mem.analysis.peak_memory import Peak, find_peak
 from stablehlo_mem.errors import PassError
@@ -24,6 +25,7 @@ from stablehlo_mem.results.decision import Decision
 from stablehlo_mem.rewriting.finish_before_loops import finish_before_loops
 from stablehlo_mem.rewriting.hold_copies import hold_copies
 from stablehlo_mem.rewriting.join_barriers import join_barriers
+from stablehlo_mem.rewriting.slice_as_integers import slice_as_integers
 from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.utils import gc_pause
@@ -168,13 +170,14 @@ def take(
     attach_rules(module)
 
 
-def as_returned(module: ir.Module) -> ir.Module:
-    """A copy of a state's module in the form in which it is compiled and returned."""
+def as_returned(module: ir.Module, chips: Iterable[Chip]) -> ir.Module:
+    """A copy of a state's module in the form in which it is compiled for some chips and returned."""
     clone = clone_module(module)
     join_barriers(clone)
     write_over_arguments(clone)
     hold_copies(clone)
     finish_before_loops(clone)
+    slice_as_integers(clone, frozenset().union(*(compiler_model(chip).widens_slices for chip in chips)))
     remove_rules(clone)
     return clone
 
