@@ -1,4 +1,4 @@
-"""Slices and updates narrow floats as integers in loops, for compilers that would widen the whole array.
+"""Slices, gathers and updates narrow floats as integers in loops, for compilers that would widen the whole array.
 
 Before, in the body of a loop over %i:
     %row = stablehlo.dynamic_slice %x, %i, ... : tensor<1x512xbf16>
@@ -24,16 +24,21 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo, walk_operations
 
-_SLICE, _UPDATE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
+_ARRAYS = {"stablehlo.dynamic_slice": 1, "stablehlo.gather": 1, "stablehlo.dynamic_update_slice": 2}
+"""The leading operands that are arrays; indices follow them."""
 
 
 def slice_as_integers(module: ir.Module, dtypes: AbstractSet[str]) -> None:
-    """Rewrites the slices and updates of these element types in all loops, in place."""
+    """Rewrites slices, gathers and updates of these element types in all loops of a program in normal form, in place.
+
+    Args:
+        dtypes: as MLIR names them, such as "bf16".
+    """
     if not dtypes:
         return
     for op in list(walk_operations(module.operation)):
-        if op.name in (_SLICE, _UPDATE) and str(op.operands[0].type.element_type) in dtypes and _is_in_loop(op):
-            (_slice if op.name == _SLICE else _update)(op)
+        if op.name in _ARRAYS and str(op.operands[0].type.element_type) in dtypes and _is_in_loop(op):
+            _rewrite(op)
 
 
 def _is_in_loop(op: Any) -> bool:
@@ -43,30 +48,28 @@ def _is_in_loop(op: Any) -> bool:
     return parent is not None
 
 
-def _slice(op: Any) -> None:
+def _rewrite(op: Any) -> None:
+    result, count = op.results[0], _ARRAYS[op.name]
     with builders.building(op, op.location):
-        whole, starts = op.operands[0], list(op.operands)[1:]
-        varying = [n for n, start in enumerate(starts) if not _is_constant(start)]
-        if varying and _comes_from_outside(whole, op):
-            whole, starts[varying[0]] = stablehlo.OptimizationBarrierOp([whole, starts[varying[0]]]).results
-        part = stablehlo.dynamic_slice(_as_integers(whole), starts, op.attributes["slice_sizes"])
-        _replace(op, part)
-
-
-def _update(op: Any) -> None:
-    with builders.building(op, op.location):
-        whole, update, *starts = op.operands
-        _replace(op, stablehlo.dynamic_update_slice(_as_integers(whole), _as_integers(update), starts))
-
-
-def _replace(op: Any, integers: Any) -> None:
-    op.results[0].replace_all_uses_with(stablehlo.bitcast_convert(op.results[0].type, integers))
+        operands = list(op.operands)
+        varying = next((n for n in range(count, len(operands)) if not _is_constant(operands[n])), None)
+        if count == 1 and varying is not None and _comes_from_outside(operands[0], op):
+            barrier = stablehlo.OptimizationBarrierOp([operands[0], operands[varying]])
+            operands[0], operands[varying] = barrier.results
+        operands[:count] = map(_as_integers, operands[:count])
+        attributes = {name: op.attributes[name] for name in op.attributes}
+        moved = ir.Operation.create(op.name, [_integers(result.type)], operands, attributes).result
+        result.replace_all_uses_with(stablehlo.bitcast_convert(result.type, moved))
     op.erase()
 
 
 def _as_integers(value: Any) -> Any:
-    width = value.type.element_type.width
-    return stablehlo.bitcast_convert(builders.tensor(value.type.shape, ir.IntegerType.get_signless(width)), value)
+    return stablehlo.bitcast_convert(_integers(value.type), value)
+
+
+def _integers(mlir_type: Any) -> Any:
+    """The type of integers as wide as the floats of a type."""
+    return builders.tensor(mlir_type.shape, ir.IntegerType.get_signless(mlir_type.element_type.width))
 
 
 def _is_constant(value: Any) -> bool:
