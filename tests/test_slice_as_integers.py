@@ -14,8 +14,6 @@ from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.rewriting.slice_as_integers import slice_as_integers
 from stablehlo_mem.targets.target import named_targets
 
-_MIB = 2**20
-
 
 def _gathered(x):
     """Sums of the rows that each step gathers."""

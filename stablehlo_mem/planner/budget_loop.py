@@ -260,7 +260,7 @@ class _Planning:
     def replayed(self, cached: plan_cache.CachedPlan) -> Plan | None:
         """A cached plan with its steps applied again, nothing compiled; None if they do not apply."""
         with self.evaluator.timed():
-            module = plan_cache.replay(self.program.module, cached, [t.chip for t in self.targets])
+            module = plan_cache.replay(self.program.module, cached, self.targets)
         if module is None:
             return None
         before = dataclasses.replace(cached.plan.before, origin=Origin(self.program.lasting, self.targets[0]))

@@ -248,7 +248,7 @@ class Evaluator:
 
     def measure(self, state: SearchState, refusals: tuple[Refusal, ...]) -> Evaluation:
         """Compiles a state in the form in which it would be returned."""
-        return self.compiled(state, as_returned(state.module, [target.chip for target in self.targets]), refusals)
+        return self.compiled(state, as_returned(state.module, self.targets), refusals)
 
     def compiled(self, state: SearchState, module: ir.Module, refusals: tuple[Refusal, ...]) -> Evaluation:
         """Compiles for every target; the result is of the one with the highest peak."""

@@ -28,7 +28,6 @@ from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.passes import step_from_plain
 from stablehlo_mem.planner.search_state import as_returned, take
 from stablehlo_mem.results.plan import Plan
-from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils.atomic_write import write_whole
 from stablehlo_mem.utils.plain_data import restored
@@ -156,8 +155,8 @@ def _digest(text: bytes) -> bytes:
     return hashlib.sha256(text).hexdigest().encode()
 
 
-def replay(module: ir.Module, cached: CachedPlan, chips: Iterable[Chip]) -> ir.Module | None:
-    """A clone of a module after the steps of a plan for chips; None if the result is not that of the earlier call."""
+def replay(module: ir.Module, cached: CachedPlan, targets: Iterable[Target]) -> ir.Module | None:
+    """A clone of a module after the steps of a plan for targets; None if the result is not that of the earlier call."""
     clone = clone_module(module)
     steps = cached.plan.steps
     if steps:
@@ -170,5 +169,5 @@ def replay(module: ir.Module, cached: CachedPlan, chips: Iterable[Chip]) -> ir.M
         except PassError as error:
             _log.warning("a plan of an earlier call cannot be followed: %s", error)
             return None
-    clone = as_returned(clone, chips) if steps else clone
+    clone = as_returned(clone, targets) if steps else clone
     return clone if fingerprint(clone) == cached.fingerprint else None

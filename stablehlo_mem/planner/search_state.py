@@ -28,6 +28,7 @@ from stablehlo_mem.rewriting.join_barriers import join_barriers
 from stablehlo_mem.rewriting.slice_as_integers import slice_as_integers
 from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
 from stablehlo_mem.targets.chips import Chip
+from stablehlo_mem.targets.target import Target
 from stablehlo_mem.utils import gc_pause
 
 _MAX_CACHED_OPS = 200_000
@@ -170,14 +171,14 @@ def take(
     attach_rules(module)
 
 
-def as_returned(module: ir.Module, chips: Iterable[Chip]) -> ir.Module:
-    """A copy of a state's module in the form in which it is compiled for some chips and returned."""
+def as_returned(module: ir.Module, targets: Iterable[Target]) -> ir.Module:
+    """A copy of a state's module in the form in which it is compiled for some targets and returned."""
     clone = clone_module(module)
     join_barriers(clone)
     write_over_arguments(clone)
     hold_copies(clone)
     finish_before_loops(clone)
-    slice_as_integers(clone, frozenset().union(*(compiler_model(chip).widens_slices for chip in chips)))
+    slice_as_integers(clone, frozenset().union(*(compiler_model(target.chip).widens_slices for target in targets)))
     remove_rules(clone)
     return clone
 

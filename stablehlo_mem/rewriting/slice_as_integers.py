@@ -22,7 +22,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import ir, stablehlo, walk_operations
+from stablehlo_mem.ir.bindings import ir, is_constant, stablehlo, walk_operations
 
 _ARRAYS = {"stablehlo.dynamic_slice": 1, "stablehlo.gather": 1, "stablehlo.dynamic_update_slice": 2}
 """The leading operands that are arrays; indices follow them."""
@@ -52,7 +52,7 @@ def _rewrite(op: Any) -> None:
     result, count = op.results[0], _ARRAYS[op.name]
     with builders.building(op, op.location):
         operands = list(op.operands)
-        varying = next((n for n in range(count, len(operands)) if not _is_constant(operands[n])), None)
+        varying = next((n for n in range(count, len(operands)) if not is_constant(operands[n])), None)
         if count == 1 and varying is not None and _comes_from_outside(operands[0], op):
             barrier = stablehlo.OptimizationBarrierOp([operands[0], operands[varying]])
             operands[0], operands[varying] = barrier.results
@@ -70,10 +70,6 @@ def _as_integers(value: Any) -> Any:
 def _integers(mlir_type: Any) -> Any:
     """The type of integers as wide as the floats of a type."""
     return builders.tensor(mlir_type.shape, ir.IntegerType.get_signless(mlir_type.element_type.width))
-
-
-def _is_constant(value: Any) -> bool:
-    return not isinstance(value.owner, ir.Block) and value.owner.name == "stablehlo.constant"
 
 
 def _comes_from_outside(value: Any, op: Any) -> bool:
