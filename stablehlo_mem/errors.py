@@ -15,6 +15,18 @@ class TargetError(StableHLOMemError, ValueError):
     """The target is unknown, its compiler is not installed, or it does not fit the module."""
 
 
+def explain_error(error: Exception, text: str) -> None:
+    """Adds lines to an error: to the message of ours, which `str(error)` and logs show; as notes to JAX's.
+
+    The text of a `JaxRuntimeError` is kept beside its code, out of reach of Python: another error would lose the code.
+    """
+    if isinstance(error, StableHLOMemError):
+        error.args = (f"{error}\n{text}", *error.args[1:])
+        return
+    for line in text.splitlines():
+        error.add_note(line)
+
+
 class PassError(StableHLOMemError, RuntimeError):
     """A pass broke the module: a bug in stablehlo-mem. Names the pass and those that ran before it."""
 

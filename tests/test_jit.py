@@ -656,6 +656,13 @@ def test_functions_and_what_they_hold_are_let_go():
     assert gone() is None
 
 
+def test_a_donation_of_no_use_is_said_once():
+    """JAX says so of the function; the program that is planned is lowered for it too, and says nothing."""
+    with pytest.warns(UserWarning, match="Some donated buffers were not usable") as warned:
+        shm.jit(lambda x: energy(x), budget="64KiB", donate_argnums=0)(np.ones(N, np.float32))
+    assert len(warned) == 1
+
+
 def test_copies_hold_the_function():
     copied = copy.deepcopy(shm.jit(lambda x: x + 1, budget="1GiB"))
     gc.collect()

@@ -102,6 +102,16 @@ def test_a_python_file_is_called_one(tmp_path: pathlib.Path, capsys: pytest.Capt
     )
 
 
+def test_a_report_in_json_is_called_json(file: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What `--json` prints is an easy file to give back by mistake."""
+    assert cli.main(["profile", file, "--target", "cpu", "--json"]) == 0
+    path = tmp_path / "profile.json"
+    path.write_text(capsys.readouterr().out)
+    code, error = said(capsys, "profile", str(path))
+    assert code == cli.EXIT_USAGE
+    assert error.startswith("this is JSON, not a program that was exported: export the function first, open(")
+
+
 def test_bytes_that_are_no_program_are_called_that(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "program.bin"
     path.write_bytes(b"\x7fELF" + bytes(2000))
@@ -118,6 +128,11 @@ def test_bytes_that_are_no_program_are_called_that(tmp_path: pathlib.Path, capsy
         ("12x", f"cannot read the budget '12x': give {FORMS}"),
         ("0", f"a budget of 0 is no memory at all: give {FORMS}"),
         (str(2**63), f"a budget of {2**63} is more than any memory: give {FORMS}"),
+        ("0%", f"a budget of '0%' leaves no room for any temporary: give \"min\" for the smallest peak, or {FORMS}"),
+        (
+            "0% of device",
+            f"a budget of '0% of device' is no memory at all: give \"min\" for the smallest peak, or {FORMS}",
+        ),
         ("120%", f"a budget of '120%' is more than there is: give at most 100%, or {FORMS}"),
     ],
 )

@@ -11,6 +11,7 @@ import jax
 from jax.core import Tracer
 
 from stablehlo_mem.api.jit import jit, name_of
+from stablehlo_mem.errors import explain_error
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.targets.free_memory import device_memory
 from stablehlo_mem.targets.target import TargetLike, named_targets
@@ -51,7 +52,7 @@ def rescue(
         InputError: the budget is invalid.
         BudgetError: on the call that ran out of memory, the budget cannot be kept.
         jax.errors.JaxRuntimeError: on the call, memory runs out within the budget too, or when arguments were donated
-            to the call that failed; its notes say what needs the memory.
+            to the call that failed; its notes say what the device holds and what to do.
     """
     parse_budget(budget)
     if fun is None:
@@ -109,9 +110,8 @@ class _Rescued:
 
     def explain(self, error: Exception, advice: str) -> None:
         """Adds three lines to an error: what ran out, what the device holds, what to do."""
-        error.add_note(f"stablehlo_mem: {self.name} ran out of memory{' within its budget' * self.is_needed}")
-        error.add_note(f"  {_memory_text()}")
-        error.add_note(f"  {advice}")
+        what = f"stablehlo_mem: {self.name} ran out of memory{' within its budget' * self.is_needed}"
+        explain_error(error, f"{what}\n  {_memory_text()}\n  {advice}")
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import json
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -266,7 +267,17 @@ def _other_text(text: str) -> str:
         return "HLO, which XLA makes of StableHLO"
     if "\n" not in text and pathlib.Path(text).suffix in _SUFFIXES:
         return "the name of a file (give what it contains)"
+    if _is_json(text):
+        return "JSON"
     return "Python" if _is_python(text) else ""
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text is an object or a list in JSON, such as a plan's report: each would be Python as well."""
+    try:
+        return isinstance(json.loads(text), (dict, list))
+    except (ValueError, RecursionError):
+        return False
 
 
 def _is_python(text: str) -> bool:

@@ -20,7 +20,7 @@ import jax
 from jax.extend.core import ClosedJaxpr
 from jax.extend.core.primitives import jit_p
 
-from stablehlo_mem.errors import InputError
+from stablehlo_mem.errors import InputError, explain_error
 from stablehlo_mem.ir.bindings import core, jit_key_part, linear_util, pe
 from stablehlo_mem.jaxpr.budgeted_primitive import budgeted_p
 from stablehlo_mem.jaxpr.memory_spaces import memory_kind, with_results_in
@@ -163,12 +163,13 @@ def _naming(name: str) -> Generator[None]:
     try:
         yield
     except BudgetError as error:
-        error.add_note(f"The program is jit({name}).")
+        explain_error(error, f"The program is jit({name}).")
         if error.best is None:
-            error.add_note(
+            explain_error(
+                error,
                 "Outside of jax.jit each function of jax.numpy is a program, which returns its result whole, and "
                 "jax.grad makes two, of which the first returns all that is saved for the second: put what calls them "
-                "(the gradient, the initialisation of a model) under jax.jit, or outside of the block."
+                "(the gradient, the initialisation of a model) under jax.jit, or outside of the block.",
             )
         raise
 

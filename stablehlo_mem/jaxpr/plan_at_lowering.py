@@ -9,6 +9,7 @@ import contextlib
 import contextvars
 import dataclasses
 import logging
+import warnings
 import weakref
 from collections.abc import Callable, Generator
 from typing import Any
@@ -177,7 +178,10 @@ def _lower(
     jaxpr: Any, name: str, donated: tuple[bool, ...], platforms: tuple[str, ...], shardings: Shardings
 ) -> LoweredProgram:
     try:
-        return lower_program(pe.close_jaxpr(without_inspections(jaxpr)), name, donated, platforms, shardings)
+        with warnings.catch_warnings():
+            # JAX says so of the function itself, which it lowers beside this.
+            warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+            return lower_program(pe.close_jaxpr(without_inspections(jaxpr)), name, donated, platforms, shardings)
     except (NotImplementedError, ValueError) as error:
         names = {primitive.name for primitive in primitives_in(jaxpr)}
         callbacks = sorted(name for name in names if "callback" in name or name == debugging.debug_print_p.name)
