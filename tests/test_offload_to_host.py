@@ -80,7 +80,7 @@ def test_says_that_a_cpu_has_no_other_memory(share):
         return (x**2).mean()
 
     for f in (unrolled, lambda x, w: (jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0] ** 2).mean()):
-        program = exported(jax.grad(f, (0, 1)), spec(2048, 256), spec(3, 256, 256))
+        program = exported(jax.grad(f, (0, 1)), spec(512, 64), spec(3, 64, 64))
         options = (shm.Options(host_memory=size, max_compiles=2, max_slowdown=None) for size in ("1GiB", None))
         allowed, default = (shm.plan(program, share, target="cpu", options=one) for one in options)
         assert allowed.fits == (share == "50%")
