@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -138,6 +139,40 @@ def test_bytes_that_are_no_program_are_called_that(tmp_path: pathlib.Path, capsy
 )
 def test_a_wrong_budget(budget: str, message: str, file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "optimize", file, "--target", "cpu", "--budget", budget) == (cli.EXIT_USAGE, message)
+
+
+@pytest.mark.parametrize("option", ["--max-seconds", "--max-slowdown"])
+def test_a_limit_that_is_no_number(option: str, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["optimize", file, "--budget", "3MiB", option, "soon"])
+    assert capsys.readouterr().err.endswith(f"argument {option}: a number, or \"none\" for no limit, not 'soon'\n")
+
+
+@pytest.mark.parametrize(
+    "planned", [lambda **how: shm.jit(attention, "1MiB", **how), lambda **how: shm.budget("1MiB", **how)]
+)
+def test_what_cannot_be_options_or_targets_is_said_before_the_call(planned: Any) -> None:
+    with pytest.raises(shm.InputError, match=r"options are stablehlo_mem.Options\(...\), not dict"):
+        planned(options={"numerics": "exact"})
+    with pytest.raises(shm.TargetError, match=r"several targets are a tuple of names, not \['cpu', 'tpu:v5e'\]"):
+        planned(target=["cpu", "tpu:v5e"])
+
+
+def test_bits_of_rbg_stand_in_the_way_and_those_of_threefry_do_not() -> None:
+    """What docs/limits.md says of random keys."""
+
+    def noisy(key: jax.Array, x: jax.Array) -> jax.Array:
+        return (jnp.tanh(x[:, None] * x[None]) * jax.random.bernoulli(key, 0.9, (512, 512))).sum(1)
+
+    x = jnp.linspace(0, 1, 512)
+    plans = {
+        impl: shm.jit(noisy, "30%", target="cpu").plan(jax.random.key(0, impl=impl), x)
+        for impl in ("threefry2x32", "rbg", "unsafe_rbg")
+    }
+    assert [plan.fits for plan in plans.values()] == [True, False, False]
+    for plan in (plans["rbg"], plans["unsafe_rbg"]):
+        assert plan.after.temp_bytes >= 4 * 512 * 512
+        assert {refusal.value for refusal in plan.refusals} == {"rng_bit_generator ui32[512,512]"}
 
 
 def test_a_folder_is_no_file_to_write(file: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -302,7 +302,10 @@ def _budget(text: str) -> int | str:
 
 
 def _limit(text: str) -> float | None:
-    return None if text == "none" else float(text)
+    try:
+        return None if text == "none" else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'a number, or "none" for no limit, not {text!r}') from None
 
 
 def _options(arguments: argparse.Namespace) -> shm.Options:

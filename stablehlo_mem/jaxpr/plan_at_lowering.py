@@ -26,6 +26,7 @@ from stablehlo_mem.jaxpr.processes import plan_everywhere
 from stablehlo_mem.jaxpr.recompute import primitives_in, without_inspections
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.planner import budget_loop, shares
+from stablehlo_mem.planner.validation import check_options
 from stablehlo_mem.results.budget_error import BudgetError
 from stablehlo_mem.results.plan import Plan
 from stablehlo_mem.targets.target import Target, TargetLike, named_targets, platforms_of
@@ -49,6 +50,12 @@ class Settings:
     target: TargetLike
     options: Options
     name: str
+
+    def __post_init__(self) -> None:
+        """Refuses what would fail only on the call, as a key of JAX's caches that cannot be hashed."""
+        check_options(self.options)
+        if isinstance(self.target, (list, set, dict)):
+            raise TargetError(f"several targets are a tuple of names, not {self.target!r}")
 
     def __repr__(self) -> str:
         """What a printed jaxpr shows."""
