@@ -15,7 +15,14 @@ import stablehlo_mem as shm
 from stablehlo_mem.frontend.program import emit
 from stablehlo_mem.passes.narrow import Narrow
 from tests.support import exported, normal, normals, program_of, rewrite, run, same_bits, text
-from tests.xla_bugs import half_of_products, largest_of_rows, slice_of_a_slice, update_of_a_slice, update_of_one_row
+from tests.xla_bugs import (
+    dot_of_three_dimensions,
+    half_of_products,
+    largest_of_rows,
+    slice_of_a_slice,
+    update_of_a_slice,
+    update_of_one_row,
+)
 
 LINE = np.arange(16, dtype=np.float32)
 STARTS = [(14, 0), (4, 9), (4, -3), (12, 3)]
@@ -74,6 +81,11 @@ def test_maxima_keep_nans():
     rows = np.zeros((64, 256), np.float32)
     rows[3, 5] = np.nan
     assert np.isnan(compiled(largest_of_rows, rows)).any()
+
+
+@pytest.mark.xfail(strict=True, reason="DotThunk", raises=jax.errors.JaxRuntimeError)
+def test_a_dot_of_bf16_runs():
+    compiled(dot_of_three_dimensions, jnp.ones((64, 16), jnp.bfloat16), jnp.ones((64, 2, 4), jnp.bfloat16))
 
 
 IN_NORMAL_FORM = [

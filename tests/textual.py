@@ -33,6 +33,7 @@ from stablehlo_mem.passes.stream_arguments import StreamArguments, StreamedArgum
 from stablehlo_mem.rewriting.finish_before_loops import finish_before_loops
 from stablehlo_mem.rewriting.hold_copies import hold_copies
 from stablehlo_mem.rewriting.join_barriers import join_barriers
+from stablehlo_mem.rewriting.order_dots import order_dots
 from stablehlo_mem.rewriting.rewriting_pass import RewritingPass
 from stablehlo_mem.rewriting.slice_as_integers import slice_as_integers
 from stablehlo_mem.splitting.split_step import Split, split
@@ -110,6 +111,8 @@ def rewritten(source: str) -> str:
         finish_before_loops(module)
     elif source.startswith("// slice-as-integers\n"):
         slice_as_integers(module, frozenset({"bf16"}))
+    elif source.startswith("// order-dots\n"):
+        order_dots(module, frozenset({"bf16"}))
     elif source.startswith("// join-barriers\n"):
         join_barriers(module)
     elif source.startswith("// stream-arguments\n"):

@@ -59,6 +59,8 @@ class CompilerModel(abc.ABC):
     """Whether temporaries may live in an output's buffer until the output is written."""
     widens_slices: frozenset[str] = frozenset()
     """Element types whose slices and updates are computed in a wider one, of the whole array: `slice_as_integers`."""
+    ordered_dots: frozenset[str] = frozenset()
+    """Element types of the operands of dots that can fail if their dimensions are in another order: `order_dots`."""
     hoists_operand_converts: bool = False
     """Whether dots multiply in a narrower type and the converts of their operands are moved out of loops."""
 

@@ -67,6 +67,8 @@ class XlaCpu(CompilerModel):
     """So that kernels can run at the same time: `BFScheduler` in `hlo_memory_scheduler.h`."""
     widens_slices = frozenset({"bf16", *(f"f8{form}" for form in _NARROWEST)})
     """All floats that LLVM has no instructions for: `FloatNormalization` in `cpu_compiler.cc`."""
+    ordered_dots = frozenset({"bf16"})
+    """The only narrow floats that YNNPACK multiplies and XLA:CPU has no kernel of its own for (docs/xla_bugs.md)."""
     keeps_barriers = False
     """`jax.checkpoint` around unrolled layers saves nothing there (seen in compiled programs)."""
 

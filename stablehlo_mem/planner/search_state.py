@@ -25,6 +25,7 @@ from stablehlo_mem.results.decision import Decision
 from stablehlo_mem.rewriting.finish_before_loops import finish_before_loops
 from stablehlo_mem.rewriting.hold_copies import hold_copies
 from stablehlo_mem.rewriting.join_barriers import join_barriers
+from stablehlo_mem.rewriting.order_dots import order_dots
 from stablehlo_mem.rewriting.slice_as_integers import slice_as_integers
 from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
 from stablehlo_mem.targets.chips import Chip
@@ -178,7 +179,9 @@ def as_returned(module: ir.Module, targets: Iterable[Target]) -> ir.Module:
     write_over_arguments(clone)
     hold_copies(clone)
     finish_before_loops(clone)
-    slice_as_integers(clone, frozenset().union(*(compiler_model(target.chip).widens_slices for target in targets)))
+    compilers = [compiler_model(target.chip) for target in targets]
+    slice_as_integers(clone, frozenset().union(*(compiler.widens_slices for compiler in compilers)))
+    order_dots(clone, frozenset().union(*(compiler.ordered_dots for compiler in compilers)))
     remove_rules(clone)
     return clone
 
