@@ -262,8 +262,8 @@ def _ratio(row: Row, title: str) -> float:
 
 def table(data: dict[str, Any]) -> str:
     """A line for each part that changes some search, what buys most first."""
-    found = {title: summary(data["rows"], title) for title in PARTS}
-    changing = [title for title in PARTS if any(found[title][key] for key in ("lost", "won", "slower", "faster"))]
+    found = {title: summary(data["rows"], title) for title in data["parts"] if title in PARTS}
+    changing = [title for title in found if any(found[title][key] for key in ("lost", "won", "slower", "faster"))]
     changing.sort(key=lambda title: (-found[title]["lost"], -found[title]["mean"], title))
     names = ["left out", "steps in", "goals lost", "won", "slower", "faster", "time, mean", "worst", "planning spared"]
     lines = [_cells(title, found[title]) for title in changing]
@@ -273,7 +273,7 @@ def table(data: dict[str, Any]) -> str:
         f"temporaries; {len(data['left_out'])} others take some {MAX_SECONDS:g} s or more to search and are left out. "
         "Steps in: plans with everything in which the pass has a step. Slower, faster: plans by more than 2% by our "
         "estimate, where both reach the goal; time is theirs over that with everything. Planning: CPU time. "
-        f"No plan changes so much without {', '.join(title for title in PARTS if title not in changing)}"
+        f"No plan changes so much without {', '.join(title for title in found if title not in changing)}"
     )
     return f"{tables.table(names, lines)}\n{note}. {tables.stamp(data)}.\n"
 
@@ -301,7 +301,7 @@ def main() -> None:
             found, title = ablated(name, export(target.platform), target), f"{name}, {target.name}"
             rows |= found
             left_out = left_out - {title} if found else left_out | {title}
-            record.write({**record.header(), "left_out": sorted(left_out), "rows": rows}, PATH)
+            record.write({**record.header(), "left_out": sorted(left_out), "parts": list(PARTS), "rows": rows}, PATH)
             print(title, "" if found else "left out", flush=True)
 
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.export import Exported, export
 
+from stablehlo_mem.analysis.live_ranges import Live
 from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.frontend.canonicalize import attach_rules, canonicalize, remove_rules
 from stablehlo_mem.frontend.program import Program, emit, ingest
@@ -18,6 +19,7 @@ from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options, Refusal
 from stablehlo_mem.passes.compute_where_read import ComputeWhereRead
+from stablehlo_mem.passes.fuse_into_scan import FuseIntoScan
 from stablehlo_mem.passes.lookup_from_host import LookupFromHost
 from stablehlo_mem.passes.offload_residuals import OffloadResiduals
 from stablehlo_mem.passes.offload_to_host import OffloadToHost
@@ -374,6 +376,15 @@ def repeated(graph: Graph, chip: str = "cpu") -> list[Candidate]:
     goal = Goal(CHIPS[chip], Options(), 0)
     found = RecomputeInLoops().propose(graph, find_peak(graph, goal.chip), goal)
     return [one for one in found if isinstance(one, Candidate)]
+
+
+def fusable(graph: Graph, chip: str = "cpu") -> list[Candidate | Refusal]:
+    """For each stack of the entry function's scans that is read whole: its readers in the scan's loop, or why not."""
+    goal = Goal(CHIPS[chip], Options(), 0)
+    stacks = (v for op in graph.ops for v in op.results if find_scan(graph, op) is not None)
+    live = tuple(Live((), v, graph.values[v].nbytes) for v in stacks)
+    peak = dataclasses.replace(find_peak(graph, goal.chip), path=(), op=len(graph.ops) - 1, live=live)
+    return list(FuseIntoScan().propose(graph, peak, goal))
 
 
 def offered(graph: Graph, chip: str = "tpu:v5e") -> list[Candidate]:

@@ -25,7 +25,13 @@ def _random(labels):
 
 @pytest.mark.parametrize(
     ("left", "right", "result"),
-    [("bkm", "bkn", "bmn"), ("km", "knl", "mnl"), ("bckm", "bckn", "bcmn"), ("bkm", "bknl", "bmnl"), ("bk", "bkn", "bn")],
+    [
+        ("bkm", "bkn", "bmn"),
+        ("km", "knl", "mnl"),
+        ("bckm", "bckn", "bcmn"),
+        ("bkm", "bknl", "bmnl"),
+        ("bk", "bkn", "bn"),
+    ],
 )
 def test_any_order_runs(left, right, result):
     """Every order of the right operand's dimensions; the left one as XLA leaves it, and transposed."""
@@ -33,10 +39,12 @@ def test_any_order_runs(left, right, result):
     orders = ["".join(order) for order in itertools.permutations(right)][::4]
 
     def dots(x, *ys):
-        product = dict(preferred_element_type=jnp.float32)
         forms = (left, x), (left[::-1], x.T)
-        pairs = [(f"{form},{order}->{result}", one, y) for order, y in zip(orders, ys, strict=True) for form, one in forms]
-        return [jnp.einsum(*pair, **product) for pair in pairs]
+        pairs = [(order, y, *form) for order, y in zip(orders, ys, strict=True) for form in forms]
+        return [
+            jnp.einsum(f"{form},{order}->{result}", one, y, preferred_element_type=jnp.float32)
+            for order, y, form, one in pairs
+        ]
 
     x, ys = _random(left), [_random(order) for order in orders]
     program = ingest(exported(dots, x, *ys))

@@ -1,13 +1,14 @@
 """Textual cases: tests/ir/<name>.mlir holds a program, `// -----`, and all of what a rewrite makes of it.
 
 The first line says what is done: `// canonicalize`; `// rematerialise`, all stacks of the first scan that has any to
-drop; `// recompute-in-loops`, all it can; `// compute-where-read`, the first for a GPU; `// sink-converts`, the first
-for a TPU; `// offload-to-host`, all it can; `// offload-residuals`, the first; `// recompute-residuals`, all it can;
-`// hold-copies`; `// finish-before-loops`; `// join-barriers`; `// stream-arguments`, `// stream-arguments, copied
-again`, 64 bytes at a time; `// lookup-from-host`, the first; `// reblock-scans by CHUNK`, the first; `// rewrite PASS
-[bytes first]`, everywhere the pass matches; or `// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where
-OP names the first op whose result is the seed, in normal form, nested blocks included, and BYTES is the least size of
-the values that are split, 1 if not given.
+drop; `// fuse-into-scan`, the readers of the one stack that is read whole; `// recompute-in-loops`, all it can;
+`// compute-where-read`, the first for a GPU; `// sink-converts`, the first for a TPU; `// offload-to-host`, all it can;
+`// offload-residuals`, the first; `// recompute-residuals`, all it can; `// hold-copies`; `// finish-before-loops`;
+`// join-barriers`; `// slice-as-integers`; `// order-dots`; `// stream-arguments`, `// stream-arguments, copied again`,
+64 bytes at a time; `// lookup-from-host`, the first; `// reblock-scans by CHUNK`, the first; `// rewrite PASS [bytes
+first]`, everywhere the pass matches; or `// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names
+the first op whose result is the seed, in normal form, nested blocks included, and BYTES is the least size of the values
+that are split, 1 if not given.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from stablehlo_mem.ir.graph import Path, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.compute_where_read import ComputeWhereRead
+from stablehlo_mem.passes.fuse_into_scan import FuseIntoScan
 from stablehlo_mem.passes.lookup_from_host import LookupFromHost
 from stablehlo_mem.passes.offload_residuals import OffloadResiduals
 from stablehlo_mem.passes.offload_to_host import OffloadToHost
@@ -40,6 +42,7 @@ from stablehlo_mem.splitting.split_step import Split, split
 from tests.support import (
     blocks,
     first_for_gpu,
+    fusable,
     lookups,
     offered,
     offloadable,
@@ -92,6 +95,10 @@ def rewritten(source: str) -> str:
         split(module, dataclasses.replace(seed, streaming=bool(match[5])))
     elif source.startswith("// rematerialise\n"):
         assert without_stacks(module)
+    elif source.startswith("// fuse-into-scan\n"):
+        (candidate,) = fusable(entry_graph(module))
+        assert isinstance(candidate, Candidate)
+        FuseIntoScan().apply(module, candidate.step.params)
     elif source.startswith("// recompute-in-loops\n"):
         RecomputeInLoops().apply(module, repeated(entry_graph(module))[-1].step.params)
     elif source.startswith("// compute-where-read\n"):

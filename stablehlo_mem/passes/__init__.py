@@ -12,6 +12,7 @@ from stablehlo_mem.passes.contractions import Contractions
 from stablehlo_mem.passes.cudnn_attention import CudnnAttention
 from stablehlo_mem.passes.fold_converts import FoldConverts
 from stablehlo_mem.passes.fold_transposes import FoldTransposes
+from stablehlo_mem.passes.fuse_into_scan import FuseIntoScan
 from stablehlo_mem.passes.keep_dots_apart import KeepDotsApart
 from stablehlo_mem.passes.lookup_from_host import LookupFromHost
 from stablehlo_mem.passes.matmul_chain import MatmulChain
@@ -53,6 +54,7 @@ PASSES: tuple[AnyPass, ...] = (
     SinkConverts(),
     KeepDotsApart(),
     Rematerialise(),
+    FuseIntoScan(),
     RecomputeResiduals(),
     OffloadToHost(),
     OffloadResiduals(),

@@ -8,10 +8,10 @@ After:
     %d1 = stablehlo.dot_general %x, %y1, contracting_dims = [0] x [0] : ... -> tensor<16x8xf32>
     %d = stablehlo.reshape %d1 : tensor<16x2x4xf32>
 
-XLA:CPU gives dots of bf16 whose results are f32 to YNNPACK if it knows their order. Its `DotDecomposer` makes that order
-of any other, but only after the operands of what YNNPACK does not know were converted to f32: if it leaves such an
-operand as it was, nothing can run the dot (docs/xla_bugs.md). The transposes are those that it would make itself. The
-planner calls this on a finished program.
+XLA:CPU gives dots of bf16 whose results are f32 to YNNPACK if it knows their order. Its `DotDecomposer` makes that
+order of any other, but only after the operands of what YNNPACK does not know were converted to f32. If it leaves such
+an operand as it was, nothing can run the dot (docs/xla_bugs.md). The transposes are those that it would make itself.
+The planner calls this on a finished program.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def _rewrite(op: Any) -> None:
     result = op.results[0]
     with builders.building(op, op.location):
         batch, count = left.batch_sizes(), len(left.batch)
-        summed = [[count if operand.sums_first() else count + 1] for operand in (left, right)]
-        order = stablehlo.DotDimensionNumbers.get([*range(count)], [*range(count)], *summed)
+        first, second = ([count if operand.sums_first() else count + 1] for operand in (left, right))
+        order = stablehlo.DotDimensionNumbers.get([*range(count)], [*range(count)], first, second)
         attributes = {name: op.attributes[name] for name in op.attributes if name != RULE}
         attributes["dot_dimension_numbers"] = order
         result_type = builders.retype(result.type, [*batch, left.size(left.rows()), right.size(right.rows())])

@@ -32,7 +32,8 @@ def chunk_at(index: Any, n: int, size: int, parts: int = 1, *, counting: bool) -
         parts: of the axis, see `Chunk`; an axis of several is not ragged.
         counting: somebody asks which of its elements count.
     """
-    start = stablehlo.multiply(index, builders.i32(size // parts))
+    width = size // parts
+    start = index if width == 1 else stablehlo.multiply(index, builders.i32(width))
     if not n % size:
         return Chunk(start, size, parts=parts)
     last = builders.i32(n - size)

@@ -25,29 +25,27 @@ module {
       %1 = stablehlo.compare LT, %iterArg, %c_7 : (tensor<i32>, tensor<i32>) -> tensor<i1>
       stablehlo.return %1 : tensor<i1>
     } do {
-      %c_7 = stablehlo.constant dense<1> : tensor<i32>
-      %1 = stablehlo.multiply %iterArg, %c_7 : tensor<i32>
+      %c_7 = stablehlo.constant dense<0> : tensor<i32>
+      %1 = stablehlo.dynamic_slice %arg0, %iterArg, %c_7, %c_7, sizes = [1, 5, 4] : (tensor<3x5x4xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x5x4xf32>
       %c_8 = stablehlo.constant dense<0> : tensor<i32>
-      %2 = stablehlo.dynamic_slice %arg0, %1, %c_8, %c_8, sizes = [1, 5, 4] : (tensor<3x5x4xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x5x4xf32>
+      %2 = stablehlo.dynamic_slice %arg1, %iterArg, %c_8, %c_8, sizes = [1, 5, 4] : (tensor<3x5x4xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x5x4xf32>
+      %3 = stablehlo.multiply %1, %2 : tensor<1x5x4xf32>
+      %4 = stablehlo.reshape %3 : (tensor<1x5x4xf32>) -> tensor<5x4xf32>
+      %5 = stablehlo.reduce(%4 init: %cst) applies stablehlo.add across dimensions = [1] : (tensor<5x4xf32>, tensor<f32>) -> tensor<5xf32>
+      %6 = stablehlo.reshape %5 : (tensor<5xf32>) -> tensor<1x5xf32>
       %c_9 = stablehlo.constant dense<0> : tensor<i32>
-      %3 = stablehlo.dynamic_slice %arg1, %1, %c_9, %c_9, sizes = [1, 5, 4] : (tensor<3x5x4xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x5x4xf32>
-      %4 = stablehlo.multiply %2, %3 : tensor<1x5x4xf32>
-      %5 = stablehlo.reshape %4 : (tensor<1x5x4xf32>) -> tensor<5x4xf32>
-      %6 = stablehlo.reduce(%5 init: %cst) applies stablehlo.add across dimensions = [1] : (tensor<5x4xf32>, tensor<f32>) -> tensor<5xf32>
-      %7 = stablehlo.reshape %6 : (tensor<5xf32>) -> tensor<1x5xf32>
+      %7 = stablehlo.dynamic_update_slice %iterArg_4, %6, %iterArg, %c_9 : (tensor<3x5xf32>, tensor<1x5xf32>, tensor<i32>, tensor<i32>) -> tensor<3x5xf32>
+      %8 = stablehlo.reshape %3 : (tensor<1x5x4xf32>) -> tensor<5x4xf32>
+      %9 = stablehlo.reduce(%8 init: %cst) applies stablehlo.add across dimensions = [0] : (tensor<5x4xf32>, tensor<f32>) -> tensor<4xf32>
+      %10 = stablehlo.reshape %9 : (tensor<4xf32>) -> tensor<1x4xf32>
       %c_10 = stablehlo.constant dense<0> : tensor<i32>
-      %8 = stablehlo.dynamic_update_slice %iterArg_4, %7, %1, %c_10 : (tensor<3x5xf32>, tensor<1x5xf32>, tensor<i32>, tensor<i32>) -> tensor<3x5xf32>
-      %9 = stablehlo.reshape %4 : (tensor<1x5x4xf32>) -> tensor<5x4xf32>
-      %10 = stablehlo.reduce(%9 init: %cst) applies stablehlo.add across dimensions = [0] : (tensor<5x4xf32>, tensor<f32>) -> tensor<4xf32>
-      %11 = stablehlo.reshape %10 : (tensor<4xf32>) -> tensor<1x4xf32>
+      %11 = stablehlo.dynamic_update_slice %iterArg_5, %10, %iterArg, %c_10 : (tensor<3x4xf32>, tensor<1x4xf32>, tensor<i32>, tensor<i32>) -> tensor<3x4xf32>
+      %12 = stablehlo.reduce(%3 init: %cst_0) applies stablehlo.maximum across dimensions = [2] : (tensor<1x5x4xf32>, tensor<f32>) -> tensor<1x5xf32>
       %c_11 = stablehlo.constant dense<0> : tensor<i32>
-      %12 = stablehlo.dynamic_update_slice %iterArg_5, %11, %1, %c_11 : (tensor<3x4xf32>, tensor<1x4xf32>, tensor<i32>, tensor<i32>) -> tensor<3x4xf32>
-      %13 = stablehlo.reduce(%4 init: %cst_0) applies stablehlo.maximum across dimensions = [2] : (tensor<1x5x4xf32>, tensor<f32>) -> tensor<1x5xf32>
-      %c_12 = stablehlo.constant dense<0> : tensor<i32>
-      %14 = stablehlo.dynamic_update_slice %iterArg_6, %13, %1, %c_12 : (tensor<3x5xf32>, tensor<1x5xf32>, tensor<i32>, tensor<i32>) -> tensor<3x5xf32>
-      %c_13 = stablehlo.constant dense<1> : tensor<i32>
-      %15 = stablehlo.add %iterArg, %c_13 : tensor<i32>
-      stablehlo.return %15, %8, %12, %14 : tensor<i32>, tensor<3x5xf32>, tensor<3x4xf32>, tensor<3x5xf32>
+      %13 = stablehlo.dynamic_update_slice %iterArg_6, %12, %iterArg, %c_11 : (tensor<3x5xf32>, tensor<1x5xf32>, tensor<i32>, tensor<i32>) -> tensor<3x5xf32>
+      %c_12 = stablehlo.constant dense<1> : tensor<i32>
+      %14 = stablehlo.add %iterArg, %c_12 : tensor<i32>
+      stablehlo.return %14, %7, %11, %13 : tensor<i32>, tensor<3x5xf32>, tensor<3x4xf32>, tensor<3x5xf32>
     }
     return %0#1, %0#2, %0#3 : tensor<3x5xf32>, tensor<3x4xf32>, tensor<3x5xf32>
   }

@@ -27,6 +27,7 @@ from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.ir.graph import Graph, Path, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Options, Step, allows, weakest
 from stablehlo_mem.passes import PASSES, blocked_top_k, sort_to_top_k
+from stablehlo_mem.passes.fuse_into_scan import FuseIntoScan
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
 from stablehlo_mem.passes.rematerialise import DroppedStacks, Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
@@ -149,7 +150,8 @@ def _taken(state: SearchState, one: Forced, options: Options) -> SearchState:
 
 
 def _drawn(state: SearchState, draw: Draw, options: Options) -> Forced | None:
-    draws = (_any_split, _any_split, _proposed, _proposed, _proposed, _rewriting, _rewriting, _stacks, _through_scans)
+    splits, proposed, scans = (_any_split,) * 2, (_proposed,) * 3, (_stacks, _fused, _through_scans)
+    draws = (*splits, *proposed, _rewriting, _rewriting, *scans)
     found = draws[draw(0, len(draws) - 1)](state, draw)
     return found if found is not None and allows(options, found.numerics) else None
 
@@ -272,6 +274,22 @@ def _stacks(state: SearchState, draw: Draw) -> Forced | None:
         if dropped:
             return Forced(Step(Rematerialise.name, "", drop(dropped=tuple(dropped))), "exact")
     return None
+
+
+def _fused(state: SearchState, draw: Draw) -> Forced | None:
+    """What reads a stack of a scan whole runs in the scan's loop."""
+    path = _block(state.graph, draw)
+    graph = nested_graph(state.graph, path)
+    scans = [scan for op in graph.ops if (scan := find_scan(graph, op)) is not None]
+    stacks = [graph.ops[scan.op].results[carry] for scan in scans for carry in scan.rows]
+    live = tuple(Live(path, v, graph.values[v].nbytes) for v in stacks)
+    peak = dataclasses.replace(find_peak(state.graph, state.chip), path=path, op=len(graph.ops) - 1, live=live)
+    proposed = FuseIntoScan().propose(state.graph, peak, Goal(state.chip, Options(numerics="relaxed"), 0))
+    found = [one for one in proposed if isinstance(one, Candidate)]
+    if not found:
+        return None
+    candidate = found[draw(0, len(found) - 1)]
+    return Forced(candidate.step, candidate.numerics, candidate)
 
 
 _BY_SHAPE = tuple(
