@@ -103,7 +103,12 @@ def in_reverse(x, w, t):
     return lax.cumsum(ys[::-1], 0)[0] + t[0]
 
 
-@pytest.mark.parametrize("fun", [returned, of_all_rows, of_the_last_state, in_reverse])
+def test_a_stack_that_is_returned_stays():
+    module = normal(program_of(returned, X, W, T))
+    assert not fusable(entry_graph(module))
+
+
+@pytest.mark.parametrize("fun", [of_all_rows, of_the_last_state, in_reverse])
 def test_what_needs_more_than_a_row_is_refused(fun):
     module = normal(program_of(fun, X, W, T))
     found = fusable(entry_graph(module))

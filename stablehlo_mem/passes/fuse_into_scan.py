@@ -66,14 +66,16 @@ class FuseIntoScan(Pass[FusedIntoScan]):
     params_type = FusedIntoScan
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
-        """A candidate for each stack at the peak that is read whole, or why there is none."""
+        """A candidate for each stack at the peak that is read whole and not returned, or why there is none."""
         for path, _ in peak.ops_around:
             block, live = nested_graph(graph, path), peak.live_in(path)
             for op in block.ops:
                 scan = find_scan(block, op)
                 for stack in scan.rows if scan is not None else ():
                     value = op.results[stack]
-                    if scan is not None and value in live and isinstance(find_readers(block, value), Blocked):
+                    if scan is None or value not in live or value in block.returned:
+                        continue
+                    if isinstance(find_readers(block, value), Blocked):
                         yield _proposal(graph, path, scan, stack, goal)
 
     def describe(self, params: FusedIntoScan) -> str:
