@@ -130,7 +130,13 @@ class Rewritten:
         return [wrong for wrong in (yardstick(*three) for three in results) if wrong]
 
 
-def rewritten(one: RewritingPass, fun: Callable[..., Any], *args: Any, prefer_memory: bool = False) -> Rewritten:
+def rewritten(
+    one: RewritingPass,
+    fun: Callable[..., Any],
+    *args: Any,
+    prefer_memory: bool = False,
+    options: dict[str, Any] = PLAIN,
+) -> Rewritten:
     """A function rewritten wherever a pass matches, after which it must find nothing more."""
     program = program_of(fun, *args)
     module = normal(program)
@@ -138,7 +144,8 @@ def rewritten(one: RewritingPass, fun: Callable[..., Any], *args: Any, prefer_me
     attach_rules(module)
     assert rewrite(module, one, prefer_memory=prefer_memory) == 0
     remove_rules(module)
-    return Rewritten(fun, args, count, text(module), run(program, module, *args), run(program, None, *args))
+    new, old = (run(program, each, *args, options=options) for each in (module, None))
+    return Rewritten(fun, args, count, text(module), new, old)
 
 
 def matches(
