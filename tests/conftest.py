@@ -1,7 +1,9 @@
 """The tests plan by the figures built in, whatever was measured on the machine they run on.
 
 A compiler's report on a program is the same every time, so each process of the tests asks for it once.
-The garbage collector runs rarely: what the tests keep of JAX, programs and graphs is millions of objects.
+The garbage collector looks at an object once: what the tests keep of JAX, programs and graphs is millions of them.
+LLVM does not optimise what JAX compiles here, which runs for milliseconds: that takes half of XLA:CPU's time.
+Modules share their context, which takes 3 ms to make, more than most of the programs in it.
 """
 
 from __future__ import annotations
@@ -9,28 +11,63 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 os.environ["STABLEHLO_MEM_CALIBRATION"] = ""
 
+import jax
 import pytest
 from jax.export import Exported
 
+from stablehlo_mem.ir import bindings
 from stablehlo_mem.targets import compile as compiling
 from stablehlo_mem.targets import target
 from stablehlo_mem.targets.isolated_compile import Request
 from stablehlo_mem.targets.measurement import Measured
-from stablehlo_mem.utils import gc_pause
+
+jax.config.update("jax_disable_most_optimizations", True)
+
+MANY = 500_000
+"""Objects made since the last collection after which there is one between tests. With generations, collections took
+36 of 710 CPU-seconds of the first half of the tests, most of them the five that looked at everything."""
 
 _REPORTS: dict[str, Measured] = {}
 _MEASURE_HERE, _MEASURE_ISOLATED = compiling.measure_exported, target.measure_isolated
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays; collections took 9.4 of 64 seconds of three test files with Python's threshold."""
-    gc.set_threshold(gc_pause.BETWEEN, *gc.get_threshold()[1:])
+    """What is imported by now stays."""
+    gc.set_threshold(2 * MANY, *gc.get_threshold()[1:])
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """What a test leaves behind is kept by caches: later collections need not look at it."""
+    yield
+    if gc.get_count()[0] > MANY:
+        gc.collect()
+        gc.freeze()
+
+
+MODULES = 100
+"""Modules of a context: their constants live as long as it."""
+
+_CONTEXTS: list[Any] = []
+
+
+def _shared_context() -> Any:
+    if len(_CONTEXTS) % MODULES == 0:
+        _CONTEXTS[:] = [_MAKE_CONTEXT()]
+    else:
+        _CONTEXTS.append(_CONTEXTS[-1])
+    return _CONTEXTS[-1]
+
+
+_MAKE_CONTEXT = bindings.make_ir_context
+bindings.make_ir_context = sys.modules[_MAKE_CONTEXT.__module__].make_ir_context = _shared_context
 
 
 def _reported(key: object, measure: Callable[[], Any]) -> Any:

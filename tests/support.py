@@ -42,9 +42,24 @@ from stablehlo_mem.targets.chips import CHIPS
 HONEST: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
 """XLA:CPU's fusions of dots with what is around them off: they round differently at different sizes."""
 
+OPTIMISED: dict[str, Any] = {
+    **HONEST,
+    "xla_backend_optimization_level": 3,
+    "xla_llvm_disable_expensive_passes": False,
+}
+"""The same with LLVM's optimisations, without which (conftest.py) sums of a dot go by its shape."""
+
 UNOPTIMISED: dict[str, Any] = {**HONEST, "xla_backend_optimization_level": 0}
 """The same without LLVM's optimisations, in half the time: for programs whose memory alone is asked for, as buffers are
-assigned before LLVM generates code, and for references in double precision."""
+assigned before LLVM generates code."""
+
+PLAIN: dict[str, Any] = {
+    **UNOPTIMISED,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
+"""The same without XLA's compiler of fusions by MLIR, in a fifth of the time: for results, not for memory, which is
+other where scatters are."""
 
 
 def spec(*shape: int, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
@@ -115,7 +130,13 @@ class Rewritten:
         return [wrong for wrong in (yardstick(*three) for three in results) if wrong]
 
 
-def rewritten(one: RewritingPass, fun: Callable[..., Any], *args: Any, prefer_memory: bool = False) -> Rewritten:
+def rewritten(
+    one: RewritingPass,
+    fun: Callable[..., Any],
+    *args: Any,
+    prefer_memory: bool = False,
+    options: dict[str, Any] = PLAIN,
+) -> Rewritten:
     """A function rewritten wherever a pass matches, after which it must find nothing more."""
     program = program_of(fun, *args)
     module = normal(program)
@@ -123,7 +144,8 @@ def rewritten(one: RewritingPass, fun: Callable[..., Any], *args: Any, prefer_me
     attach_rules(module)
     assert rewrite(module, one, prefer_memory=prefer_memory) == 0
     remove_rules(module)
-    return Rewritten(fun, args, count, text(module), run(program, module, *args), run(program, None, *args))
+    new, old = (run(program, each, *args, options=options) for each in (module, None))
+    return Rewritten(fun, args, count, text(module), new, old)
 
 
 def matches(
@@ -238,12 +260,8 @@ def apply_split(module: ir.Module, possible: Possible, chunk: int) -> ir.Module:
     return copy
 
 
-def run(program: Program, module: ir.Module | None, *args: Any, options: dict[str, Any] = HONEST) -> list[np.ndarray]:
-    """Runs a module with a program's signature on the CPU, the original if None.
-
-    Args:
-        options: the compiler's; UNOPTIMISED where the yardstick, not every bit, is asked for.
-    """
+def run(program: Program, module: ir.Module | None, *args: Any, options: dict[str, Any] = PLAIN) -> list[np.ndarray]:
+    """Runs a module with a program's signature on the CPU, the original if None."""
     call = program.exported if module is None else emit(program, module)
     assert call is not None
     shapes = tuple((np.shape(a), str(np.asarray(a).dtype)) for a in args)
@@ -266,7 +284,7 @@ def in_f64(fun: Callable[..., Any], *args: Any) -> list[np.ndarray]:
     """The function's results in double precision."""
     with jax.enable_x64(True):
         wide = [_widened(np.asarray(a)) for a in args]
-        compiled = jax.jit(fun).lower(*wide).compile(compiler_options=UNOPTIMISED)
+        compiled = jax.jit(fun).lower(*wide).compile(compiler_options=PLAIN)
         return [np.asarray(leaf) for leaf in jax.tree.leaves(compiled(*wide))]
 
 

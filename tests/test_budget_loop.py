@@ -89,7 +89,8 @@ def test_where_the_compiler_sees_more_of_a_beginning_than_the_profile_another_is
     n = 2048
     with jax.enable_x64(True):
         shapes = [jax.ShapeDtypeStruct(shape, np.float64) for shape in ((n, 3), (n, 3), (n,))]
-        kernel = jax.jit(lambda x, y, v: jnp.exp(-0.5 * ((x[:, None] - y[None]) ** 2).sum(-1)) @ v)
+        # libtpu takes five times as long for one with an exponential.
+        kernel = jax.jit(lambda x, y, v: jnp.maximum(1 - ((x[:, None] - y[None]) ** 2).sum(-1), 0) @ v)
         original = export(kernel, platforms=["tpu"])(*shapes)
     plan = shm.plan(original, "4MB", target="tpu:v5e", options=shm.Options(max_compiles=3))
     assert plan.before.peak_bytes > 10 * plan.budget_bytes

@@ -28,7 +28,6 @@ from stablehlo_mem.targets.chips import CHIPS
 from tests.attention_programs import FORWARD_ONLY, NEAR_MISSES, SPELLINGS, Program, gradient
 from tests.attention_reference import with_formulas
 from tests.support import (
-    UNOPTIMISED,
     exported,
     graph_of,
     in_f64,
@@ -83,7 +82,7 @@ def wrong_results(one: AttentionPass, program: Program, count: int, args: list[n
         assert "256x256xf32" not in text(module)
         assert with_formulas(module) == (1 if count == 1 else 2)
     remove_rules(module)
-    new, old = (run(origin, one, *args, options=UNOPTIMISED) for one in (module, None))
+    new, old = (run(origin, one, *args) for one in (module, None))
     results = zip(new, old, in_f64(f, *args), strict=True)
     return [wrong for wrong in (yardstick(*three) for three in results) if wrong]
 
@@ -238,7 +237,7 @@ def test_gradient_of_scanned_layers(name):
     assert "4x256x256xf32" not in text(module)
     assert with_formulas(module) == 3
     remove_rules(module)
-    new, old = (run(origin, one, *args, options=UNOPTIMISED) for one in (module, None))
+    new, old = (run(origin, one, *args) for one in (module, None))
     results = zip(new, old, in_f64(gradients, *args), strict=True)
     assert [wrong for wrong in (yardstick(*three) for three in results) if wrong] == []
 

@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 import stablehlo_mem as shm
 from stablehlo_mem.frontend.canonicalize import attach_rules
 from stablehlo_mem.passes.narrow import Narrow
-from tests.support import exported, normal, normals, program_of, refusals, rewrite, rewritten, run, same_bits, spec
+from tests.support import (
+    OPTIMISED,
+    exported,
+    normal,
+    normals,
+    program_of,
+    refusals,
+    rewrite,
+    rewritten,
+    run,
+    same_bits,
+    spec,
+)
 
 PASS = Narrow()
 ONLY = shm.Options(passes=("narrow",))
@@ -46,7 +58,7 @@ CASES = {
 def test_gives_the_same_bits(name):
     f, *args = CASES[name]
     args = [np.asarray(a, np.int32) if isinstance(a, int) else a for a in args]
-    after = rewritten(PASS, f, *args)
+    after = rewritten(PASS, f, *args, options=OPTIMISED)
     assert after.count == 1
     assert after.same_bits
 
@@ -98,7 +110,7 @@ def test_works_in_loops():
     def f(x, w):
         return jax.lax.fori_loop(0, 5, lambda i, h: jnp.tanh((jnp.concatenate([h, x]) @ w)[:4]), x[:4])
 
-    after = rewritten(PASS, f, normals(12, 8), normals(8, 8))
+    after = rewritten(PASS, f, normals(12, 8), normals(8, 8), options=OPTIMISED)
     assert after.count == 1
     assert after.same_bits
 

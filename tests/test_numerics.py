@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from tests.support import (
+    OPTIMISED,
+    PLAIN,
     apply_split,
     in_f64,
     normal,
@@ -97,18 +99,19 @@ PROGRAMS = {
 }
 
 
-def check(fun, *args, chunks=None, exact=None, bitwise=True, splits=None):
+def check(fun, *args, chunks=None, exact=None, bitwise=True, splits=None, options=PLAIN):
     """Every axis (`splits` of them at most), and one of the chunks for each, in turn; all of `chunks` if given."""
     program = program_of(fun, *args)
     module = normal(program)
-    original = run(program, module, *args)
+    original = run(program, module, *args, options=options)
     exact = in_f64(fun, *args) if exact is None else exact
     wrong, possibles = [], possible_splits(module, all_forms=True)[:splits]
     # A chunk of one column is a matrix times a vector, which some CPUs sum up in another order.
     multiplies = "stablehlo.dot_general" in str(module)
     for number, possible in enumerate(possibles):
         for chunk in chunks or (possible.chunks[number % len(possible.chunks)],):
-            results = run(program, apply_split(module, possible, min(chunk, possible.axis.n)), *args)
+            changed = apply_split(module, possible, min(chunk, possible.axis.n))
+            results = run(program, changed, *args, options=options)
             for new, old, true in zip(results, original, exact, strict=True):
                 fault = yardstick(new, old, true)
                 exactly = bitwise and not possible.regroups and not (multiplies and chunk == 1)
@@ -122,7 +125,7 @@ def check(fun, *args, chunks=None, exact=None, bitwise=True, splits=None):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_axis(name):
-    assert len(check(*PROGRAMS[name], bitwise=name not in OTHER_BITS)) >= 2
+    assert len(check(*PROGRAMS[name], bitwise=name not in OTHER_BITS, options=OPTIMISED)) >= 2
 
 
 @pytest.mark.skipif(not SAME_BITS, reason="this XLA:CPU vectorises by the shape")
@@ -356,7 +359,7 @@ CONTROL = {
 
 @pytest.mark.parametrize("name", CONTROL)
 def test_control_flow_and_more(name):
-    check(*CONTROL[name], splits=6, bitwise=name not in OTHER_BITS)
+    check(*CONTROL[name], splits=6, bitwise=name not in OTHER_BITS, options=OPTIMISED)
 
 
 def convolved(x, k):

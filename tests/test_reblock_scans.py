@@ -153,7 +153,7 @@ def test_results_are_the_same(name: str, n: int, chunk: int):
     found = candidates(module)
     assert found
     after = reblocked(module, found[0], chunk)
-    new, old = (run(program, one, *args, options=UNOPTIMISED) for one in (after, module))
+    new, old = (run(program, one, *args) for one in (after, module))
     results = zip(new, old, in_f64(f, *args), strict=True)
     for new, old, true in results:
         assert yardstick(new, old, true) is None if is_float(old) else same_bits(new, old)
