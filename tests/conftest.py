@@ -3,7 +3,6 @@
 A compiler's report on a program is the same every time, so each process of the tests asks for it once.
 The garbage collector looks at an object once: what the tests keep of JAX, programs and graphs is millions of them.
 LLVM does not optimise what JAX compiles here, which runs for milliseconds: that takes half of XLA:CPU's time.
-Modules share their context, which takes 3 ms to make, more than most of the programs in it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -21,7 +19,6 @@ import jax
 import pytest
 from jax.export import Exported
 
-from stablehlo_mem.ir import bindings
 from stablehlo_mem.targets import compile as compiling
 from stablehlo_mem.targets import target
 from stablehlo_mem.targets.isolated_compile import Request
@@ -50,24 +47,6 @@ def pytest_runtest_teardown() -> Generator[None]:
     if gc.get_count()[0] > MANY:
         gc.collect()
         gc.freeze()
-
-
-MODULES = 100
-"""Modules of a context: their constants live as long as it."""
-
-_CONTEXTS: list[Any] = []
-
-
-def _shared_context() -> Any:
-    if len(_CONTEXTS) % MODULES == 0:
-        _CONTEXTS[:] = [_MAKE_CONTEXT()]
-    else:
-        _CONTEXTS.append(_CONTEXTS[-1])
-    return _CONTEXTS[-1]
-
-
-_MAKE_CONTEXT = bindings.make_ir_context
-bindings.make_ir_context = sys.modules[_MAKE_CONTEXT.__module__].make_ir_context = _shared_context
 
 
 def _reported(key: object, measure: Callable[[], Any]) -> Any:

@@ -22,7 +22,7 @@ from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.pass_api.candidate import weakest
 from tests.properties.drawing import Draw, RandomProgram
 from tests.properties.generate import draw_program
-from tests.support import HONEST, is_float, memory_of
+from tests.support import OPTIMISED, is_float, memory_of
 
 COMPILES = 4
 
@@ -99,7 +99,7 @@ def check(program: RandomProgram, trial: Trial, seed: int, seen: Seen) -> None:
 
 
 def _compiled(exported: Exported, arguments: list[np.ndarray]) -> Any:
-    return jax.jit(exported.call).lower(*arguments).compile(compiler_options=HONEST)
+    return jax.jit(exported.call).lower(*arguments).compile(compiler_options=OPTIMISED)
 
 
 def _budget(trial: Trial, original: Exported, compiled: Any) -> Any:

@@ -49,7 +49,7 @@ from tests.properties import awkward, kinds
 from tests.properties.check import Seen, compare, difference, in_double, same_results
 from tests.properties.drawing import Draw, RandomProgram, is_float
 from tests.properties.generate import draw_program
-from tests.support import PLAIN, blocks, droppable
+from tests.support import OPTIMISED, blocks, droppable
 
 LONGEST = 4
 """Steps in a chain."""
@@ -328,7 +328,7 @@ def op_by_op(program: RandomProgram, arguments: list[np.ndarray]) -> list[np.nda
 
 
 def _run(exported: Any, arguments: list[np.ndarray]) -> Any:
-    return jax.jit(exported.call).lower(*arguments).compile(compiler_options=PLAIN)(*arguments)
+    return jax.jit(exported.call).lower(*arguments).compile(compiler_options=OPTIMISED)(*arguments)
 
 
 def text_of(seed: int) -> str:
