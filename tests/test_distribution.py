@@ -67,7 +67,8 @@ def test_what_moves_least(kind, left, right, result, nbytes):
     ("result", "nbytes"),
     [
         pytest.param('[{"x", "y"}, {}]', W, id="along one dimension they are scattered"),
-        pytest.param('[{"x"}, {"y"}]', 2 * W, id="along two they are gathered again"),
+        pytest.param('[{"x"}, {"y"}]', W + W / DEVICES, id="along two they change one of them then"),
+        pytest.param("[{}, {}]", 2 * W, id="whole they are gathered again"),
     ],
 )
 def test_sums_over_two_axes_of_a_mesh(result, nbytes):

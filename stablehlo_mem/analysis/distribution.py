@@ -162,9 +162,9 @@ def _in_way(placed: _Placed, way: _Factors, operands: tuple[int, ...], results: 
         # As it is computed it may lack parts that it is to have, and have others; a sum is in parts of its own.
         if sums > 1:
             # A ring sums up the parts; if the result does not stay in them it gathers the sums. XLA scatters sums
-            # along one dimension only: those that are to lie in parts along two are all gathered, and then sliced.
+            # along one dimension only: those that are to lie in parts along two change one afterwards (`ir.places`).
             gaining = sum(any(lies.get(f, 1) > way.get(f, 1) for f in d) for d in dims)
-            nbytes *= 1 if gained >= sums and gaining == 1 else 2
+            nbytes = nbytes * (1 if gained >= sums else 2) + (held if gained >= sums and gaining > 1 else 0)
         elif missing == 1:
             nbytes = 0
         moved.append(nbytes * (1 if sums > 1 or gained > 1 else missing))

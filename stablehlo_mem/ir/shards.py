@@ -2,13 +2,17 @@
 
 `mark_shards` propagates the shardings on a copy, as the compiler will, and marks the ops of the module itself with the
 parts; the graph then counts bytes per device, and an axis does not pass along a dimension that several devices share.
+Where results are better computed elsewhere than propagation puts them (`ir.places`) the marks say so, and
+`constrain_places` says it in the finished program.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.ir.bindings import (
+    RULE,
     clone_module,
     functions,
     ir,
@@ -17,9 +21,14 @@ from stablehlo_mem.ir.bindings import (
     signature_attributes,
     walk_operations,
 )
+from stablehlo_mem.ir.places import SHARDING, Places, axis_size, mesh_sizes
 
 SHARDS = "shards"
 """The mark: for each result of an op, or argument of a function, the parts of each dimension."""
+PLACE = "shards_place"
+"""Beside it: the sharding with which an op computes its result, where propagation says another one."""
+SCATTERED = "shards_scattered"
+"""Beside it: the shardings that a sum over devices gets one after the other."""
 _NUMBER = "shards_op"
 PROPAGATION = "sdy-propagation-pipeline"
 """Shardy's passes that decide how each value lies."""
@@ -32,26 +41,26 @@ def mark_shards(module: ir.Module) -> None:
     """Marks the ops and functions of a distributed module with the parts of their values, in place."""
     if not is_distributed(module):
         return
-    meshes = mesh_axes(module)
-    remove_marks(module)
-    copy, ops = clone_module(module), list(walk_operations(module.operation))
+    meshes, ops = mesh_axes(module), list(walk_operations(module.operation))
+    places, marks = Places(meshes), dict[Any, ir.Attribute | None]()
     with module.context:
-        # A number for each op, that survives passes.
-        i64 = ir.IntegerType.get_signless(64)
-        for number, op in enumerate(walk_operations(copy.operation)):
-            op.attributes[_NUMBER] = ir.IntegerAttr.get(i64, number)
-    # The copy is read once and dropped; verifying it after each of the pipeline's 30 passes takes most of their time.
-    run_passes(copy, PROPAGATION, verify=False)
-    marks: dict[Any, ir.Attribute | None] = {}
-    with module.context:
-        for op in walk_operations(copy.operation):
-            shardings = _result_shardings(op) if _NUMBER in op.attributes else None
+        for number, op in _propagated(module, meshes):
+            own = ops[number]
+            rule = own.attributes.get(RULE)
+            scattered, settled = places.scattered(op, rule), places.settled(op, rule)
+            if scattered:
+                own.attributes[SCATTERED] = sdy.TensorShardingPerValueAttr.get(scattered)
+            if settled is not None:
+                own.attributes[PLACE] = settled
+                _set_mark(own, _mark((sharding_parts(settled, meshes),)))
+                continue
+            shardings = _result_shardings(op)
             if shardings is None:
                 continue
             if shardings not in marks:  # most ops have the shardings of another one
                 per_value = sdy.TensorShardingPerValueAttr(shardings).shardings
                 marks[shardings] = _mark(tuple(sharding_parts(sharding, meshes) for sharding in per_value))
-            _set_mark(ops[ir.IntegerAttr(op.attributes[_NUMBER]).value], marks[shardings])
+            _set_mark(own, marks[shardings])
         for op in ops:
             if op.name == "sdy.sharding_constraint":  # propagation makes another op of it
                 _set_mark(op, _mark((sharding_parts(op.attributes["sharding"], meshes),)))
@@ -60,13 +69,70 @@ def mark_shards(module: ir.Module) -> None:
             _set_mark(function.operation, mark)
 
 
+def _propagated(module: ir.Module, meshes: dict[str, dict[str, int]]) -> Iterator[tuple[int, Any]]:
+    """The ops of a copy in which shardings are propagated, with their numbers in the module, whose marks are removed.
+
+    Where an op was found to compute its result is where it does so, its copies in loops too.
+    """
+    for op in walk_operations(module.operation):
+        if PLACE in op.attributes and not _fits(op, op.attributes[PLACE], meshes):
+            del op.attributes[PLACE]
+    copy = clone_module(module)
+    remove_marks(module)
+    with module.context:
+        # A number for each op, that survives passes.
+        i64 = ir.IntegerType.get_signless(64)
+        pairs = zip(walk_operations(copy.operation), walk_operations(module.operation), strict=True)
+        for number, (op, own) in enumerate(pairs):
+            op.attributes[_NUMBER] = ir.IntegerAttr.get(i64, number)
+            if PLACE in op.attributes:
+                own.attributes[PLACE] = op.attributes[PLACE]
+                op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([op.attributes[PLACE]])
+        # The copy is read once and dropped; verifying it after each of the pipeline's 30 passes takes most of their
+        # time.
+        run_passes(copy, PROPAGATION, verify=False)
+        for op in walk_operations(copy.operation):
+            if _NUMBER in op.attributes:
+                yield ir.IntegerAttr(op.attributes[_NUMBER]).value, op
+
+
+def _fits(op: Any, sharding: Any, meshes: dict[str, dict[str, int]]) -> bool:
+    """Whether an op's result can lie so: an op may be a copy of one of another shape."""
+    shape = op.results[0].type.shape if len(op.results) == 1 else ()
+    parts = sharding_parts(sharding, meshes)
+    return len(shape) == len(parts) and not any(size % count for size, count in zip(shape, parts, strict=True))
+
+
+def constrain_places(module: ir.Module) -> None:
+    """Says in a finished program where results are computed, where propagation would say something else, in place."""
+    if not is_distributed(module):
+        return
+    with module.context:
+        for op in list(walk_operations(module.operation)):
+            if SCATTERED in op.attributes:
+                _constrain(op, sdy.TensorShardingPerValueAttr(op.attributes[SCATTERED]).shardings)
+            elif PLACE in op.attributes:
+                _constrain(op, [op.attributes[PLACE]])
+
+
+def _constrain(op: Any, shardings: Sequence[Any]) -> None:
+    """Gives the result of an op shardings, one after the other."""
+    old = op.results[0]
+    with op.location, ir.InsertionPoint.after(op):
+        first = last = sdy.ShardingConstraintOp(old, sdy.TensorShardingAttr(shardings[0]))
+        for sharding in shardings[1:]:
+            last = sdy.ShardingConstraintOp(last.result, sdy.TensorShardingAttr(sharding))
+    old.replace_all_uses_except(last.result, first.operation)
+
+
 def remove_marks(module: ir.Module) -> None:
     """Removes what `mark_shards` left."""
     if not is_distributed(module):
         return
     for op in walk_operations(module.operation):
-        if SHARDS in op.attributes:
-            del op.attributes[SHARDS]
+        for mark in (SHARDS, PLACE, SCATTERED):
+            if mark in op.attributes:
+                del op.attributes[mark]
 
 
 def is_distributed(module: ir.Module) -> bool:
@@ -93,17 +159,17 @@ def marked_parts(op: Any, known: dict[Any, tuple[Parts, ...]] | None = None) -> 
 def mesh_axes(module: ir.Module) -> dict[str, dict[str, int]]:
     """The sizes of the axes of each mesh of a module, by their names."""
     meshes = (op.operation.attributes for op in module.body.operations if op.operation.name == "sdy.mesh")
-    return {ir.StringAttr(mesh["sym_name"]).value: _sizes(mesh["mesh"]) for mesh in meshes}
+    return {ir.StringAttr(mesh["sym_name"]).value: mesh_sizes(mesh["mesh"]) for mesh in meshes}
 
 
 def argument_shardings(function: Any) -> list[Any]:
     """The sharding of each argument of a function, None where it says nothing."""
-    return [attributes.get("sdy.sharding") for attributes in signature_attributes(function, "arg_attrs")]
+    return [attributes.get(SHARDING) for attributes in signature_attributes(function, "arg_attrs")]
 
 
 def result_shardings(function: Any) -> list[Any]:
     """The sharding of each result of a function, None where it says nothing."""
-    return [attributes.get("sdy.sharding") for attributes in signature_attributes(function, "res_attrs")]
+    return [attributes.get(SHARDING) for attributes in signature_attributes(function, "res_attrs")]
 
 
 def sharding_parts(sharding: Any, meshes: dict[str, dict[str, int]]) -> Parts:
@@ -112,12 +178,11 @@ def sharding_parts(sharding: Any, meshes: dict[str, dict[str, int]]) -> Parts:
         return ()
     attr = sdy.TensorShardingAttr(sharding)
     mesh = attr.mesh_or_ref
-    axes = meshes.get(mesh.value, {}) if isinstance(mesh, ir.FlatSymbolRefAttr) else _sizes(mesh)
+    axes = meshes.get(mesh.value, {}) if isinstance(mesh, ir.FlatSymbolRefAttr) else mesh_sizes(mesh)
     parts = [1] * len(attr.dimension_shardings)
     for i, refs in enumerate(axis_refs(attr)):
         for ref in refs:
-            sub = ref.sub_axis_info
-            parts[i] *= axes.get(ref.name, 1) if sub is None else sdy.SubAxisInfoAttr(sub).size
+            parts[i] *= axis_size(ref, axes)
     return tuple(parts) if max(parts, default=1) > 1 else ()
 
 
@@ -139,7 +204,7 @@ def _result_shardings(op: Any) -> Any:
     """The shardings of an op's results in one attribute; None if it has none, and for a function."""
     if op.name == "sdy.manual_computation":
         return op.attributes["out_shardings"]
-    return op.attributes.get("sdy.sharding") if op.name != "func.func" else None
+    return op.attributes.get(SHARDING) if op.name != "func.func" else None
 
 
 def _mark(parts: tuple[Parts, ...]) -> ir.Attribute | None:
@@ -150,7 +215,3 @@ def _mark(parts: tuple[Parts, ...]) -> ir.Attribute | None:
 def _set_mark(op: Any, mark: ir.Attribute | None) -> None:
     if mark is not None:
         op.attributes[SHARDS] = mark
-
-
-def _sizes(mesh: Any) -> dict[str, int]:
-    return {axis.name: axis.size for axis in map(sdy.MeshAxisAttr, sdy.MeshAttr(mesh).axes)}

@@ -19,6 +19,7 @@ from stablehlo_mem.frontend.canonicalize import attach_rules, canonicalize, remo
 from stablehlo_mem.frontend.program import Program
 from stablehlo_mem.ir.bindings import clone_module, fingerprint, ir
 from stablehlo_mem.ir.graph import Graph, InternTable, entry_graph, len_ops
+from stablehlo_mem.ir.shards import constrain_places
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Step
 from stablehlo_mem.passes import pass_named
 from stablehlo_mem.results.decision import Decision
@@ -182,6 +183,7 @@ def as_returned(module: ir.Module, targets: Iterable[Target]) -> ir.Module:
     compilers = [compiler_model(target.chip) for target in targets]
     slice_as_integers(clone, frozenset().union(*(compiler.widens_slices for compiler in compilers)))
     order_dots(clone, frozenset().union(*(compiler.ordered_dots for compiler in compilers)))
+    constrain_places(clone)
     remove_rules(clone)
     return clone
 
