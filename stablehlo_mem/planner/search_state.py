@@ -182,8 +182,8 @@ def as_returned(module: ir.Module, targets: Iterable[Target]) -> ir.Module:
     finish_before_loops(clone)
     compilers = [compiler_model(target.chip) for target in targets]
     slice_as_integers(clone, frozenset().union(*(compiler.widens_slices for compiler in compilers)))
+    constrain_places(clone)  # of the dots as they are in normal form
     order_dots(clone, frozenset().union(*(compiler.ordered_dots for compiler in compilers)))
-    constrain_places(clone)
     remove_rules(clone)
     return clone
 
