@@ -23,8 +23,11 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import RULE, ir, stablehlo, walk_operations
+from stablehlo_mem.ir.bindings import ir, stablehlo, walk_operations
 from stablehlo_mem.ir.op_attributes import DotNumbers
+
+_KEPT = ("algorithm", "precision_config")
+"""Attributes of a dot that do not name its dimensions."""
 
 
 def order_dots(module: ir.Module, dtypes: AbstractSet[str]) -> None:
@@ -51,7 +54,7 @@ def _rewrite(op: Any) -> None:
         batch, count = left.batch_sizes(), len(left.batch)
         first, second = ([count if operand.sums_first() else count + 1] for operand in (left, right))
         order = stablehlo.DotDimensionNumbers.get([*range(count)], [*range(count)], first, second)
-        attributes = {name: op.attributes[name] for name in op.attributes if name != RULE}
+        attributes = {name: op.attributes[name] for name in _KEPT if name in op.attributes}
         attributes["dot_dimension_numbers"] = order
         result_type = builders.retype(result.type, [*batch, left.size(left.rows()), right.size(right.rows())])
         dot = ir.Operation.create(op.name, [result_type], [left.ordered(), right.ordered()], attributes).result
