@@ -53,13 +53,11 @@ UNOPTIMISED: dict[str, Any] = {**HONEST, "xla_backend_optimization_level": 0}
 """The same without LLVM's optimisations, in half the time: for programs whose memory alone is asked for, as buffers are
 assigned before LLVM generates code."""
 
-PLAIN: dict[str, Any] = {
-    **UNOPTIMISED,
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_cpu_parallel_codegen_split_count": 1,
-}
-"""The same without XLA's compiler of fusions by MLIR, in a fifth of the time: for results, not for memory, which is
-other where scatters are."""
+PLAIN: dict[str, Any] = {**UNOPTIMISED, "xla_cpu_parallel_codegen_split_count": 1}
+"""The same without XLA's compiler of fusions by MLIR, where it can be turned off, in a fifth of the time: for results,
+not for memory, which is other where scatters are."""
+if jax.__version_info__ < (0, 11):
+    PLAIN["xla_cpu_use_fusion_emitters"] = False
 
 
 def spec(*shape: int, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
