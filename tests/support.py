@@ -397,7 +397,8 @@ def repeated(graph: Graph, chip: str = "cpu") -> list[Candidate]:
 def fusable(graph: Graph, chip: str = "cpu") -> list[Candidate | Refusal]:
     """For each stack of the entry function's scans that is read whole: its readers in the scan's loop, or why not."""
     goal = Goal(CHIPS[chip], Options(), 0)
-    stacks = (v for op in graph.ops for v in op.results if find_scan(graph, op) is not None)
+    scans = (op for op in graph.ops if find_scan(graph, op, backwards=True) is not None)
+    stacks = (v for op in scans for v in op.results)
     live = tuple(Live((), v, graph.values[v].nbytes) for v in stacks)
     peak = dataclasses.replace(find_peak(graph, goal.chip), path=(), op=len(graph.ops) - 1, live=live)
     return list(FuseIntoScan().propose(graph, peak, goal))

@@ -10,7 +10,7 @@ from jax import lax
 
 import stablehlo_mem as shm
 from stablehlo_mem.frontend.canonicalize import canonicalize
-from stablehlo_mem.ir.bindings import parse_module
+from stablehlo_mem.ir.bindings import clone_module, parse_module
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Refusal
 from stablehlo_mem.passes.fuse_into_scan import FuseIntoScan
@@ -34,7 +34,7 @@ def states(x, w):
 
 def stacks_left(module):
     graph = entry_graph(module)
-    return [scan.rows for op in graph.ops if (scan := find_scan(graph, op)) is not None]
+    return [scan.rows for op in graph.ops if (scan := find_scan(graph, op, backwards=True)) is not None]
 
 
 def squares(x, w, t):
@@ -68,7 +68,23 @@ def counted(x, w, t):
     return (ys * jnp.arange(STEPS, dtype=ys.dtype)[:, None, None] + t).sum(0)
 
 
-@pytest.mark.parametrize("fun", [squares, largest_and_products, written_anew, two_stacks, counted])
+def from_the_last(x, w, t):
+    """A reversed scan writes its last row first."""
+
+    def step(h, row):
+        h = jnp.tanh(row @ w + h)
+        return h, h
+
+    _, ys = lax.scan(step, jnp.zeros((ROWS, WIDTH), x.dtype), x, reverse=True)
+    return (ys * jnp.arange(STEPS, dtype=ys.dtype)[:, None, None] * t).sum((0, 1)), jnp.cos(ys) * t
+
+
+def both_ways(x, w, t):
+    """Rows of one stack come in another order than those of the other, which is read as it lies."""
+    return (states(x, w)[1] * from_the_last(x, w, t)[1]).sum()
+
+
+@pytest.mark.parametrize("fun", [squares, largest_and_products, written_anew, two_stacks, counted, from_the_last])
 def test_results_are_the_same(fun):
     program = program_of(fun, X, W, T)
     module = normal(program)
@@ -126,6 +142,19 @@ def test_nothing_moves_past_effects():
         canonicalize(module)
         (found,) = fusable(entry_graph(module))
         assert isinstance(found, Candidate) == fuses
+
+
+def test_of_two_scans_one_takes_in_the_readers():
+    program = program_of(both_ways, X, W, T)
+    module = normal(program)
+    candidates = [one for one in fusable(entry_graph(module)) if isinstance(one, Candidate)]
+    assert candidates
+    for candidate in candidates:
+        copy = clone_module(module)
+        FuseIntoScan().apply(copy, candidate.step.params)
+        assert copy.operation.verify()
+        (got,), (want,) = run(program, copy, X, W, T), run(program, None, X, W, T)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
 
 
 def recurrent_loss(x, wi, wh):

@@ -70,7 +70,7 @@ class FuseIntoScan(Pass[FusedIntoScan]):
         for path, _ in peak.ops_around:
             block, live = nested_graph(graph, path), peak.live_in(path)
             for op in block.ops:
-                scan = find_scan(block, op)
+                scan = find_scan(block, op, backwards=True)
                 for stack in scan.rows if scan is not None else ():
                     value = op.results[stack]
                     if scan is None or value not in live or value in block.returned:
@@ -85,7 +85,7 @@ class FuseIntoScan(Pass[FusedIntoScan]):
     def apply(self, module: ir.Module, params: FusedIntoScan) -> None:
         """Splits the readers of a stack by single rows and fuses the loop into the scan, in place."""
         graph = nested_graph(entry_graph(module), params.path)
-        scan = find_scan(graph, graph.ops[params.loop])
+        scan = find_scan(graph, graph.ops[params.loop], backwards=True)
         schedule = _schedule(graph, scan, params.stack) if scan is not None else Blocked("no-scan", "it is no scan")
         if isinstance(schedule, Blocked) or scan is None:
             raise ValueError(f"{self.name}: {schedule}")
@@ -130,8 +130,11 @@ def _schedule(graph: Graph, scan: ScanLoop, stack: int) -> LoopSchedule | Blocke
     results = graph.ops[scan.op].results
     value = results[stack]
     axis = axis_of_seed(graph, (value, 0), graph.values[value].nbytes // _BIG_SHARE)
-    stacks = [results[carry] for carry in scan.rows]
-    schedule = schedule_along(graph, axis, scan.op, stacks) if axis.parts == 1 else None
+    forward = find_scan(graph, graph.ops[scan.op])
+    in_order = forward.rows.keys() if forward is not None else frozenset[int]()
+    alike = [results[carry] for carry in scan.rows if (carry in in_order) == (stack in in_order)]
+    direction = 1 if stack in in_order else -1
+    schedule = schedule_along(graph, axis, scan.op, alike, direction) if axis.parts == 1 else None
     inner = schedule.inner_ops if schedule is not None else ()
     others = (graph.ops[user] for user in graph.users[value] if user not in inner)
     in_the_way = next((op for op in others if op.name != "stablehlo.while"), None)

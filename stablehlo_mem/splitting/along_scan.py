@@ -18,15 +18,16 @@ from stablehlo_mem.splitting.loop_schedule import LoopOutput, LoopSchedule
 from stablehlo_mem.splitting.online.online_reductions import NO_ONLINE_REDUCTIONS
 
 
-def schedule_along(graph: Graph, axis: Axis, scan: int, stacks: Sequence[int]) -> LoopSchedule | None:
+def schedule_along(graph: Graph, axis: Axis, scan: int, stacks: Sequence[int], direction: int) -> LoopSchedule | None:
     """The loop of the ops of an axis that can run along with a scan, None if there are none.
 
     Args:
         axis: along the rows of a stack.
         scan: the index of the loop that writes stacks.
         stacks: the values that are its stacks, complete.
+        direction: 1 if it writes them from the first row to the last, -1 if the other way.
     """
-    region = _Region(graph, axis, scan, frozenset(stacks))
+    region = _Region(graph, axis, scan, frozenset(stacks), direction)
     while stays := [op for op in region.split_ops if region.stays_outside(op)]:
         for op in stays:
             del region.split_ops[op]
@@ -43,12 +44,12 @@ class _Region:
         later: values that are known only after the scan.
     """
 
-    def __init__(self, graph: Graph, axis: Axis, scan: int, stacks: AbstractSet[int]):
-        self.graph, self.axis, self.scan, self.stacks = graph, axis, scan, stacks
+    def __init__(self, graph: Graph, axis: Axis, scan: int, stacks: AbstractSet[int], direction: int):
+        self.graph, self.axis, self.scan, self.stacks, self.direction = graph, axis, scan, stacks, direction
         self.split_ops: dict[int, SplitOp] = {}
         for split_op in axis.split_ops:
-            any_order = split_op.direction >= 0 and not split_op.cumulative
-            if split_op.window is None and any_order and split_op.op not in effects(graph):
+            in_order = split_op.direction in (0, direction) and not split_op.cumulative
+            if split_op.window is None and in_order and split_op.op not in effects(graph):
                 self.split_ops.setdefault(split_op.op, split_op)
         self.update()
 
@@ -123,7 +124,7 @@ class _Region:
             producers=producers,
             inner_ops=frozenset(inner),
             placement=self.placement(inner),
-            directions=(1,),
+            directions=(self.direction,),
             online=NO_ONLINE_REDUCTIONS,
             graph=self.graph,
         )

@@ -280,7 +280,7 @@ def _fused(state: SearchState, draw: Draw) -> Forced | None:
     """What reads a stack of a scan whole runs in the scan's loop."""
     path = _block(state.graph, draw)
     graph = nested_graph(state.graph, path)
-    scans = [scan for op in graph.ops if (scan := find_scan(graph, op)) is not None]
+    scans = [scan for op in graph.ops if (scan := find_scan(graph, op, backwards=True)) is not None]
     stacks = [graph.ops[scan.op].results[carry] for scan in scans for carry in scan.rows]
     live = tuple(Live(path, v, graph.values[v].nbytes) for v in stacks)
     peak = dataclasses.replace(find_peak(state.graph, state.chip), path=path, op=len(graph.ops) - 1, live=live)
