@@ -10,13 +10,16 @@ import pytest
 
 import stablehlo_mem as shm
 from stablehlo_mem.analysis.peak_memory import find_peak
-from stablehlo_mem.frontend.program import Program
+from stablehlo_mem.frontend.program import Program, ingest
 from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options, Refusal
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
+from stablehlo_mem.planner.discrepancy_search import search
+from stablehlo_mem.planner.greedy_search import cheapen
+from stablehlo_mem.planner.search_state import start_of
 from stablehlo_mem.targets.chips import CHIPS
-from tests.support import exported, graph_of, normal, normals, program_of, repeated, run, same_bits
+from tests.support import exported, graph_of, normal, normals, program_of, repeated, run, same_bits, spec
 
 N, STEPS = 512, 6
 X, Y = normals(N, 3), normals(N, 3, seed=1)
@@ -204,3 +207,35 @@ def refused(program: Program | str) -> set[str]:
     found = list(RecomputeInLoops().propose(graph, peak, Goal(CHIPS["cpu"], Options(), peak.temp_bytes)))
     assert not any(isinstance(one, Candidate) and one.saved_bytes > peak.temp_bytes // 2 for one in found)
     return {one.code for one in found if isinstance(one, Refusal)}
+
+
+def lstm_gradient(x: Any, wi: Any, wh: Any) -> Any:
+    """An LSTM whose inputs are projected before the loop, a matmul for all steps."""
+
+    def loss(wi: Any, wh: Any) -> Any:
+        def step(carry: Any, row: Any) -> Any:
+            h, c = carry
+            i, f, o, n = jnp.split(row + h @ wh, 4, 1)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(n)
+            return (jax.nn.sigmoid(o) * jnp.tanh(c), c), None
+
+        start = jnp.zeros((x.shape[1], wh.shape[0]))
+        return jax.lax.scan(step, (start, start), x @ wi)[0][0].sum()
+
+    return jax.grad(loss, (0, 1))(wi, wh)
+
+
+def test_rows_that_a_loop_reads_are_computed_in_it_one_by_one() -> None:
+    """To compute all of them in each step would take too long: the step is judged with the slices moved up."""
+    args = spec(256, 128, 128), spec(128, 1024), spec(256, 1024)
+    chip = CHIPS["cuda:h200"]
+    program = ingest(exported(lstm_gradient, *args, platform="cuda"))
+    begun = start_of(program, Goal(chip, Options(), 0))
+    begun = cheapen(begun, Goal(chip, Options(), 0), any_peak=False)
+    goal = Goal(chip, Options(), begun.peak.temp_bytes // 5, max_seconds=2 * begun.seconds)
+    found, _ = search(begun, goal)
+    assert begun.peak.temp_bytes > goal.temp_bytes
+    assert found.peak.temp_bytes <= goal.temp_bytes
+    assert found.seconds <= goal.max_seconds
+    names = [step.pass_name for step in found.steps]
+    assert {"recompute-in-loops", "narrow"} <= {*names}

@@ -62,6 +62,7 @@ class Narrow(RewritingPass):
     """The pass: moves slices up."""
 
     name = "narrow"
+    is_enabled_by_others = True
     roots = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice"})
 
     def match(self, graph: Graph, root: int, *, prefer_memory: bool) -> Match | Blocked | None:

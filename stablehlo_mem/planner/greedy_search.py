@@ -160,14 +160,17 @@ def saving_candidate(state: SearchState, goal: Goal) -> Candidate | None:
 def _enabling_step(
     state: SearchState, enabling: list[Candidate], goal: Goal, otherwise: SearchState | None
 ) -> SearchState | None:
-    """The state after the enabling step whose next few steps come lowest, or `otherwise` if those after it do."""
+    """The state after the enabling step whose next few steps come lowest, or `otherwise` if those after it do.
+
+    Those that save time are taken at once: what is computed again for one row is computed for that row only.
+    """
     best = otherwise
     lowest = _look_ahead(with_decision(state, otherwise), goal) if enabling and otherwise else None
     for candidate in enabling:
         if reaches(lowest, goal):
             break
         new = try_apply(state, candidate, goal)
-        after = _look_ahead(with_decision(state, new), goal) if new else None
+        after = _look_ahead(with_enabled_savings(with_decision(state, new), goal), goal) if new else None
         if after is not None and helps(after, state) and lower_of(lowest, after, goal) is after:
             lowest, best = after, new
     return best
