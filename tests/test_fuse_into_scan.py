@@ -9,12 +9,15 @@ import pytest
 from jax import lax
 
 import stablehlo_mem as shm
+from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.ir.bindings import clone_module, parse_module
 from stablehlo_mem.ir.graph import entry_graph
-from stablehlo_mem.pass_api.candidate import Candidate, Refusal
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal
 from stablehlo_mem.passes.fuse_into_scan import FuseIntoScan
+from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.rewriting.scan_stacks import find_scan
+from stablehlo_mem.targets.chips import CHIPS
 from tests.support import exported, fusable, normal, normals, program_of, run, spec
 from tests.textual import source_and_expected
 
@@ -169,6 +172,26 @@ def recurrent_loss(x, wi, wh):
         return (lax.scan(step, jnp.zeros((64, 128), x.dtype), x)[1] ** 2).mean()
 
     return jax.value_and_grad(loss, (0, 1))(wi, wh)
+
+
+@pytest.mark.parametrize(
+    ("options", "segments"),
+    [
+        (shm.Options(), False),
+        (shm.Options(numerics="exact"), True),
+        (shm.Options(passes=("rematerialise",)), True),
+    ],
+)
+def test_segments_wait_for_the_readers(options, segments):
+    """In segments a loop has no rows of steps any more, so readers join it before; unless options forbid that."""
+    args = normals(64, 64, 32), normals(32, 256), normals(128, 256)
+    module = normal(program_of(recurrent_loss, *args))
+    graph = entry_graph(module)
+    goal = Goal(CHIPS["cuda:h200"], options, 0)
+    found = Rematerialise().propose(graph, find_peak(graph, goal.chip), goal)
+    steps = [one.step.params for one in found if isinstance(one, Candidate)]
+    assert steps
+    assert any(step.segment > 1 for step in steps) == segments
 
 
 def test_a_recurrent_step_in_a_tenth_of_its_temporaries():

@@ -28,18 +28,13 @@ from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.loop_carries import drop_dead_carries, with_carries
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Refusal, Step, StepParams
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.scan_stacks import ScanLoop, find_readers, find_scan
-from stablehlo_mem.splitting.along_scan import schedule_along
+from stablehlo_mem.rewriting.stack_readers import PASS_NAME, numerics_of, readers_along
 from stablehlo_mem.splitting.chunk_cost import loop_cost
 from stablehlo_mem.splitting.emit_loops import emit_loops
-from stablehlo_mem.splitting.loop_schedule import LoopSchedule
-from stablehlo_mem.splitting.loops_of_seed import axis_of_seed
-from stablehlo_mem.splitting.regrouping import regroups, why_not_regrouped
-
-_BIG_SHARE = 8
-"""Values of at least one part in so many of the stack are followed: its masks, which have a byte an element, too."""
+from stablehlo_mem.splitting.regrouping import why_not_regrouped
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +57,7 @@ class FusedIntoScan(StepParams):
 class FuseIntoScan(Pass[FusedIntoScan]):
     """The pass: finds stacks at the peak that are read whole, row by row."""
 
-    name = "fuse-into-scan"
+    name = PASS_NAME
     params_type = FusedIntoScan
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
@@ -86,7 +81,7 @@ class FuseIntoScan(Pass[FusedIntoScan]):
         """Splits the readers of a stack by single rows and fuses the loop into the scan, in place."""
         graph = nested_graph(entry_graph(module), params.path)
         scan = find_scan(graph, graph.ops[params.loop], backwards=True)
-        schedule = _schedule(graph, scan, params.stack) if scan is not None else Blocked("no-scan", "it is no scan")
+        schedule = readers_along(graph, scan, params.stack) if scan is not None else Blocked("no-scan", "it is no scan")
         if isinstance(schedule, Blocked) or scan is None:
             raise ValueError(f"{self.name}: {schedule}")
         with module.context:
@@ -105,43 +100,23 @@ def _proposal(main: Graph, path: Path, scan: ScanLoop, stack: int, goal: Goal) -
     def refusal(code: str, message: str) -> Refusal:
         return Refusal.at(main, (path, scan.op), f"stored {value}", value.nbytes, code, message)
 
-    schedule = _schedule(graph, scan, stack)
+    schedule = readers_along(graph, scan, stack)
     if isinstance(schedule, Blocked):
         return refusal(schedule.code, schedule.message)
     compared = why_not_regrouped(main, path, schedule, goal.options)
     if compared:
         return refusal("compared", compared)
-    numerics: Numerics = "reassociate" if regroups(graph, schedule) else "exact"
     seconds = loop_cost(graph, schedule, goal.chip, value.nbytes).loop_seconds(1)
     params = FusedIntoScan(path=path, loop=scan.op, stack=stack, ops=len(schedule.inner_ops), steps=scan.steps)
     return Candidate(
         step=Step(FuseIntoScan.name, "", params),
         saved_bytes=value.nbytes,
         added_seconds=block_runs(main, path) * seconds,
-        numerics=numerics,
+        numerics=numerics_of(schedule),
         summary=f"compute what reads all of stored {value} in the loop that stores it, a row at a time",
         identity=(FuseIntoScan.name, path, scan.op, stack),
         refusal_if_useless=refusal("no-gain", "what reads it in the loop that stores it frees nothing"),
     )
-
-
-def _schedule(graph: Graph, scan: ScanLoop, stack: int) -> LoopSchedule | Blocked:
-    """The loop over rows of all that reads a stack whole."""
-    results = graph.ops[scan.op].results
-    value = results[stack]
-    axis = axis_of_seed(graph, (value, 0), graph.values[value].nbytes // _BIG_SHARE)
-    forward = find_scan(graph, graph.ops[scan.op])
-    in_order = forward.rows.keys() if forward is not None else frozenset[int]()
-    alike = [results[carry] for carry in scan.rows if (carry in in_order) == (stack in in_order)]
-    direction = 1 if stack in in_order else -1
-    schedule = schedule_along(graph, axis, scan.op, alike, direction) if axis.parts == 1 else None
-    inner = schedule.inner_ops if schedule is not None else ()
-    others = (graph.ops[user] for user in graph.users[value] if user not in inner)
-    in_the_way = next((op for op in others if op.name != "stablehlo.while"), None)
-    if schedule is None or in_the_way is not None:
-        name = in_the_way.name if in_the_way is not None else "what reads it"
-        return Blocked("used-whole", f"{name} needs more of it than a row at a time, or more than is known then")
-    return schedule
 
 
 def _loop_reading(first: Any, stack: Any) -> Any:

@@ -34,6 +34,7 @@ from stablehlo_mem.pass_api.candidate import (
     Candidate,
     Goal,
     OpPath,
+    Options,
     Refusal,
     Step,
     StepParams,
@@ -44,6 +45,7 @@ from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
 from stablehlo_mem.rewriting.scan_segments import find_backward, segment_length, take_in_segments
 from stablehlo_mem.rewriting.scan_stacks import RowRecomputation, ScanLoop, find_readers, find_scan, recompute, stored
+from stablehlo_mem.rewriting.stack_readers import is_taken_in
 
 T = TypeVar("T")
 
@@ -158,7 +160,7 @@ class _ScanAtPeak:
             seconds = fused_seconds(self.body, goal.chip)
             order = sorted(alone, key=lambda c: (self.seconds(alone[c], seconds) / self.nbytes[c], c))
             yield from self.prefixes(order, seconds, self.temp_bytes - goal.temp_bytes)
-            yield from self.in_segments(inputs, seconds)
+            yield from self.in_segments(inputs, seconds, goal.options)
 
     def prefixes(self, order: Sequence[int], seconds: Sequence[float], over: int) -> Iterator[Candidate]:
         """Candidates that drop the first stacks: shares of their bytes, and just enough for what is over the goal."""
@@ -185,8 +187,13 @@ class _ScanAtPeak:
         saved = sum(self.nbytes[c] for c in dropped) - added
         return self.candidate(dropped, saved, self.seconds(again, seconds))
 
-    def in_segments(self, inputs: Sequence[int], seconds: Sequence[float]) -> Iterator[Candidate]:
-        """The candidate that stores the carries once for each segment instead of each step."""
+    def in_segments(self, inputs: Sequence[int], seconds: Sequence[float], options: Options) -> Iterator[Candidate]:
+        """The candidate that stores the carries once for each segment instead of each step.
+
+        Not while readers of another stack can join the loop (`fuse-into-scan`), which is over segments afterwards.
+        """
+        if any(is_taken_in(self.graph, self.scan, carry, options) for carry in self.nbytes):
+            return
         steps, size = self.scan.steps, segment_length(self.scan.steps)
         if inputs and size > 1 and not isinstance(find_backward(self.graph, self.scan, inputs), Blocked):
             total = sum(self.nbytes[c] for c in inputs)

@@ -1,4 +1,4 @@
-"""The ops after a scan that can run along with it, on one row of its stacks a step: `fuse-into-scan` asks.
+"""The ops after a scan that can run along with it, on one row of its stacks a step: `rewriting.stack_readers` asks.
 
 `schedule_loops` splits what need not be whole; here the split ops are those that the scan's loop can take in: they read
 rows, and nothing that is known only after the last step.
