@@ -133,7 +133,7 @@ def test_what_needs_more_than_a_row_is_refused(fun):
     found = fusable(entry_graph(module))
     assert found
     assert all(isinstance(one, Refusal) and one.code == "used-whole" for one in found)
-    assert all("needs more of it than a row at a time" in one.message for one in found)
+    assert all("needs more than a row of it at a time" in one.message for one in found)
 
 
 def test_nothing_moves_past_effects():

@@ -32,7 +32,9 @@ def readers_along(graph: Graph, scan: ScanLoop, stack: int) -> LoopSchedule | Bl
     in_the_way = next((op for op in others if op.name != "stablehlo.while"), None)
     if schedule is None or in_the_way is not None:
         name = in_the_way.name if in_the_way is not None else "what reads it"
-        return Blocked("used-whole", f"{name} needs more of it than a row at a time, or more than is known then")
+        return Blocked(
+            "used-whole", f"{name} needs more than a row of it at a time, or what is known only after the last step"
+        )
     return schedule
 
 
