@@ -394,14 +394,14 @@ def repeated(graph: Graph, chip: str = "cpu") -> list[Candidate]:
     return [one for one in found if isinstance(one, Candidate)]
 
 
-def fusable(graph: Graph, chip: str = "cpu") -> list[Candidate | Refusal]:
-    """For each stack of the entry function's scans that is read whole: its readers in the scan's loop, or why not."""
-    goal = Goal(CHIPS[chip], Options(), 0)
+def fusable(main: Graph, path: Path = (), options: Options = Options()) -> list[Candidate | Refusal]:
+    """For each stack of a block's scans that is read whole: its readers in the scan's loop, or why not."""
+    goal, graph = Goal(CHIPS["cpu"], options, 0), nested_graph(main, path)
     scans = (op for op in graph.ops if find_scan(graph, op, backwards=True) is not None)
     stacks = (v for op in scans for v in op.results)
-    live = tuple(Live((), v, graph.values[v].nbytes) for v in stacks)
-    peak = dataclasses.replace(find_peak(graph, goal.chip), path=(), op=len(graph.ops) - 1, live=live)
-    return list(FuseIntoScan().propose(graph, peak, goal))
+    live = tuple(Live(path, v, graph.values[v].nbytes) for v in stacks)
+    peak = dataclasses.replace(find_peak(main, goal.chip), path=path, op=len(graph.ops) - 1, live=live)
+    return list(FuseIntoScan().propose(main, peak, goal))
 
 
 def offered(graph: Graph, chip: str = "tpu:v5e") -> list[Candidate]:

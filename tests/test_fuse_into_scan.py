@@ -10,13 +10,14 @@ from jax import lax
 
 import stablehlo_mem as shm
 from stablehlo_mem.analysis.peak_memory import find_peak
-from stablehlo_mem.frontend.canonicalize import canonicalize
+from stablehlo_mem.frontend.canonicalize import attach_rules, canonicalize
 from stablehlo_mem.ir.bindings import clone_module, parse_module
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal
 from stablehlo_mem.passes.fuse_into_scan import FuseIntoScan
 from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.rewriting.scan_stacks import find_scan
+from stablehlo_mem.splitting.split_step import Split, split
 from stablehlo_mem.targets.chips import CHIPS
 from tests.support import exported, fusable, normal, normals, program_of, run, spec
 from tests.textual import source_and_expected
@@ -145,6 +146,27 @@ def test_nothing_moves_past_effects():
         canonicalize(module)
         (found,) = fusable(entry_graph(module))
         assert isinstance(found, Candidate) == fuses
+
+
+def test_a_loop_that_reads_some_rows_at_a_time_stays():
+    """One that an earlier split made of another reader."""
+
+    def fun(x, w, t):
+        _, ys = states(x, w)
+        return (jnp.exp(ys) * t).sum((0, 1)), (jnp.cos(ys) * t).sum()
+
+    program = program_of(fun, X, W, T)
+    module = normal(program)
+    graph = entry_graph(module)
+    (value,) = (op.results[0] for op in graph.ops if op.name == "stablehlo.exponential")
+    split(module, Split(path=(), value=value, dimension=0, big_bytes=STEPS * ROWS * WIDTH * 4, chunk=4))
+    attach_rules(module)
+    candidate = next(one for one in fusable(entry_graph(module)) if isinstance(one, Candidate))
+    FuseIntoScan().apply(module, candidate.step.params)
+    assert module.operation.verify()
+    assert len([op for op in entry_graph(module).ops if op.name == "stablehlo.while"]) == 2
+    for got, want in zip(run(program, module, X, W, T), run(program, None, X, W, T), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
 
 
 def test_of_two_scans_one_takes_in_the_readers():

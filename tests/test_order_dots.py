@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support import exported, normal, normals, run, spec
+from support import exported, normal, normals, spec, text
 
 import stablehlo_mem as shm
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.frontend.program import ingest
+from stablehlo_mem.frontend.program import emit, ingest
 from stablehlo_mem.rewriting.order_dots import order_dots
 from stablehlo_mem.targets.target import named_targets
 
@@ -30,7 +31,6 @@ def _random(labels):
         ("km", "knl", "mnl"),
         ("bckm", "bckn", "bcmn"),
         ("bkm", "bknl", "bmnl"),
-        ("bk", "bkn", "bn"),
     ],
 )
 def test_any_order_runs(left, right, result):
@@ -52,26 +52,26 @@ def test_any_order_runs(left, right, result):
     order_dots(module, compiler_model(cpu.chip).ordered_dots)
     module.operation.verify()
     wide = dots(np.float64(x), *map(np.float64, ys))
-    for got, want in zip(run(program, module, x, *ys), wide, strict=True):
+    results = jax.jit(emit(program, module).call)(x, *ys)  # with YNNPACK, which `run` leaves out
+    for got, want in zip(results, wide, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
-def test_plan_of_a_projection_in_bf16():
-    """The gradient of a projection onto heads, summed over chunks of the batch in f32, as Flax's attention has it."""
+def test_plan_of_a_sum_in_bf16():
+    """What the program sums in bfloat16, in a dot that XLA:CPU runs, is summed in f32 chunk by chunk."""
 
-    def loss(x, w):
-        return (jnp.tanh(jnp.einsum("bsd,dhe->bshe", x, w)).astype(jnp.float32) ** 2).mean()
+    def moments(x, y):
+        return jnp.einsum("km,knl->mnl", jnp.tanh(x), jnp.exp(y))
 
-    args = spec(32, 64, 64, dtype=jnp.bfloat16), spec(64, 8, 64, dtype=jnp.bfloat16)
-    program = exported(jax.grad(loss, 1), *args)
+    args = spec(16384, 32, dtype=jnp.bfloat16), spec(16384, 8, 8, dtype=jnp.bfloat16)
+    program = exported(moments, *args)
     before = shm.profile(program, target="cpu")
     budget = before.argument_bytes + before.output_bytes + before.temp_bytes // 4
     assert before.peak_bytes > budget
     plan = shm.plan(program, budget, target="cpu", options=shm.Options(cache=False))
     assert plan.fits
-    assert plan.steps
-    rng = np.random.default_rng(0)
-    x, w = (jnp.asarray(rng.normal(size=one.shape) / 8, jnp.bfloat16) for one in args)
-    got = jax.jit(plan.exported.call)(x, w)
-    want = jax.grad(loss, 1)(*(one.astype(jnp.float32) for one in (x, w)))
-    np.testing.assert_allclose(np.float32(got), np.float32(want), rtol=0.05, atol=1e-2 * float(abs(want).max()))
+    assert re.search(r"tensor<\d+x32xbf16>, tensor<\d+x64xbf16>\) -> tensor<32x64xf32>", text(plan.module))
+    x, y = (jnp.asarray(normals(*one.shape), jnp.bfloat16) for one in args)
+    wide = moments(*(one.astype(jnp.float32) for one in (x, y)))
+    got = jax.jit(plan.exported.call)(x, y)
+    np.testing.assert_allclose(np.float32(got), wide, rtol=0.02, atol=0.02 * float(abs(wide).max()))

@@ -30,11 +30,11 @@ from stablehlo_mem.ir.loop_carries import drop_dead_carries, with_carries
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
-from stablehlo_mem.rewriting.scan_stacks import ScanLoop, find_readers, find_scan
-from stablehlo_mem.rewriting.stack_readers import PASS_NAME, numerics_of, readers_along
+from stablehlo_mem.rewriting.scan_stacks import ScanLoop, find_scan
+from stablehlo_mem.rewriting.stack_readers import PASS_NAME, is_read_whole, readers_along
 from stablehlo_mem.splitting.chunk_cost import loop_cost
 from stablehlo_mem.splitting.emit_loops import emit_loops
-from stablehlo_mem.splitting.regrouping import why_not_regrouped
+from stablehlo_mem.splitting.regrouping import numerics_of, why_not_regrouped
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,14 +64,12 @@ class FuseIntoScan(Pass[FusedIntoScan]):
         """A candidate for each stack at the peak that is read whole and not returned, or why there is none."""
         for path, _ in peak.ops_around:
             block, live = nested_graph(graph, path), peak.live_in(path)
-            for op in block.ops:
-                scan = find_scan(block, op, backwards=True)
-                for stack in scan.rows if scan is not None else ():
-                    value = op.results[stack]
-                    if scan is None or value not in live or value in block.returned:
-                        continue
-                    if isinstance(find_readers(block, value), Blocked):
-                        yield _proposal(graph, path, scan, stack, goal)
+            scans = (find_scan(block, op, backwards=True) for op in block.ops)
+            for scan in (one for one in scans if one is not None):
+                stacks = {carry: block.ops[scan.op].results[carry] for carry in scan.rows}
+                for carry, value in stacks.items():
+                    if value in live and is_read_whole(block, value):
+                        yield _proposal(graph, path, scan, carry, goal)
 
     def describe(self, params: FusedIntoScan) -> str:
         """How many ops run in how many steps."""
@@ -81,14 +79,12 @@ class FuseIntoScan(Pass[FusedIntoScan]):
         """Splits the readers of a stack by single rows and fuses the loop into the scan, in place."""
         graph = nested_graph(entry_graph(module), params.path)
         scan = find_scan(graph, graph.ops[params.loop], backwards=True)
-        schedule = readers_along(graph, scan, params.stack) if scan is not None else Blocked("no-scan", "it is no scan")
-        if isinstance(schedule, Blocked) or scan is None:
+        schedule = readers_along(graph, params.loop, params.stack)
+        if scan is None or isinstance(schedule, Blocked):
             raise ValueError(f"{self.name}: {schedule}")
         with module.context:
-            first = graph.handles[scan.op]
-            emit_loops(graph, schedule, 1)
-            second = _loop_reading(first, first.results[params.stack])
-            _fuse(first, second, scan)
+            (rows,) = emit_loops(graph, schedule, 1)
+            _fuse(graph.handles[scan.op], rows, scan)
             drop_dead_carries(module)
         run_passes(module, "cse")
 
@@ -100,7 +96,7 @@ def _proposal(main: Graph, path: Path, scan: ScanLoop, stack: int, goal: Goal) -
     def refusal(code: str, message: str) -> Refusal:
         return Refusal.at(main, (path, scan.op), f"stored {value}", value.nbytes, code, message)
 
-    schedule = readers_along(graph, scan, stack)
+    schedule = readers_along(graph, scan.op, stack)
     if isinstance(schedule, Blocked):
         return refusal(schedule.code, schedule.message)
     compared = why_not_regrouped(main, path, schedule, goal.options)
@@ -117,15 +113,6 @@ def _proposal(main: Graph, path: Path, scan: ScanLoop, stack: int, goal: Goal) -
         identity=(FuseIntoScan.name, path, scan.op, stack),
         refusal_if_useless=refusal("no-gain", "what reads it in the loop that stores it frees nothing"),
     )
-
-
-def _loop_reading(first: Any, stack: Any) -> Any:
-    """The loop after another one that slices a stack of it in each step."""
-    for use in stack.uses:
-        parent = use.owner.operation.parent
-        if use.owner.operation.name == "stablehlo.dynamic_slice" and parent is not None and parent.block == first.block:
-            return parent
-    raise ValueError("fuse-into-scan: no loop reads the stack")
 
 
 def _fuse(first: Any, second: Any, scan: ScanLoop) -> None:
@@ -154,15 +141,10 @@ def _fuse(first: Any, second: Any, scan: ScanLoop) -> None:
 
 def _move_before(first: Any, second: Any) -> None:
     """Moves what the second of two loops reads, and is computed between them, before the first."""
-    between: list[Any] = []
-    for op in first.block.operations:
-        if op.operation == second:
-            break
-        if op.operation == first or between:
-            between.append(op.operation)
+    ops = [op.operation for op in first.block.operations]
     wanted = set(_read_by(second))
     moved: list[Any] = []
-    for op in reversed(between[1:]):
+    for op in reversed(ops[ops.index(first) + 1 : ops.index(second)]):
         if any(result in wanted for result in op.results):
             wanted.update(_read_by(op))
             moved.append(op)

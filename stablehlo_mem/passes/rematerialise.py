@@ -192,10 +192,10 @@ class _ScanAtPeak:
 
         Not while readers of another stack can join the loop (`fuse-into-scan`), which is over segments afterwards.
         """
-        if any(is_taken_in(self.graph, self.scan, carry, options) for carry in self.nbytes):
-            return
         steps, size = self.scan.steps, segment_length(self.scan.steps)
-        if inputs and size > 1 and not isinstance(find_backward(self.graph, self.scan, inputs), Blocked):
+        if not inputs or size == 1 or isinstance(find_backward(self.graph, self.scan, inputs), Blocked):
+            return
+        if not any(is_taken_in(self.main, self.path, self.scan.op, carry, options) for carry in self.nbytes):
             total = sum(self.nbytes[c] for c in inputs)
             saved = total - total * (size + steps // size) // steps
             yield self.candidate(inputs, saved, steps * sum(seconds), size)

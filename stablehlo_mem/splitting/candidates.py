@@ -21,7 +21,6 @@ from stablehlo_mem.pass_api.candidate import (
     Candidate,
     Goal,
     Identity,
-    Numerics,
     Refusal,
     Size,
     Step,
@@ -34,7 +33,7 @@ from stablehlo_mem.splitting.like_places import like_places
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_sizes import in_places, loop_sizes
 from stablehlo_mem.splitting.loops_of_seed import Seed, axis_of_seed, is_small, loops_along
-from stablehlo_mem.splitting.regrouping import regroups, why_not_regrouped
+from stablehlo_mem.splitting.regrouping import numerics_of, why_not_regrouped
 from stablehlo_mem.splitting.saved_values import worth_saving
 from stablehlo_mem.splitting.split_step import PASS_NAME, Split, split_copy
 
@@ -236,7 +235,6 @@ class _Proposals:
         everywhere = (in_places(size, 1 + len(places)) for size in sizes)
         sizes = tuple(sorted(everywhere, key=lambda size: size.added_seconds))
         size = sizes[0]
-        numerics: Numerics = "reassociate" if regroups(self.graph, schedule) else "exact"
         params = Split(
             path=self.path,
             value=axis.seed[0],
@@ -253,7 +251,7 @@ class _Proposals:
             saved_bytes=size.saved_bytes,
             added_seconds=size.added_seconds,
             moved_seconds=size.moved_seconds,
-            numerics=numerics,
+            numerics=numerics_of(schedule),
             summary=self.summary(axis),
             identity=self.identity(axis),
             refusal_if_useless=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),

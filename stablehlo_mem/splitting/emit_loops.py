@@ -26,16 +26,20 @@ from stablehlo_mem.splitting.scan_carries import ScanCarries, chunk_at, scan_rul
 from stablehlo_mem.splitting.window_emitter import WindowEmitter
 
 
-def emit_loops(graph: Graph, schedule: LoopSchedule, chunk: int, *more: LoopSchedule) -> None:
+def emit_loops(graph: Graph, schedule: LoopSchedule, chunk: int, *more: LoopSchedule) -> list[Any]:
     """Rewrites the block of a graph in place, `chunk` elements of the axis a step; the graph is stale then.
 
     Args:
         more: the loops of other places, which are apart from these and from each other.
+
+    Returns:
+        The loops, in program order.
     """
-    values, erased = list(graph.mlir_values), set[int]()
+    values, erased, loops = list(graph.mlir_values), set[int](), list[Any]()
     # From the first place to the last: the loops of one stand before an op that those of the next may take away.
     for one in sorted((schedule, *more), key=lambda one: min(one.inner_ops)):
-        _LoopEmitter(graph, one, chunk, values, erased).run()
+        loops += _LoopEmitter(graph, one, chunk, values, erased).run()
+    return loops
 
 
 def _is_used(op: Any) -> bool:
@@ -66,14 +70,15 @@ class _LoopEmitter:
         for op in sorted(schedule.placement):
             self.outer_ops.setdefault(schedule.placement[op], []).append(op)
 
-    def run(self) -> None:
-        inner_ops = sorted(self.schedule.inner_ops)
+    def run(self) -> list[Any]:
+        """Builds the loops and returns them."""
+        inner_ops, loops = sorted(self.schedule.inner_ops), list[Any]()
         anchor = self.graph.handles[inner_ops[-1] + 1]
         location = self.graph.handles[self.graph.values[self.schedule.axis.seed[0]].producer].location
         for loop in range(self.schedule.loop_count):
             self.move_outer_ops(loop, anchor)
             with builders.building(anchor, location):
-                self.emit_loop(loop, anchor)
+                loops += self.emit_loop(loop, anchor)
         self.move_outer_ops(self.schedule.loop_count, anchor)
         for index in reversed(inner_ops):
             # Erasing an op with uses would crash the process much later.
@@ -83,6 +88,7 @@ class _LoopEmitter:
         for index in sorted(self.cloned, reverse=True):
             if not _is_used(self.graph.handles[index]):
                 self.erase(index)
+        return loops
 
     def erase(self, op: int) -> None:
         self.graph.handles[op].erase()
@@ -103,21 +109,24 @@ class _LoopEmitter:
         self.moved.add(op)
         self.graph.handles[op].move_before(anchor)
 
-    def emit_loop(self, loop: int, anchor: Any) -> None:
+    def emit_loop(self, loop: int, anchor: Any) -> list[Any]:
+        """Builds one loop, and returns it if it leaves anything."""
         outputs = carried_together([output for output in self.schedule.outputs if output.loop == loop])
         carries: list[_LoopCarry] = [_OutputCarry(self, split_op, group) for split_op, group in outputs]
         carries += [_ScanCarry(self, split_op) for split_op in self.schedule.carried_scans(loop)]
         carries += [_CheckpointCarry(self, split_op) for split_op in self.schedule.checkpointed_scans(loop)]
         if not carries:
-            return
+            return []
         initial = [value for carry in carries for value in carry.initial()]
         steps = -(-self.schedule.axis.n // self.chunk)
         body = lambda step, values: _Body(self, loop, self.index(loop, step, steps)).run(carries, values)  # noqa: E731
-        finals = _grouped(builders.while_loop(steps, initial, body), carries)
+        results = builders.while_loop(steps, initial, body)
+        finals = _grouped(results, carries)
         for carry in carries:
             for term in carry.terms:
                 self.move_producers(term.statistic, loop, anchor)
             carry.finish(finals[carry])
+        return [results[0].owner.operation]
 
     def index(self, loop: int, step: Any, steps: int) -> Any:
         """The number of the chunk of a step."""

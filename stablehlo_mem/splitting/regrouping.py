@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stablehlo_mem.ir.float_comparisons import why_rounded_alike
 from stablehlo_mem.ir.graph import Graph, Path
-from stablehlo_mem.pass_api.candidate import Options, allows
+from stablehlo_mem.pass_api.candidate import Numerics, Options, allows
 from stablehlo_mem.sharding_rules import OP_RULES
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 
@@ -17,6 +17,11 @@ def why_not_regrouped(main: Graph, path: Path, schedule: LoopSchedule, options: 
     scans = (split_op for split_op in schedule.first_loop if split_op.cumulative)
     sums.update(*(schedule.graph.ops[scan.op].results for scan in scans))
     return why_rounded_alike(main, path, sums, relaxed=allows(options, "relaxed"))
+
+
+def numerics_of(schedule: LoopSchedule) -> Numerics:
+    """The weakest `Options.numerics` that allows the loops."""
+    return "reassociate" if regroups(schedule.graph, schedule) else "exact"
 
 
 def regroups(graph: Graph, schedule: LoopSchedule) -> bool:

@@ -27,7 +27,6 @@ from stablehlo_mem.ir.bindings import clone_module
 from stablehlo_mem.ir.graph import Graph, Path, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Numerics, Options, Step, allows, weakest
 from stablehlo_mem.passes import PASSES, blocked_top_k, sort_to_top_k
-from stablehlo_mem.passes.fuse_into_scan import FuseIntoScan
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
 from stablehlo_mem.passes.rematerialise import DroppedStacks, Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
@@ -49,7 +48,7 @@ from tests.properties import awkward, kinds
 from tests.properties.check import Seen, compare, difference, in_double, same_results
 from tests.properties.drawing import Draw, RandomProgram, is_float
 from tests.properties.generate import draw_program
-from tests.support import OPTIMISED, blocks, droppable
+from tests.support import OPTIMISED, blocks, droppable, fusable
 
 LONGEST = 4
 """Steps in a chain."""
@@ -278,13 +277,7 @@ def _stacks(state: SearchState, draw: Draw) -> Forced | None:
 
 def _fused(state: SearchState, draw: Draw) -> Forced | None:
     """What reads a stack of a scan whole runs in the scan's loop."""
-    path = _block(state.graph, draw)
-    graph = nested_graph(state.graph, path)
-    scans = [scan for op in graph.ops if (scan := find_scan(graph, op, backwards=True)) is not None]
-    stacks = [graph.ops[scan.op].results[carry] for scan in scans for carry in scan.rows]
-    live = tuple(Live(path, v, graph.values[v].nbytes) for v in stacks)
-    peak = dataclasses.replace(find_peak(state.graph, state.chip), path=path, op=len(graph.ops) - 1, live=live)
-    proposed = FuseIntoScan().propose(state.graph, peak, Goal(state.chip, Options(numerics="relaxed"), 0))
+    proposed = fusable(state.graph, _block(state.graph, draw), Options(numerics="relaxed"))
     found = [one for one in proposed if isinstance(one, Candidate)]
     if not found:
         return None
