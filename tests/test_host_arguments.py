@@ -13,7 +13,6 @@ from stablehlo_mem.analysis.host_link import copied_bytes, placements
 from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules
 from stablehlo_mem.frontend.program import ingest
-from stablehlo_mem.ir.bindings import parse_module
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.ir.packed_rows import are_read, are_written
@@ -97,15 +96,6 @@ def test_split_and_written_over_it_computes_the_same(chunk):
     assert (" = %arg0" in text(module)) == (6 % chunk == 0)
     args = normals(6, 8), normals(6, 8, seed=1)
     assert all(map(same_bits, run(program, module, *args), run(program, None, *args)))
-
-
-def test_a_program_without_them_is_left_as_it_is():
-    module = normal(ingest(moment_step()))
-    split_by(module, 2)
-    on_device = parse_module(text(module).replace('"pinned_host"', '"device"'))
-    before = text(on_device)
-    write_over_arguments(on_device)
-    assert text(on_device) == before
 
 
 def test_an_argument_that_is_read_elsewhere_is_not_written_over():

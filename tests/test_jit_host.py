@@ -17,6 +17,7 @@ from stablehlo_mem.targets.measurement import Measured
 from tests.test_targets import needs
 
 OPTIMISER = optax.adamw(1e-3)
+CLIPPED = optax.chain(optax.clip_by_global_norm(1.0), OPTIMISER)
 MIB = 2**20
 
 
@@ -26,6 +27,15 @@ def parameters(layers=4, width=16):
 
 def train_step(params, opt_state, x):
     """A step of AdamW, whose update is one expression over the tree; its layers are scanned."""
+    return step_of(OPTIMISER, params, opt_state, x)
+
+
+def clipped_step(params, opt_state, x):
+    """The same with the gradients clipped by their norm, which must be known before the first update."""
+    return step_of(CLIPPED, params, opt_state, x)
+
+
+def step_of(optimiser, params, opt_state, x):
 
     def loss(p):
         y, _ = jax.lax.scan(lambda y, layer: (jnp.tanh(y @ layer["w"] + layer["b"]), None), x, layers(p))
@@ -35,17 +45,17 @@ def train_step(params, opt_state, x):
         return {"w": p["w"], "b": p["b"]}
 
     value, gradients = jax.value_and_grad(loss)(params)
-    updates, opt_state = OPTIMISER.update(gradients, opt_state, params)
+    updates, opt_state = optimiser.update(gradients, opt_state, params)
     return optax.apply_updates(params, updates), opt_state, value
 
 
-def arguments(layers=4, width=16, batch=2):
+def arguments(layers=4, width=16, batch=2, *, optimiser=OPTIMISER):
     params = parameters(layers, width)
-    return params, OPTIMISER.init(params), jnp.ones((batch, width))
+    return params, optimiser.init(params), jnp.ones((batch, width))
 
 
-def specs(layers, width, batch):
-    return jax.eval_shape(lambda: arguments(layers, width, batch))
+def specs(layers, width, batch, *, optimiser=OPTIMISER):
+    return jax.eval_shape(lambda: arguments(layers, width, batch, optimiser=optimiser))
 
 
 def kinds(tree):
@@ -288,14 +298,14 @@ def test_gradients_wait_on_the_host_for_their_update():
     gradients = layers * width**2 * 4
     options = shm.Options(host_memory="1GiB")
     step = shm.jit(
-        train_step,
+        clipped_step,
         gradients // 2,
         host=("params", "opt_state"),
         donate_argnums=(0, 1),
         target="tpu:v5e",
         options=options,
     )
-    plan = step.plan(*specs(layers, width, 256))
+    plan = step.plan(*specs(layers, width, 256, optimiser=CLIPPED))
     assert plan.fits
     assert {step.pass_name for step in plan.steps} >= {"offload-to-host"}
     before, after = plan.before.measured, plan.after.measured
@@ -303,4 +313,4 @@ def test_gradients_wait_on_the_host_for_their_update():
     assert isinstance(after, Measured)
     assert before.peak_bytes > gradients > plan.budget_bytes >= after.peak_bytes
     assert after.host_temp_bytes >= gradients
-    assert 0.9 <= plan.after.temp_bytes / after.temp_bytes <= 1.2
+    assert plan.after.temp_bytes >= 0.9 * after.temp_bytes  # the chip keeps some in its own memory

@@ -4,11 +4,11 @@ The first line says what is done: `// canonicalize`; `// rematerialise`, all sta
 drop; `// fuse-into-scan`, the readers of the one stack that is read whole; `// recompute-in-loops`, all it can;
 `// compute-where-read`, the first for a GPU; `// sink-converts`, the first for a TPU; `// offload-to-host`, all it can;
 `// offload-residuals`, the first; `// recompute-residuals`, all it can; `// hold-copies`; `// finish-before-loops`;
-`// join-barriers`; `// slice-as-integers`; `// order-dots`; `// stream-arguments`, `// stream-arguments, copied again`,
-64 bytes at a time; `// lookup-from-host`, the first; `// reblock-scans by CHUNK`, the first; `// rewrite PASS [bytes
-first]`, everywhere the pass matches; or `// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names
-the first op whose result is the seed, in normal form, nested blocks included, and BYTES is the least size of the values
-that are split, 1 if not given.
+`// join-barriers`; `// slice-as-integers`; `// order-dots`; `// write-over-arguments`, `// write-over-arguments,
+delayed`; `// stream-arguments`, `// stream-arguments, copied again`, 64 bytes at a time; `// lookup-from-host`, the
+first; `// reblock-scans by CHUNK`, the first; `// rewrite PASS [bytes first]`, everywhere the pass matches; or
+`// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names the first op whose result is the seed,
+in normal form, nested blocks included, and BYTES is the least size of the values that are split, 1 if not given.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from stablehlo_mem.rewriting.join_barriers import join_barriers
 from stablehlo_mem.rewriting.order_dots import order_dots
 from stablehlo_mem.rewriting.rewriting_pass import RewritingPass
 from stablehlo_mem.rewriting.slice_as_integers import slice_as_integers
+from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
 from stablehlo_mem.splitting.split_step import Split, split
 from tests.support import (
     blocks,
@@ -120,6 +121,8 @@ def rewritten(source: str) -> str:
         slice_as_integers(module, frozenset({"bf16"}))
     elif source.startswith("// order-dots\n"):
         order_dots(module, frozenset({"bf16"}))
+    elif source.startswith("// write-over-arguments"):
+        write_over_arguments(module, delayed=source.startswith("// write-over-arguments, delayed\n"))
     elif source.startswith("// join-barriers\n"):
         join_barriers(module)
     elif source.startswith("// stream-arguments\n"):

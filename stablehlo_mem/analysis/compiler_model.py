@@ -59,6 +59,9 @@ class CompilerModel(abc.ABC):
     """Whether temporaries may live in an output's buffer until the output is written."""
     widens_slices: frozenset[str] = frozenset()
     """Element types whose slices and updates are computed in a wider one, of the whole array: `slice_as_integers`."""
+    needs_delayed_writes: bool = False
+    """Whether an array is copied of which several kernels of a step read what one of them writes over, unless that is
+    written in the next step: `write_over_arguments`."""
     ordered_dots: frozenset[str] = frozenset()
     """Element types of the operands of dots that can fail if their dimensions are in another order: `order_dots`."""
     hoists_operand_converts: bool = False

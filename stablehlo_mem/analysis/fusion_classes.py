@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.bindings import DONATED, signature_attributes
 from stablehlo_mem.ir.graph import Graph, Op, reachable
 from stablehlo_mem.ir.op_attributes import convolution_numbers, dot_numbers, integers, window_padding
 
@@ -148,14 +147,6 @@ def data_source(graph: Graph, value: int) -> int:
     """The value that a chain of views and element moves starts from; a bitcast starts a chain of its own."""
     moves = (Class.VIEW, Class.MOVE)
     return graph.under(value, lambda op: classify(graph, op) in moves and op.name != "stablehlo.bitcast_convert")
-
-
-def donated_types(graph: Graph) -> frozenset[tuple[tuple[int, ...], str]]:
-    """Shapes and element types of a function's donated arguments: outputs that may live in them from the start."""
-    attributes = signature_attributes(graph.handles[-1].operation.parent, "arg_attrs")
-    arguments = zip(graph.arguments, attributes, strict=True)
-    donated = (graph.values[v] for v, of_argument in arguments if not DONATED.isdisjoint(of_argument))
-    return frozenset((value.shape, value.dtype) for value in donated)
 
 
 def window_size(graph: Graph, op: Op) -> int:

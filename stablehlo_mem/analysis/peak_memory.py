@@ -11,11 +11,13 @@ from stablehlo_mem.analysis.compiler_model import CompilerModel
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.distribution import gathered_bytes, partial_bytes
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
-from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, Class, buffer_root, classify, donated_types
+from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, Class, buffer_root, classify
 from stablehlo_mem.analysis.host_lifetimes import last_of_host_copies, starts_with_block
 from stablehlo_mem.analysis.host_link import placements
 from stablehlo_mem.analysis.live_ranges import Peak, Slot, Timeline
+from stablehlo_mem.analysis.overwritten_arguments import results_beside_arguments
 from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.donation import donated_arguments
 from stablehlo_mem.ir.graph import Graph, Op, Path, nested_graph
 from stablehlo_mem.targets.chips import Chip
 
@@ -140,13 +142,13 @@ class _Walk:
 
     def outputs(self) -> list[tuple[int, int]]:
         """Bytes of each output, and the tick its buffer is in use from: 0 where an argument may be donated to it."""
-        donated = donated_types(self.graph)
+        donated = donated_arguments(self.graph)
         outputs: list[tuple[int, int]] = []
-        for output in self.graph.returned:
+        for position, output in enumerate(self.graph.returned):
             value = self.graph.values[output]
             chain = self._in_place_chain(buffer_root(self.graph, output))
             until = min(self.written.get(v, self.timeline.now) for v in chain)
-            if (value.shape, value.dtype) in donated or self._starts_early(chain[-1]):
+            if position in donated or self._starts_early(chain[-1]):
                 until = 0
             outputs.append((self.model.buffer_bytes(value), until))
         return outputs
@@ -276,7 +278,10 @@ class _Walk:
 
     def _find_in_outer_buffer(self) -> frozenset[int]:
         values: set[int] = set()
+        beside = frozenset[int]() if self.path else results_beside_arguments(self.graph)
         for i, value in enumerate(self.graph.returned):
+            if i in beside:
+                continue
             chain = self._in_place_chain(buffer_root(self.graph, value))
             if not self.carried or self._fits_carry(chain[-1], self.carried[i]):
                 values.update(chain)

@@ -65,6 +65,7 @@ class XlaCpu(CompilerModel):
     )
     runs_breadth_first = True
     """So that kernels can run at the same time: `BFScheduler` in `hlo_memory_scheduler.h`."""
+    needs_delayed_writes = True
     widens_slices = frozenset({"bf16", *(f"f8{form}" for form in _NARROWEST)})
     """All floats that LLVM has no instructions for: `FloatNormalization` in `cpu_compiler.cc`."""
     ordered_dots = frozenset({"bf16"})

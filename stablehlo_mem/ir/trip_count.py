@@ -14,6 +14,8 @@ from stablehlo_mem.ir.matchers import direction, integers_of, splat_value
 _LIKELY_TRIPS = 100
 """Iterations assumed for a loop whose number depends on data: a guess, as few would need no loop. Reports count one."""
 
+_AFFINE = frozenset({f"stablehlo.{name}" for name in ("add", "subtract", "multiply", "clamp", "convert")})
+"""The ops by which an index of a loop's body is computed from its counter."""
 _SWAPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
 
 
@@ -45,6 +47,37 @@ def find_counter(graph: Graph, loop: Op) -> Counter | None:
     return _counter(graph, loop, first, holds, second) or _counter(
         graph, loop, second, _SWAPPED.get(holds, holds), first
     )
+
+
+def counted(graph: Graph, op: Op) -> Counter | None:
+    """The counter of an op that is a while and counts its steps from 0, one by one."""
+    counter = find_counter(graph, op) if op.name == "stablehlo.while" else None
+    return counter if counter is not None and (counter.start, counter.stride) == (0, 1) else None
+
+
+def affine(body: Graph, value: int, counter: int, steps: int) -> tuple[int, int] | None:
+    """(a, b) where an index of a loop's body is a · counter + b in all steps, None if it is something else."""
+    if value == counter:
+        return 1, 0
+    number = splat_value(body, value)
+    if isinstance(number, int):
+        return 0, number
+    op = body.producer(value)
+    if op is None or op.name not in _AFFINE:
+        return None
+    parts = [affine(body, v, counter, steps) for v in op.operands]
+    if op.name == "stablehlo.convert":
+        return parts[0]
+    if op.name == "stablehlo.clamp":
+        low, inner, high = parts
+        within = inner in ((1, 0), (-1, steps - 1)) and low == (0, 0) and high == (0, steps - 1)
+        return inner if within else None
+    one, other = parts
+    if op.name == "stablehlo.multiply":
+        factor, scaled = (one, other) if one and not one[0] else (other, one)
+        return (factor[1] * scaled[0], factor[1] * scaled[1]) if factor and scaled and not factor[0] else None
+    sign = 1 if op.name == "stablehlo.add" else -1
+    return (one[0] + sign * other[0], one[1] + sign * other[1]) if one and other else None
 
 
 def _counter(graph: Graph, loop: Op, counted: int, holds: str, limit: int) -> Counter | None:

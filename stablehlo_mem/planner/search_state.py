@@ -176,11 +176,11 @@ def take(
 def as_returned(module: ir.Module, targets: Iterable[Target]) -> ir.Module:
     """A copy of a state's module in the form in which it is compiled for some targets and returned."""
     clone = clone_module(module)
+    compilers = [compiler_model(target.chip) for target in targets]
     join_barriers(clone)
-    write_over_arguments(clone)
+    write_over_arguments(clone, delayed=any(compiler.needs_delayed_writes for compiler in compilers))
     hold_copies(clone)
     finish_before_loops(clone)
-    compilers = [compiler_model(target.chip) for target in targets]
     slice_as_integers(clone, frozenset().union(*(compiler.widens_slices for compiler in compilers)))
     constrain_places(clone)  # of the dots as they are in normal form
     order_dots(clone, frozenset().union(*(compiler.ordered_dots for compiler in compilers)))

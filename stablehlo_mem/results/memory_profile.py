@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.peak_memory import Peak, lay_out
 from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.ir.bindings import clone_module, ir, is_splat_constant
+from stablehlo_mem.ir.donation import donated_arguments
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.results.memory_history import History, LiveValue, build_history, live_value
@@ -105,13 +105,13 @@ def profile_graph(graph: Graph, chip: Chip) -> MemoryProfile:
     """The static profile of a canonicalised main function on a chip."""
     timeline, temporaries = lay_out(graph, chip)
     peak = timeline.peak(temporaries)
-    main = graph.handles[-1].operation.parent
     sizes = list(map(compiler_model(chip).buffer_bytes, graph.values))
     arguments = sum(sizes[v] for v in graph.arguments)
     outputs = sum(sizes[v] for v in graph.returned)
-    aliased, constants = _alias_bytes(graph, main, sizes), constant_bytes(graph)
+    donated = [graph.returned[position] for position in donated_arguments(graph)]
+    aliased, constants = sum(sizes[v] for v in donated), constant_bytes(graph)
     host_sizes = [value.host_bytes for value in graph.values]
-    on_host = sum(host_sizes[v] for v in (*graph.arguments, *graph.returned)) - _alias_bytes(graph, main, host_sizes)
+    on_host = sum(host_sizes[v] for v in (*graph.arguments, *graph.returned)) - sum(host_sizes[v] for v in donated)
     return MemoryProfile(
         argument_bytes=arguments,
         output_bytes=outputs,
@@ -124,28 +124,6 @@ def profile_graph(graph: Graph, chip: Chip) -> MemoryProfile:
         host_temp_bytes=peak.host_bytes,
         history=build_history(graph, timeline, temporaries, arguments + outputs + constants - aliased),
     )
-
-
-def _alias_bytes(graph: Graph, main: Any, sizes: list[int]) -> int:
-    """Bytes of the outputs that reuse donated arguments: outputs with an alias, then those that match a donor."""
-    if "arg_attrs" not in main.attributes:
-        return 0
-    aliased = 0
-    donors: Counter[tuple[tuple[int, ...], str]] = Counter()
-    unaliased = dict(enumerate(graph.returned))
-    for argument, entry in zip(graph.arguments, ir.ArrayAttr(main.attributes["arg_attrs"]), strict=True):
-        value = graph.values[argument]
-        attributes: Any = ir.DictAttr(entry)
-        if "tf.aliasing_output" in attributes:
-            aliased += sizes[unaliased.pop(ir.IntegerAttr(attributes["tf.aliasing_output"]).value, argument)]
-        elif "jax.buffer_donor" in attributes:
-            donors[value.shape, value.dtype] += 1
-    for output in unaliased.values():
-        value = graph.values[output]
-        if donors[value.shape, value.dtype]:
-            donors[value.shape, value.dtype] -= 1
-            aliased += sizes[output]
-    return aliased
 
 
 def constant_bytes(graph: Graph) -> int:

@@ -16,7 +16,8 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, nested_graph
-from stablehlo_mem.rewriting.scan_stacks import Reader, ScanLoop, affine, counted, find_readers
+from stablehlo_mem.ir.trip_count import affine, counted
+from stablehlo_mem.rewriting.scan_stacks import Reader, ScanLoop, find_readers
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from stablehlo_mem.ir.graph import Graph, Op, Path, effects
 from stablehlo_mem.ir.loop_carries import invariant_carries, is_only_read, readers_in
 from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.ir.op_attributes import integers
-from stablehlo_mem.ir.trip_count import Counter, find_counter
+from stablehlo_mem.ir.trip_count import Counter, affine, counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,12 +79,6 @@ def find_scan(graph: Graph, op: Op, *, backwards: bool = False) -> ScanLoop | No
     return ScanLoop(op.index, counter.steps, counter.carry, invariant_carries(op), rows) if rows else None
 
 
-def counted(graph: Graph, op: Op) -> Counter | None:
-    """The counter of an op that is a while and counts its steps from 0, one by one."""
-    counter = find_counter(graph, op) if op.name == "stablehlo.while" else None
-    return counter if counter is not None and (counter.start, counter.stride) == (0, 1) else None
-
-
 def _row(body: Graph, carry: int, counter: Counter, backwards: bool) -> int | None:
     """The value that every step writes into its own row of a carry, None if the carry is no stack."""
     argument = body.arguments[carry]
@@ -99,27 +93,6 @@ def _row(body: Graph, carry: int, counter: Counter, backwards: bool) -> int | No
     in_order = in_order and all(splat_value(body, v) == 0 for v in others)
     alone = body.users[argument] == (update.index,) and update.operands.count(argument) == 1
     return update.operands[1] if whole_row and in_order and alone and shape[0] == counter.steps else None
-
-
-def affine(body: Graph, value: int, counter: int, steps: int) -> tuple[int, int] | None:
-    """(a, b) where an index of a loop's body is a · counter + b in all steps, None if it is something else."""
-    if value == counter:
-        return 1, 0
-    number = splat_value(body, value)
-    if isinstance(number, int):
-        return 0, number
-    op = body.producer(value)
-    if op is None or op.name not in ("stablehlo.add", "stablehlo.subtract", "stablehlo.clamp", "stablehlo.convert"):
-        return None
-    parts = [affine(body, v, counter, steps) for v in op.operands]
-    if op.name == "stablehlo.convert":
-        return parts[0]
-    if op.name == "stablehlo.clamp":
-        low, inner, high = parts
-        within = inner in ((1, 0), (-1, steps - 1)) and low == (0, 0) and high == (0, steps - 1)
-        return inner if within else None
-    (one, other), sign = parts, 1 if op.name == "stablehlo.add" else -1
-    return (one[0] + sign * other[0], one[1] + sign * other[1]) if one and other else None
 
 
 def reads_row(graph: Graph, op: Op) -> bool:

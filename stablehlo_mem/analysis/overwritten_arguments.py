@@ -1,0 +1,129 @@
+"""Finds the donated arguments that a loop may write over, chunk by chunk, instead of filling an array of its own.
+
+The update of parameters in a loop is one: each step reads a row of them and writes it anew, and nobody reads it later.
+`write_over_arguments` rewrites such loops in finished programs, and the static profile counts no array for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.donation import donated_arguments
+from stablehlo_mem.ir.graph import Graph, Op, producers_of, reachable
+from stablehlo_mem.ir.loop_carries import is_only_read, readers_in, unchanged
+from stablehlo_mem.ir.trip_count import affine, counted
+
+_Chunk = tuple[tuple[tuple[int, int] | None, ...], tuple[int, ...]]
+"""The starts of a slice, each as it follows from the loop's counter (`affine`), and its shape."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OverwrittenArgument:
+    """An argument of main that a loop may write over.
+
+    Attributes:
+        argument: the value.
+        loop, carry: the loop, and its carry that becomes the result.
+        slices: the ops of the loop's body that read the argument.
+        dimension, size: what each step writes: so many elements of a dimension, all of the others.
+        first, stride: the index of the first of them in the first step, and how it changes.
+    """
+
+    argument: int
+    loop: int
+    carry: int
+    slices: tuple[int, ...]
+    dimension: int
+    size: int
+    first: int
+    stride: int
+
+
+@cached_analysis
+def overwritten_arguments(main: Graph) -> tuple[OverwrittenArgument, ...]:
+    """The arguments that may be, one for each result that a loop writes chunk by chunk."""
+    found: list[OverwrittenArgument] = []
+    for position, argument in donated_arguments(main).items():
+        value = main.returned[position]
+        loop = main.producer(value)
+        if loop is None or counted(main, loop) is None or main.returned.count(value) > 1:
+            continue
+        carry = main.values[value].result
+        chunk = _written(loop, carry, main)
+        slices = _reads_of(main, loop, argument)
+        if chunk is not None and slices and all(chunk == read for read in slices.values()):
+            ((dimension, (stride, first)),) = ((d, start) for d, start in enumerate(chunk[0]) if start and start[0])
+            size = chunk[1][dimension]
+            found.append(
+                OverwrittenArgument(argument, loop.index, carry, tuple(slices), dimension, size, first, stride)
+            )
+    return tuple(found)
+
+
+@cached_analysis
+def results_beside_arguments(main: Graph) -> frozenset[int]:
+    """The results, by position, that a loop fills while the argument donated to them is read: they are copied later."""
+    over = {(one.loop, one.carry) for one in overwritten_arguments(main)}
+    beside: set[int] = set()
+    for position, argument in donated_arguments(main).items():
+        value = main.values[main.returned[position]]
+        loop = main.producer(value.index)
+        if loop is None or loop.name != "stablehlo.while" or (loop.index, value.result) in over:
+            continue
+        is_read = any(user >= loop.index for user in main.users[argument])
+        if is_read and loop.operands[value.result] != argument:
+            beside.add(position)
+    return frozenset(beside)
+
+
+def _written(loop: Op, carry: int, main: Graph) -> _Chunk | None:
+    """What each step writes to a carry, if all steps together write each element once."""
+    (condition, body), counter = loop.blocks, counted(main, loop)
+    argument = body.arguments[carry]
+    update = body.producer(body.returned[carry])
+    if update is None or update.name != "stablehlo.dynamic_update_slice" or update.operands[0] != argument:
+        return None
+    is_alone = body.users[argument] == (update.index,) and update.operands.count(argument) == 1
+    if not is_alone or counter is None or condition.users[condition.arguments[carry]]:
+        return None
+    shape, whole = (body.values[v].shape for v in (update.operands[1], argument))
+    cut = [d for d, size in enumerate(shape) if size < whole[d]]
+    if len(cut) != 1 or shape[cut[0]] * counter.steps != whole[cut[0]]:
+        return None
+    starts = _starts(body, update.operands[2:], body.arguments[counter.carry], counter.steps)
+    size, last = shape[cut[0]], whole[cut[0]] - shape[cut[0]]
+    in_order = starts[cut[0]] in ((size, 0), (-size, last))
+    from_zero = all(start == (0, 0) for d, start in enumerate(starts) if d != cut[0])
+    return (starts, shape) if in_order and from_zero else None
+
+
+def _starts(body: Graph, starts: Sequence[int], counter: int, steps: int) -> tuple[tuple[int, int] | None, ...]:
+    return tuple([affine(body, start, counter, steps) for start in starts])
+
+
+def _reads_of(main: Graph, loop: Op, argument: int) -> dict[int, _Chunk | None]:
+    """The ops by which a loop reads an argument, each with what it reads; empty if somebody else reads it later.
+
+    Others may read it that the loop depends on: they are done before it begins, such as the passes through a network
+    before the update of its parameters.
+    """
+    body, counter = loop.blocks[1], counted(main, loop)
+    before = reachable([loop.index], lambda op: producers_of(main)[op])
+    carried = (i for i, operand in enumerate(loop.operands) if operand == argument)
+    if counter is None or not before.keys() >= {*main.users[argument]}:
+        return {}
+    if not all(is_only_read(main, loop, carry) for carry in carried):
+        return {}
+    names = [inner for inner, outer in unchanged(loop, 1).items() if outer == argument]
+    readers = sorted({user for name in names for user in readers_in(body, name)})
+    counts = body.arguments[counter.carry], counter.steps
+    return {user: _read(body, body.ops[user], names, *counts) for user in readers}
+
+
+def _read(body: Graph, op: Op, names: Sequence[int], counter: int, steps: int) -> _Chunk | None:
+    """What an op reads of a value that has some names, if it reads a slice."""
+    if op.name != "stablehlo.dynamic_slice" or op.operands[0] not in names:
+        return None
+    return _starts(body, op.operands[1:], counter, steps), body.values[op.results[0]].shape
