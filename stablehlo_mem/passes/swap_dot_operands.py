@@ -7,9 +7,9 @@ After:
     %w = stablehlo.dot_general %x, %g, contracting_dims = [0] x [0] : tensor<64x99xf32>
 
 The compilers do this themselves where dot and transpose are side by side, and the profile knows it. But where a split
-adds up partial results of the dot, the transpose stays behind the loop, as one more buffer. Where memory is preferred
-all such dots are swapped. Otherwise only those that are faster then: on CPU the left operand is packed transposed, so
-it should be the smaller one.
+adds up partial results of the dot, the transpose stays behind the loop, as one more buffer; and where a loop writes
+them into a stack, XLA:GPU would transpose all of the stack. Where memory is preferred all such dots are swapped.
+Otherwise those that are not slower then: on CPU the left operand is packed transposed, so it should be the smaller one.
 
 If both operands lie transposed, then swapped they lie as a matmul reads them, and another transpose follows. einsum
 writes `bhqk,bhkd->bqhd`, attention with its heads inside, like this:
@@ -36,6 +36,7 @@ from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.op_attributes import dot_numbers, dot_operands_transposed, integers
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
+from stablehlo_mem.targets.chips import Chip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +77,13 @@ class SwapDotOperands(RewritingPass):
             detail=swap,
             even_if_slower=prefer_memory and not swap.transposes,
         )
+
+    def pays_anyway(self, graph: Graph, match: Match, chip: Chip) -> bool:
+        """Also where no transpose is left and the dot costs the same in either order."""
+        dot = match.detail.dot
+        as_it_is = Kernel(op_flops(graph, dot), 0, matmul_of(graph, dot))
+        costs_the_same = match.kernels[0].seconds(chip) <= as_it_is.seconds(chip)
+        return match.even_if_slower or (costs_the_same and not match.detail.transposes)
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """The dot with its operands swapped, and transposed if anything is left to permute."""
