@@ -17,7 +17,7 @@ from stablehlo_mem.frontend.canonicalize import remove_rules
 from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import parse_module
 from stablehlo_mem.ir.graph import entry_graph
-from stablehlo_mem.passes.fuse_into_scan import FuseIntoScan
+from stablehlo_mem.passes.fuse_into_scan import FusedIntoScan, FuseIntoScan
 from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
 from stablehlo_mem.targets.chips import CHIPS
 from stablehlo_mem.targets.measurement import Measured
@@ -49,7 +49,7 @@ def flat(step):
     return lambda *leaves: step(*jax.tree.unflatten(jax.tree.structure(shapes), leaves))
 
 
-def exported(step=train_step, platform="cpu", *, donates=True, **sizes):
+def exported(step=train_step, platform="cpu", *, donates=True, **sizes: int):
     specs = jax.tree.leaves(jax.eval_shape(lambda: arguments(**sizes)))
     donated = tuple(range(len(specs) - 1)) if donates else ()
     return export.export(jax.jit(flat(step), donate_argnums=donated), platforms=[platform])(*specs)
@@ -59,7 +59,9 @@ def with_updates_in_the_scan(program):
     """The program in normal form, all updates by the gradients of its layers in the loop that computes them."""
     module = normal(program)
     while found := [c for c in fusable(entry_graph(module)) if isinstance(c, Candidate)]:
-        FuseIntoScan().apply(module, found[-1].step.params)
+        params = found[-1].step.params
+        assert isinstance(params, FusedIntoScan)
+        FuseIntoScan().apply(module, params)
     remove_rules(module)
     return module
 
@@ -120,8 +122,9 @@ def test_without_donation_nothing_is_written_over():
 @pytest.mark.parametrize("step", [train_step, reversed_moments])
 def test_static_profile_knows_which_loops_write_beside_arguments(step):
     """A result that a loop fills beside the argument it is donated to has an array of its own until it is copied."""
-    module = with_updates_in_the_scan(ingest(exported(step, layers=LAYERS, width=64)))
-    stack = LAYERS * 64 * 64 * 4
+    layers = 16
+    module = with_updates_in_the_scan(ingest(exported(step, layers=layers, width=64)))
+    stack = layers * 64 * 64 * 4
     beside = 6 - len(overwritten_arguments(entry_graph(module)))
     least = (0, 0) if step is train_step else (2, 3)
     assert least[0] * stack <= find_peak(entry_graph(module), CHIPS["cpu"]).temp_bytes < (least[1] + 1) * stack
@@ -131,9 +134,9 @@ def test_static_profile_knows_which_loops_write_beside_arguments(step):
 @pytest.mark.parametrize("target", THREE)
 def test_no_gradient_of_all_layers(target):
     """A training step takes less than its gradients: as it is compiled, they are most of it."""
-    sizes = {"layers": 24, "width": 1024 if target == "tpu:v5e" else 256, "batch": 16}
+    sizes: dict[str, int] = {"layers": 24, "width": 1024 if target == "tpu:v5e" else 256, "batch": 16}
     gradients = 24 * sizes["width"] ** 2 * 4
-    program = exported(platform=target.partition(":")[0], **sizes)
+    program = exported(train_step, target.partition(":")[0], donates=True, **sizes)
     plan = shm.plan(program, "40%", target=target)
     assert plan.fits
     assert isinstance(plan.before.measured, Measured)
@@ -142,6 +145,7 @@ def test_no_gradient_of_all_layers(target):
     assert plan.before.measured.temp_bytes > gradients / 2 > plan.after.measured.temp_bytes
     assert {step.pass_name for step in plan.steps} >= {"fuse-into-scan"}
     if target == "cpu":
+        assert plan.exported is not None
         args = jax.tree.leaves(arguments(**sizes))
         new, old, exact = plan.exported.call(*args), program.call(*args), in_f64(flat(train_step), *args)
         for one in zip(*map(jax.tree.leaves, (new, old, exact)), strict=True):

@@ -62,6 +62,13 @@ def overwritten_arguments(main: Graph) -> tuple[OverwrittenArgument, ...]:
     return tuple(found)
 
 
+def chunk_bytes(main: Graph, loop: Op) -> int:
+    """Bytes of what a step of a loop writes over arguments."""
+    of_loop = (one for one in overwritten_arguments(main) if one.loop == loop.index)
+    arguments = ((main.values[one.argument], one) for one in of_loop)
+    return sum(value.nbytes // value.shape[one.dimension] * one.size for value, one in arguments)
+
+
 @cached_analysis
 def results_beside_arguments(main: Graph) -> frozenset[int]:
     """The results, by position, that a loop fills while the argument donated to them is read: they are copied later."""

@@ -15,7 +15,7 @@ from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, Class, buffer_roo
 from stablehlo_mem.analysis.host_lifetimes import last_of_host_copies, starts_with_block
 from stablehlo_mem.analysis.host_link import placements
 from stablehlo_mem.analysis.live_ranges import Peak, Slot, Timeline
-from stablehlo_mem.analysis.overwritten_arguments import results_beside_arguments
+from stablehlo_mem.analysis.overwritten_arguments import chunk_bytes, results_beside_arguments
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.donation import donated_arguments
 from stablehlo_mem.ir.graph import Graph, Op, Path, nested_graph
@@ -181,6 +181,8 @@ class _Walk:
         if op.name == "stablehlo.while":
             copies = self.model.copied_before_loop(self.graph, op)
             yield from ((nbytes, self.timeline.now) for nbytes in copies.values())
+            if self.model.needs_delayed_writes and not self.path:
+                yield chunk_bytes(self.graph, op), self.timeline.now
         if classify(self.graph, op) is Class.DOT:
             for value in self.model.early_dot_copies(self.graph, op):
                 since = self.available.get(self.graph.values[buffer_root(self.graph, value)].producer, self.first_tick)
