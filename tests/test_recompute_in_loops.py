@@ -225,17 +225,21 @@ def lstm_gradient(x: Any, wi: Any, wh: Any) -> Any:
     return jax.grad(loss, (0, 1))(wi, wh)
 
 
-def test_rows_that_a_loop_reads_are_computed_in_it_one_by_one() -> None:
-    """To compute all of them in each step would take too long: the step is judged with the slices moved up."""
+@pytest.mark.parametrize("share", [0.2, 0.25])
+def test_rows_that_a_loop_reads_are_computed_in_it_one_by_one(share: float) -> None:
+    """To compute all of them in each step would take too long: the step is judged with the slices moved up.
+
+    A quarter can be kept by a step less, which takes longer.
+    """
     args = spec(256, 128, 128), spec(128, 1024), spec(256, 1024)
     chip = CHIPS["cuda:h200"]
     program = ingest(exported(lstm_gradient, *args, platform="cuda"))
     begun = start_of(program, Goal(chip, Options(), 0))
     begun = cheapen(begun, Goal(chip, Options(), 0), any_peak=False)
-    goal = Goal(chip, Options(), begun.peak.temp_bytes // 5, max_seconds=2 * begun.seconds)
+    goal = Goal(chip, Options(), int(share * begun.peak.temp_bytes), max_seconds=2 * begun.seconds)
     found, _ = search(begun, goal)
     assert begun.peak.temp_bytes > goal.temp_bytes
     assert found.peak.temp_bytes <= goal.temp_bytes
-    assert found.seconds <= goal.max_seconds
+    assert found.seconds < begun.seconds
     names = [step.pass_name for step in found.steps]
     assert {"recompute-in-loops", "narrow"} <= {*names}

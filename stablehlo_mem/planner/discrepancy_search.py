@@ -38,6 +38,8 @@ the suite gets a plan that is 1.07 times slower."""
 _PRUNE_MARGIN = 0.25
 """A descent is pruned if it is worse than the incumbent by this share: with 0.1 plans of the suite get up to 1.2 times
 slower, as later steps may save time, and 0.5 finds hardly faster ones."""
+_LOWER_GOALS = (0.8, 0.64)
+"""Shares of a goal that are searched for too, so that a larger budget's plan is no slower: steps of a fifth, chosen."""
 CACHE_MULTIPLE = 4
 """Temporaries of up to this many times the chip's cache are taken to stay in it: chosen, a loop uses a part at once."""
 
@@ -148,7 +150,15 @@ class DiscrepancySearch:
         return first, refusals
 
     def descend_below(self) -> None:
-        """Descends to half of what the fastest program within the goal leaves, as long as that is faster."""
+        """Descends to lower goals: a descent ends with the first step that reaches its goal, though others be faster.
+
+        To some that are little lower, then to half of what the fastest program within the goal leaves, as long as that
+        is faster.
+        """
+        self.looks_ahead, self.margin = True, _PRUNE_MARGIN
+        for share in _LOWER_GOALS if self.reached else ():
+            self.steps_left = max(self.steps_left, 1 + max(len(state.steps) for state in self.reached))
+            self.descend(self.root, dataclasses.replace(self.goal, temp_bytes=int(share * self.goal.temp_bytes)))
         self.looks_ahead, self.margin = False, 0.0
         before, fastest = None, self.fastest()
         while fastest is not None and fastest is not before:
