@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,7 @@ from stablehlo_mem.analysis.overwritten_arguments import overwritten_arguments
 from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.frontend.canonicalize import remove_rules
 from stablehlo_mem.frontend.program import ingest
-from stablehlo_mem.ir.bindings import parse_module
+from stablehlo_mem.ir.bindings import clone_module, parse_module
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.passes.fuse_into_scan import FusedIntoScan, FuseIntoScan
 from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
@@ -109,6 +111,59 @@ def test_what_is_read_elsewhere_stays(step, delayed):
     write_over_arguments(module, delayed=delayed)
     args = jax.tree.leaves(arguments())
     assert all(map(same_bits, run(program, module, *args), run(program, None, *args)))
+
+
+def random_update(seed: int):
+    """A loop of a user's own over chunks of some arrays, and their shape: some rows are read where they are written."""
+    choose = random.Random(seed)
+    arrays, chunk, along = choose.choice([1, 2, 3]), choose.choice([1, 2, 3]), choose.choice([0, 1])
+    backwards, carried = choose.random() < 0.5, choose.random() < 0.4
+    places = ["here"] * 6 + ["mirrored", "before", "written", "all"]
+    reads = [[(choose.randrange(arrays), choose.choice(places)) for _ in "ab"] for _ in range(arrays)]
+    order = choose.sample(range(arrays), arrays)
+
+    def update(*given):
+        def body(step, carry):
+            new, old = list(carry[:arrays]), carry[arrays:] or given
+            start = (6 // chunk - 1 - step if backwards else step) * chunk
+
+            def read(array, place):
+                if place == "all":
+                    return old[array].sum()
+                source = new[array] if place == "written" else old[array]
+                at = {"mirrored": 6 - chunk - start, "before": jnp.maximum(start - chunk, 0)}.get(place, start)
+                return jnp.sin(jax.lax.dynamic_slice_in_dim(source, at, chunk, along))
+
+            shape = jax.lax.dynamic_slice_in_dim(new[0], 0, chunk, along).shape
+            rows = [jnp.zeros(shape) + sum(read(*one) for one in of_array) for of_array in reads]
+            new = [jax.lax.dynamic_update_slice_in_dim(a, row, start, along) for a, row in zip(new, rows, strict=True)]
+            return (*new, *carry[arrays:])
+
+        start = (*map(jnp.zeros_like, given), *(given if carried else ()))
+        new = jax.lax.fori_loop(0, 6 // chunk, body, start)
+        return tuple(new[i] for i in order)
+
+    return update, [(6, 5) if along == 0 else (5, 6)] * arrays
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_random_updates(first):
+    written_over = 0
+    for seed in range(first, first + 10):
+        update, shapes = random_update(seed)
+        specs = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+        jitted = jax.jit(update, donate_argnums=tuple(range(len(shapes))))
+        program = ingest(export.export(jitted)(*specs))
+        module = normal(program)
+        remove_rules(module)
+        written_over += len(overwritten_arguments(entry_graph(module)))
+        args = [normals(*shape, seed=i) for i, shape in enumerate(shapes)]
+        for delayed in (False, True):
+            copy = clone_module(module)
+            write_over_arguments(copy, delayed=delayed)
+            assert copy.operation.verify()
+            assert all(map(same_bits, run(program, copy, *args), run(program, None, *args))), seed
+    assert written_over
 
 
 def test_without_donation_nothing_is_written_over():

@@ -13,10 +13,10 @@ from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.donation import donated_arguments
 from stablehlo_mem.ir.graph import Graph, Op, producers_of, reachable
 from stablehlo_mem.ir.loop_carries import is_only_read, readers_in, unchanged
-from stablehlo_mem.ir.trip_count import affine, counted
+from stablehlo_mem.ir.trip_count import Affine, affine, counted, induction_variables
 
-_Chunk = tuple[tuple[tuple[int, int] | None, ...], tuple[int, ...]]
-"""The starts of a slice, each as it follows from the loop's counter (`affine`), and its shape."""
+_Chunk = tuple[tuple[Affine | None, ...], tuple[int, ...]]
+"""The starts of a slice, each as it follows from the step (`affine`), and its shape."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,15 +99,16 @@ def _written(loop: Op, carry: int, main: Graph) -> _Chunk | None:
     cut = [d for d, size in enumerate(shape) if size < whole[d]]
     if len(cut) != 1 or shape[cut[0]] * counter.steps != whole[cut[0]]:
         return None
-    starts = _starts(body, update.operands[2:], body.arguments[counter.carry], counter.steps)
+    starts = _starts(main, loop, update.operands[2:], counter.steps)
     size, last = shape[cut[0]], whole[cut[0]] - shape[cut[0]]
     in_order = starts[cut[0]] in ((size, 0), (-size, last))
     from_zero = all(start == (0, 0) for d, start in enumerate(starts) if d != cut[0])
     return (starts, shape) if in_order and from_zero else None
 
 
-def _starts(body: Graph, starts: Sequence[int], counter: int, steps: int) -> tuple[tuple[int, int] | None, ...]:
-    return tuple([affine(body, start, counter, steps) for start in starts])
+def _starts(main: Graph, loop: Op, starts: Sequence[int], steps: int) -> tuple[Affine | None, ...]:
+    variables = induction_variables(main, loop)
+    return tuple([affine(loop.blocks[1], start, variables, steps) for start in starts])
 
 
 def _reads_of(main: Graph, loop: Op, argument: int) -> dict[int, _Chunk | None]:
@@ -125,12 +126,11 @@ def _reads_of(main: Graph, loop: Op, argument: int) -> dict[int, _Chunk | None]:
         return {}
     names = [inner for inner, outer in unchanged(loop, 1).items() if outer == argument]
     readers = sorted({user for name in names for user in readers_in(body, name)})
-    counts = body.arguments[counter.carry], counter.steps
-    return {user: _read(body, body.ops[user], names, *counts) for user in readers}
+    return {user: _read(main, loop, body.ops[user], names, counter.steps) for user in readers}
 
 
-def _read(body: Graph, op: Op, names: Sequence[int], counter: int, steps: int) -> _Chunk | None:
+def _read(main: Graph, loop: Op, op: Op, names: Sequence[int], steps: int) -> _Chunk | None:
     """What an op reads of a value that has some names, if it reads a slice."""
     if op.name != "stablehlo.dynamic_slice" or op.operands[0] not in names:
         return None
-    return _starts(body, op.operands[1:], counter, steps), body.values[op.results[0]].shape
+    return _starts(main, loop, op.operands[1:], steps), loop.blocks[1].values[op.results[0]].shape

@@ -6,6 +6,7 @@ The cost model, the analyses of memory and the passes on loops call it.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, Op, Path
@@ -14,8 +15,10 @@ from stablehlo_mem.ir.matchers import direction, integers_of, splat_value
 _LIKELY_TRIPS = 100
 """Iterations assumed for a loop whose number depends on data: a guess, as few would need no loop. Reports count one."""
 
-_AFFINE = frozenset({f"stablehlo.{name}" for name in ("add", "subtract", "multiply", "clamp", "convert")})
+_AFFINE = frozenset({f"stablehlo.{name}" for name in ("add", "subtract", "multiply", "clamp", "convert", "select")})
 """The ops by which an index of a loop's body is computed from its counter."""
+Affine = tuple[int, int]
+"""(a, b): an index that is a · step + b."""
 _SWAPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
 
 
@@ -55,29 +58,73 @@ def counted(graph: Graph, op: Op) -> Counter | None:
     return counter if counter is not None and (counter.start, counter.stride) == (0, 1) else None
 
 
-def affine(body: Graph, value: int, counter: int, steps: int) -> tuple[int, int] | None:
-    """(a, b) where an index of a loop's body is a · counter + b in all steps, None if it is something else."""
-    if value == counter:
-        return 1, 0
+def induction_variables(graph: Graph, loop: Op) -> dict[int, Affine]:
+    """The carries of a while that grow by a constant from a constant on: by its body's argument, in terms of the step.
+
+    `jax.lax.fori_loop` has two, one that counts the steps and one for its function.
+    """
+    found: dict[int, Affine] = {}
+    for carry, argument in enumerate(loop.blocks[1].arguments):
+        stride, start = _stride(graph, loop, carry), _integer(graph, loop.operands[carry])
+        if stride is not None and start is not None:
+            found[argument] = stride, start
+    return found
+
+
+def affine(body: Graph, value: int, variables: Mapping[int, Affine], steps: int) -> Affine | None:
+    """(a, b) where an index of a loop's body is a · step + b in all steps, None if it is something else.
+
+    An index that is known to be in bounds may be clamped, or counted from the end where it is negative.
+
+    Args:
+        variables: what is known of the body's arguments.
+    """
+    if value in variables:
+        return variables[value]
     number = splat_value(body, value)
     if isinstance(number, int):
         return 0, number
     op = body.producer(value)
     if op is None or op.name not in _AFFINE:
         return None
-    parts = [affine(body, v, counter, steps) for v in op.operands]
-    if op.name == "stablehlo.convert":
+    if op.name == "stablehlo.select":
+        return affine(body, op.operands[2], variables, steps) if _never_holds(body, op, variables, steps) else None
+    parts = [affine(body, v, variables, steps) for v in op.operands]
+    if any(part is None for part in parts):
+        return None
+    return _combined(op.name, [part for part in parts if part is not None], steps)
+
+
+def _combined(name: str, parts: list[Affine], steps: int) -> Affine | None:
+    """The same of what an op computes of indices."""
+    if name == "stablehlo.convert":
         return parts[0]
-    if op.name == "stablehlo.clamp":
+    if name == "stablehlo.clamp":
         low, inner, high = parts
-        within = inner in ((1, 0), (-1, steps - 1)) and low == (0, 0) and high == (0, steps - 1)
-        return inner if within else None
-    one, other = parts
-    if op.name == "stablehlo.multiply":
-        factor, scaled = (one, other) if one and not one[0] else (other, one)
-        return (factor[1] * scaled[0], factor[1] * scaled[1]) if factor and scaled and not factor[0] else None
-    sign = 1 if op.name == "stablehlo.add" else -1
-    return (one[0] + sign * other[0], one[1] + sign * other[1]) if one and other else None
+        least, most = _range(inner, steps)
+        is_inside = not low[0] and not high[0] and low[1] <= least and most <= high[1]
+        return inner if is_inside else None
+    first, second = parts
+    if name == "stablehlo.multiply":
+        factor, scaled = (first, second) if not first[0] else (second, first)
+        return None if factor[0] else (factor[1] * scaled[0], factor[1] * scaled[1])
+    sign = 1 if name == "stablehlo.add" else -1
+    return first[0] + sign * second[0], first[1] + sign * second[1]
+
+
+def _range(index: Affine, steps: int) -> tuple[int, int]:
+    """The least and the most of an index in all steps."""
+    ends = index[1], index[1] + index[0] * (steps - 1)
+    return min(ends), max(ends)
+
+
+def _never_holds(body: Graph, select: Op, variables: Mapping[int, Affine], steps: int) -> bool:
+    """Whether a select that asks whether an index is negative always takes its second value."""
+    compare = body.producer(select.operands[0])
+    if compare is None or compare.name != "stablehlo.compare" or direction(body, compare) != "LT":
+        return False
+    index = affine(body, compare.operands[0], variables, steps)
+    return index is not None and splat_value(body, compare.operands[1]) == 0 and _range(index, steps)[0] >= 0
 
 
 def _counter(graph: Graph, loop: Op, counted: int, holds: str, limit: int) -> Counter | None:

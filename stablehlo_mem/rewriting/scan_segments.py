@@ -63,7 +63,7 @@ def find_backward(graph: Graph, scan: ScanLoop, stacks: Sequence[int]) -> Backwa
     body = nested_graph(graph, path)
     forward: dict[int, bool] = {}
     for op in (body.ops[reader.op] for reader in all_readers):
-        row = affine(body, op.operands[1], body.arguments[counter.carry], scan.steps)
+        row = affine(body, op.operands[1], {body.arguments[counter.carry]: (1, 0)}, scan.steps)
         if row not in ((1, 0), (-1, scan.steps - 1)):
             return elsewhere
         forward[op.index] = row == (1, 0)

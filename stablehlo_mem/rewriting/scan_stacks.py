@@ -89,7 +89,7 @@ def _row(body: Graph, carry: int, counter: Counter, backwards: bool) -> int | No
     whole_row = body.values[update.operands[1]].shape == (1, *shape[1:])
     first, *others = update.operands[2:]
     orders = [(1, 0), (-1, counter.steps - 1)][: 1 + backwards]
-    in_order = affine(body, first, body.arguments[counter.carry], counter.steps) in orders
+    in_order = affine(body, first, {body.arguments[counter.carry]: (1, 0)}, counter.steps) in orders
     in_order = in_order and all(splat_value(body, v) == 0 for v in others)
     alone = body.users[argument] == (update.index,) and update.operands.count(argument) == 1
     return update.operands[1] if whole_row and in_order and alone and shape[0] == counter.steps else None
