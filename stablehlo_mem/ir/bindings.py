@@ -360,16 +360,23 @@ def source_line(location: ir.Location) -> str:
     Frames of installed packages are skipped where a frame outside exists: the user's line that calls a layer says more
     than one of the layer's. Of packages' frames those of jax itself and of this one are skipped where there are others.
     """
-    frames: list[tuple[str, int]] = []
-    names: list[str] = []
-    _collect_frames(location, frames, names)
-    if not frames:
-        return ""
-    outside = [f for f in frames if not any(library in f[0] for library in _LIBRARIES)]
-    own = [f for f in outside if not any(installed in f[0] for installed in _INSTALLED)]
-    file, line = (own or outside or frames)[0]
-    name = f" ({names[0]})" if names else ""
-    return f"{file}:{line}{name}"
+    names, best, rank = "", "", 3
+    for found in _names_and_frames(location):
+        if isinstance(found, str):
+            names = names or f" ({found})"
+        elif (of_frame := _frame_rank(found.filename)) < rank:
+            best, rank = f"{found.filename}:{found.start_line}", of_frame
+        if names and rank == 0:
+            break
+    return f"{best}{names}" if best else ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _frame_rank(file: str) -> int:
+    """0 for a user's file, 1 for one of an installed package, 2 for one of jax or of this package."""
+    if any(library in file for library in _LIBRARIES):
+        return 2
+    return int(any(installed in file for installed in _INSTALLED))
 
 
 def primitive_name(source: str) -> str:
@@ -395,19 +402,20 @@ def _user_scope(part: str) -> str:
     return "" if _FUNCTION.fullmatch(part) or _CONTROL_FLOW.fullmatch(part) else part
 
 
-def _collect_frames(location: Any, frames: list[tuple[str, int]], names: list[str]) -> None:
-    if isinstance(location, ir.NameLoc):
-        if not names:
-            names.append(location.name_str)
-        _collect_frames(location.child_loc, frames, names)
-    elif isinstance(location, ir.CallSiteLoc):
-        _collect_frames(location.callee, frames, names)
-        _collect_frames(location.caller, frames, names)
-    elif isinstance(location, ir.FusedLoc):
-        for child in location.locations:
-            _collect_frames(child, frames, names)
-    elif isinstance(location, ir.FileLineColLoc):
-        frames.append((location.filename, location.start_line))
+def _names_and_frames(location: Any) -> Iterator[Any]:
+    """The names in a location and the positions of its frames, each from the inside out; there may be hundreds."""
+    stack = [location]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, ir.NameLoc):
+            yield top.name_str
+            stack.append(top.child_loc)
+        elif isinstance(top, ir.CallSiteLoc):
+            stack += top.caller, top.callee
+        elif isinstance(top, ir.FusedLoc):
+            stack.extend(reversed(top.locations))
+        elif isinstance(top, ir.FileLineColLoc):
+            yield top
 
 
 def resolve_in_shardings(traced: Any) -> tuple[Any, ...]:

@@ -138,7 +138,7 @@ class Graph:
 
     def source(self, op: int) -> str:
         """The user's source line of an op, "" where unknown."""
-        return source_line(self.handles[op].location)
+        return self.cache.get("source", op, lambda: source_line(self.handles[op].location))
 
     def producer(self, value: int) -> Op | None:
         """The op that defines a value, None for arguments and captures."""
