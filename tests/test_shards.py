@@ -85,6 +85,7 @@ def test_jit_plans_for_each_of_the_devices_that_its_arguments_lie_on(outcomes):
     assert one["before"] > one["budget"] >= one["after"]
     assert "each of 8 devices" in one["report"]
     assert one["donated"]
+    assert one["plans"] == 1
     assert not one["wrong"]
 
 

@@ -69,9 +69,18 @@ def shardings_when_traced(traced: Any, equation: Any) -> Shardings:
     of_arguments = dict(zip(map(id, traced.jaxpr.jaxpr.invars), resolved, strict=False))
     found = [(v.aval, of_arguments.get(id(v))) for v in equation.invars]
     count = max((s.num_devices for s in of_arguments.values() if isinstance(s, Sharding)), default=1)
-    shardings = (s if isinstance(s, NamedSharding) and s.mesh.size > 1 else None for _, s in found)
+    shardings = (_of_rank(s, aval) if isinstance(s, NamedSharding) and s.mesh.size > 1 else None for aval, s in found)
     on_host = (is_on_host(aval) or names_host(memory_kind(s) or "") for aval, s in found)
     return tuple(_on_host(s, count) if host else s for s, host in zip(shardings, on_host, strict=True))
+
+
+def _of_rank(sharding: NamedSharding, aval: Any) -> NamedSharding:
+    """The same with an entry for every dimension, as when it is lowered: JAX takes P("x") and P("x", None) for two."""
+    spec = sharding.spec
+    missing = len(aval.shape) - len(spec)
+    if not missing or spec.unreduced or spec.reduced:
+        return sharding
+    return NamedSharding(sharding.mesh, PartitionSpec(*spec, *[None] * missing), memory_kind=sharding.memory_kind)
 
 
 def platforms_of_devices(shardings: Shardings) -> tuple[str, ...] | None:

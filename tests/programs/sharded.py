@@ -172,7 +172,9 @@ def called() -> dict[str, Any]:
     arguments = [jax.device_put(v, place) for v, place in zip((w, x), places, strict=True)]
     step = shm.jit(scanned_step, budget="450 KiB", donate_argnums=0)
     plan = step.plan(*arguments)
-    result = step(*arguments)
+    plans: list[Any] = []
+    with recording(plans):
+        result = step(*arguments)
     again = [jax.device_put(v, place) for v, place in zip((w, x), places, strict=True)]
     (by_jax,) = memory_of(jax.jit(scanned_step, donate_argnums=0).lower(*arguments).compile())[:1]
     return {
@@ -182,6 +184,7 @@ def called() -> dict[str, Any]:
         "before": plan.before.peak_bytes,
         "after": sum(memory_of(step.lower(*again).compile())),
         "report": str(plan),
+        "plans": len({id(each) for each in (plan, *plans)}),
         "donated": arguments[0].is_deleted(),
         "wrong": yardstick(np.asarray(result), np.asarray(jax.jit(scanned_step)(w, x)), in_f64(scanned_step, w, x)[0]),
     }
