@@ -66,7 +66,7 @@ class Comparison:
 def compare(program: Program, target_name: str) -> Comparison:
     """The program as it is."""
     target, exported, ingested = _prepare(program, target_name)
-    return _compare(ingested, ingested.module, exported, target)
+    return _compare(ingested.module, _measure(ingested, exported, target), target)
 
 
 _KERNELS = ("pallas-attention", "squeeze-sums")
@@ -79,12 +79,14 @@ def compare_planned(program: Program, target_name: str, share: Share, *, kernels
     In loops, or with `kernels` made for attention alone.
     """
     target, exported, ingested = _prepare(program, target_name)
-    original = _compare(ingested, ingested.module, exported, target)
+    original = _compare(ingested.module, _measure(ingested, exported, target), target)
     budget = "min" if share == "min" else ingested.floor_bytes + int(share * (original.measured_bytes or 0))
     options = Options(max_compiles=PLANNED_COMPILES, passes=_KERNELS if kernels else _LOOPS)
     plan = keep_budget(ingested, budget, (target,), options)
     assert plan.exported is not None
-    return _compare(ingested, plan.module, plan.exported, target)
+    measured = plan.after.measured if _reports_once(target) else _measure(ingested, plan.exported, target)
+    assert measured is not None
+    return _compare(plan.module, measured, target)
 
 
 def _prepare(program: Program, target_name: str) -> tuple[Target, Exported, Ingested]:
@@ -94,19 +96,26 @@ def _prepare(program: Program, target_name: str) -> tuple[Target, Exported, Inge
     return target, exported, ingest(exported)
 
 
-def _compare(program: Ingested, module: ir.Module, exported: Exported, target: Target) -> Comparison:
+def _compare(module: ir.Module, measured: Measured | Refused, target: Target) -> Comparison:
     static = profile_module(module, target.chip)
     fixed = static.argument_bytes + static.output_bytes
-    return Comparison(static.temp_bytes, _temporaries(_measure(program, exported, target), fixed), fixed)
+    return Comparison(static.temp_bytes, _temporaries(measured, fixed), fixed)
+
+
+def _reports_once(target: Target) -> bool:
+    """Whether the compiler has one report on a program, the one that plans have: with libtpu it takes seconds."""
+    return target.platform not in COMPILER_OPTIONS
 
 
 def _measure(program: Ingested, exported: Exported, target: Target) -> Measured | Refused:
+    if _reports_once(target):
+        return target.measure(program, program.module)
     sharding = SingleDeviceSharding(target.devices()[0])
     specs = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in exported.in_avals]
     positional, named = jax.tree.unflatten(exported.in_tree, specs)
     lowered = jax.jit(exported.call).lower(*positional, **named)
     try:
-        reports = [_report(lowered.compile(options)) for options in COMPILER_OPTIONS.get(target.platform, ({},))]
+        reports = [_report(lowered.compile(options)) for options in COMPILER_OPTIONS[target.platform]]
     except jax.errors.JaxRuntimeError as error:
         return refusal(str(error), program.floor_bytes)
     return max(reports, key=lambda report: report.peak_bytes)
