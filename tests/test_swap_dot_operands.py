@@ -49,7 +49,7 @@ def large_times_small(x, g):
 )
 def test_operands_are_swapped_at_once_where_that_is_no_slower(target, f, swaps):
     """XLA:CPU packs the left operand transposed; the larger one takes longer. On a GPU one order costs what the other
-    does."""
+    does, and stacks would be transposed."""
     arguments = np.ones((64, 128), np.float32), np.ones((64, 4096), np.float32)
     goal = Goal(CHIPS[target], Options(), 0)
     module = normal(program_of(f, *arguments))

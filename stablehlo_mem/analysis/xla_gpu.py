@@ -76,6 +76,8 @@ class XlaGpu(CompilerModel):
     fuses_producers = frozenset({"stablehlo.select_and_scatter"})
     widens_in_epilogue = False
     """`gemm_fusion.cc` takes in no op that writes more than it reads (seen in compiled programs)."""
+    transposes_stacks = True
+    """Seen in compiled programs: a GPT's step with its update in the loop of the gradients."""
     fuses_sibling_reductions = True
     """`multi_output_fusion.cc` of the GPU's compiler."""
 

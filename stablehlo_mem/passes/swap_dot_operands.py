@@ -7,9 +7,10 @@ After:
     %w = stablehlo.dot_general %x, %g, contracting_dims = [0] x [0] : tensor<64x99xf32>
 
 The compilers do this themselves where dot and transpose are side by side, and the profile knows it. But where a split
-adds up partial results of the dot, the transpose stays behind the loop, as one more buffer; and where a loop writes
-them into a stack, XLA:GPU would transpose all of the stack. Where memory is preferred all such dots are swapped.
-Otherwise those that are not slower then: on CPU the left operand is packed transposed, so it should be the smaller one.
+adds up partial results of the dot, the transpose stays behind the loop, as one more buffer. Where memory is preferred
+all such dots are swapped. Otherwise those that are faster then: on CPU the left operand is packed transposed, so it
+should be the smaller one. For XLA:GPU also those that are not slower: where a loop writes what is transposed into a
+stack, it would transpose all of the stack.
 
 If both operands lie transposed, then swapped they lie as a matmul reads them, and another transpose follows. einsum
 writes `bhqk,bhkd->bqhd`, attention with its heads inside, like this:
@@ -28,6 +29,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, transposed_dot
 from stablehlo_mem.analysis.op_cost import matmul_of, op_flops
@@ -79,11 +81,12 @@ class SwapDotOperands(RewritingPass):
         )
 
     def pays_anyway(self, graph: Graph, match: Match, chip: Chip) -> bool:
-        """Also where no transpose is left and the dot costs the same in either order."""
+        """Also where no transpose is left, the dot costs the same in either order, and stacks would be transposed."""
+        if match.even_if_slower or match.detail.transposes or not compiler_model(chip).transposes_stacks:
+            return match.even_if_slower
         dot = match.detail.dot
         as_it_is = Kernel(op_flops(graph, dot), 0, matmul_of(graph, dot))
-        costs_the_same = match.kernels[0].seconds(chip) <= as_it_is.seconds(chip)
-        return match.even_if_slower or (costs_the_same and not match.detail.transposes)
+        return match.kernels[0].seconds(chip) <= as_it_is.seconds(chip)
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """The dot with its operands swapped, and transposed if anything is left to permute."""
