@@ -36,7 +36,6 @@ def clipped_step(params, opt_state, x):
 
 
 def step_of(optimiser, params, opt_state, x):
-
     def loss(p):
         y, _ = jax.lax.scan(lambda y, layer: (jnp.tanh(y @ layer["w"] + layer["b"]), None), x, layers(p))
         return (y**2).mean() * p["scale"]

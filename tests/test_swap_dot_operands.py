@@ -44,13 +44,20 @@ def large_times_small(x, g):
 
 
 @pytest.mark.parametrize(
-    ("target", "f", "swaps"),
-    [("cpu", small_times_large, True), ("cpu", large_times_small, False), ("cuda:h200", large_times_small, True)],
+    ("target", "f", "words", "swaps"),
+    [
+        ("cpu", small_times_large, 4096, True),
+        ("cpu", small_times_large, 16, False),
+        ("cpu", large_times_small, 4096, False),
+        ("cuda:h200", small_times_large, 4096, True),
+        ("cuda:h200", large_times_small, 4096, True),
+        ("tpu:v5e", small_times_large, 4096, False),
+    ],
 )
-def test_operands_are_swapped_at_once_where_that_is_no_slower(target, f, swaps):
+def test_operands_are_swapped_at_once_where_that_is_faster_or_stacks_would_be_transposed(target, f, words, swaps):
     """XLA:CPU packs the left operand transposed; the larger one takes longer. On a GPU one order costs what the other
     does, and stacks would be transposed."""
-    arguments = np.ones((64, 128), np.float32), np.ones((64, 4096), np.float32)
+    arguments = np.ones((64, 128), np.float32), np.ones((64, words), np.float32)
     goal = Goal(CHIPS[target], Options(), 0)
     module = normal(program_of(f, *arguments))
     quick = cheapen(start(module, goal), goal, any_peak=False)

@@ -101,13 +101,12 @@ def reversed_moments(params, moments, x):
     return optax.apply_updates(params, updates), moments, value
 
 
-@pytest.mark.parametrize("step", [read_again, reversed_moments])
+@pytest.mark.parametrize(("step", "count"), [(read_again, 5), (reversed_moments, 2)])
 @pytest.mark.parametrize("delayed", [False, True])
-def test_what_is_read_elsewhere_stays(step, delayed):
+def test_what_is_read_elsewhere_stays(step, count, delayed):
     program = ingest(exported(step))
     module = with_updates_in_the_scan(program)
-    written_over = overwritten_arguments(entry_graph(module))
-    assert len(written_over) < 6
+    assert len(overwritten_arguments(entry_graph(module))) == count
     write_over_arguments(module, delayed=delayed)
     args = jax.tree.leaves(arguments())
     assert all(map(same_bits, run(program, module, *args), run(program, None, *args)))

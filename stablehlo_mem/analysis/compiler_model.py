@@ -60,7 +60,7 @@ class CompilerModel(abc.ABC):
     widens_slices: frozenset[str] = frozenset()
     """Element types whose slices and updates are computed in a wider one, of the whole array: `slice_as_integers`."""
     transposes_stacks: bool = False
-    """Whether a loop has a stack in the layout of the rows that are written into it, as arguments are then copied."""
+    """Whether a loop lays out a stack as the rows written into it are, and copies the argument that it begins with."""
     needs_delayed_writes: bool = False
     """Whether an array is copied of which several kernels of a step read what one of them writes over, unless that is
     written in the next step: `write_over_arguments`."""

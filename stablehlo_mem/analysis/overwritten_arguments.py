@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.donation import donated_arguments
 from stablehlo_mem.ir.graph import Graph, Op, producers_of, reachable
-from stablehlo_mem.ir.loop_carries import is_only_read, readers_in, unchanged
-from stablehlo_mem.ir.trip_count import Affine, affine, counted, induction_variables
+from stablehlo_mem.ir.loop_carries import is_only_read, readers_in, unchanged, update_in_place
+from stablehlo_mem.ir.trip_count import Affine, affine, counted, induction_variables, trip_count
 
 _Chunk = tuple[tuple[Affine | None, ...], tuple[int, ...]]
 """The starts of a slice, each as it follows from the step (`affine`), and its shape."""
@@ -51,8 +51,8 @@ def overwritten_arguments(main: Graph) -> tuple[OverwrittenArgument, ...]:
         if loop is None or counted(main, loop) is None or main.returned.count(value) > 1:
             continue
         carry = main.values[value].result
-        chunk = _written(loop, carry, main)
-        slices = _reads_of(main, loop, argument)
+        chunk = _written(main, loop, carry)
+        slices = _reads_of(main, loop, argument) if chunk is not None else {}
         if chunk is not None and slices and all(chunk == read for read in slices.values()):
             ((dimension, (stride, first)),) = ((d, start) for d, start in enumerate(chunk[0]) if start and start[0])
             size = chunk[1][dimension]
@@ -85,30 +85,28 @@ def results_beside_arguments(main: Graph) -> frozenset[int]:
     return frozenset(beside)
 
 
-def _written(loop: Op, carry: int, main: Graph) -> _Chunk | None:
+def _written(main: Graph, loop: Op, carry: int) -> _Chunk | None:
     """What each step writes to a carry, if all steps together write each element once."""
-    (condition, body), counter = loop.blocks, counted(main, loop)
-    argument = body.arguments[carry]
-    update = body.producer(body.returned[carry])
-    if update is None or update.name != "stablehlo.dynamic_update_slice" or update.operands[0] != argument:
+    condition, body = loop.blocks
+    update = update_in_place(body, carry)
+    if update is None or condition.users[condition.arguments[carry]]:
         return None
-    is_alone = body.users[argument] == (update.index,) and update.operands.count(argument) == 1
-    if not is_alone or counter is None or condition.users[condition.arguments[carry]]:
-        return None
-    shape, whole = (body.values[v].shape for v in (update.operands[1], argument))
+    steps = trip_count(main, loop)
+    starts, shape = chunk = _chunk(main, loop, update.operands[2:], update.operands[1])
+    whole = body.values[update.operands[0]].shape
     cut = [d for d, size in enumerate(shape) if size < whole[d]]
-    if len(cut) != 1 or shape[cut[0]] * counter.steps != whole[cut[0]]:
+    if len(cut) != 1 or shape[cut[0]] * steps != whole[cut[0]]:
         return None
-    starts = _starts(main, loop, update.operands[2:], counter.steps)
     size, last = shape[cut[0]], whole[cut[0]] - shape[cut[0]]
     in_order = starts[cut[0]] in ((size, 0), (-size, last))
     from_zero = all(start == (0, 0) for d, start in enumerate(starts) if d != cut[0])
-    return (starts, shape) if in_order and from_zero else None
+    return chunk if in_order and from_zero else None
 
 
-def _starts(main: Graph, loop: Op, starts: Sequence[int], steps: int) -> tuple[Affine | None, ...]:
-    variables = induction_variables(main, loop)
-    return tuple([affine(loop.blocks[1], start, variables, steps) for start in starts])
+def _chunk(main: Graph, loop: Op, starts: Sequence[int], value: int) -> _Chunk:
+    """The chunk of an array that a value of a loop's body is, which begins at some indices."""
+    body, variables, steps = loop.blocks[1], induction_variables(main, loop), trip_count(main, loop)
+    return tuple([affine(body, start, variables, steps) for start in starts]), body.values[value].shape
 
 
 def _reads_of(main: Graph, loop: Op, argument: int) -> dict[int, _Chunk | None]:
@@ -117,20 +115,25 @@ def _reads_of(main: Graph, loop: Op, argument: int) -> dict[int, _Chunk | None]:
     Others may read it that the loop depends on: they are done before it begins, such as the passes through a network
     before the update of its parameters.
     """
-    body, counter = loop.blocks[1], counted(main, loop)
-    before = reachable([loop.index], lambda op: producers_of(main)[op])
+    body = loop.blocks[1]
     carried = (i for i, operand in enumerate(loop.operands) if operand == argument)
-    if counter is None or not before.keys() >= {*main.users[argument]}:
+    if not _needed_by(main, loop.index) >= {*main.users[argument]}:
         return {}
     if not all(is_only_read(main, loop, carry) for carry in carried):
         return {}
     names = [inner for inner, outer in unchanged(loop, 1).items() if outer == argument]
     readers = sorted({user for name in names for user in readers_in(body, name)})
-    return {user: _read(main, loop, body.ops[user], names, counter.steps) for user in readers}
+    return {user: _read(main, loop, body.ops[user], names) for user in readers}
 
 
-def _read(main: Graph, loop: Op, op: Op, names: Sequence[int], steps: int) -> _Chunk | None:
+@cached_analysis
+def _needed_by(main: Graph, op: int) -> frozenset[int]:
+    """An op and all that it depends on."""
+    return frozenset(reachable([op], lambda one: producers_of(main)[one]))
+
+
+def _read(main: Graph, loop: Op, op: Op, names: Sequence[int]) -> _Chunk | None:
     """What an op reads of a value that has some names, if it reads a slice."""
     if op.name != "stablehlo.dynamic_slice" or op.operands[0] not in names:
         return None
-    return _starts(main, loop, op.operands[1:], steps), loop.blocks[1].values[op.results[0]].shape
+    return _chunk(main, loop, op.operands[1:], op.results[0])

@@ -128,6 +128,15 @@ def is_only_read(graph: Graph, loop: Op, carry: int) -> bool:
     return unread and invariant_carries(loop)[carry]
 
 
+def update_in_place(body: Graph, carry: int) -> Op | None:
+    """The dynamic_update_slice by which a loop's body writes into a carry that it does not read otherwise."""
+    argument, update = body.arguments[carry], body.producer(body.returned[carry])
+    if update is None or update.name != "stablehlo.dynamic_update_slice" or update.operands[0] != argument:
+        return None
+    is_alone = body.users[argument] == (update.index,) and update.operands.count(argument) == 1
+    return update if is_alone else None
+
+
 def readers_in(block: Graph, value: int) -> list[int]:
     """The ops of a block that read a value, without the end of a body that hands on an argument only as itself."""
     users, last = block.users[value], len(block.ops) - 1

@@ -58,6 +58,7 @@ def counted(graph: Graph, op: Op) -> Counter | None:
     return counter if counter is not None and (counter.start, counter.stride) == (0, 1) else None
 
 
+@cached_analysis
 def induction_variables(graph: Graph, loop: Op) -> dict[int, Affine]:
     """The carries of a while that grow by a constant from a constant on: by its body's argument, in terms of the step.
 

@@ -13,7 +13,7 @@ from stablehlo_mem.analysis.fusion_classes import Class, classify
 from stablehlo_mem.analysis.host_link import placements
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects
-from stablehlo_mem.ir.loop_carries import invariant_carries, is_only_read, readers_in
+from stablehlo_mem.ir.loop_carries import invariant_carries, is_only_read, readers_in, update_in_place
 from stablehlo_mem.ir.matchers import splat_value
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.trip_count import Counter, affine, counted
@@ -81,18 +81,16 @@ def find_scan(graph: Graph, op: Op, *, backwards: bool = False) -> ScanLoop | No
 
 def _row(body: Graph, carry: int, counter: Counter, backwards: bool) -> int | None:
     """The value that every step writes into its own row of a carry, None if the carry is no stack."""
-    argument = body.arguments[carry]
-    update = body.producer(body.returned[carry])
-    if update is None or update.name != "stablehlo.dynamic_update_slice" or update.operands[0] != argument:
+    update = update_in_place(body, carry)
+    if update is None:
         return None
-    shape = body.values[argument].shape
+    shape = body.values[update.operands[0]].shape
     whole_row = body.values[update.operands[1]].shape == (1, *shape[1:])
     first, *others = update.operands[2:]
     orders = [(1, 0), (-1, counter.steps - 1)][: 1 + backwards]
     in_order = affine(body, first, {body.arguments[counter.carry]: (1, 0)}, counter.steps) in orders
     in_order = in_order and all(splat_value(body, v) == 0 for v in others)
-    alone = body.users[argument] == (update.index,) and update.operands.count(argument) == 1
-    return update.operands[1] if whole_row and in_order and alone and shape[0] == counter.steps else None
+    return update.operands[1] if whole_row and in_order and shape[0] == counter.steps else None
 
 
 def reads_row(graph: Graph, op: Op) -> bool:
