@@ -293,9 +293,9 @@ def test_what_is_placed_is_not_in_the_memory_of_the_device():
 @needs["tpu"]
 def test_gradients_wait_on_the_host_for_their_update():
     """With parameters and moments there, less than the gradients is enough: layers are read and updated in turn."""
-    layers, width = 24, 2048  # smaller gradients stay in the chip's own memory
+    layers, width = 12, 4096  # smaller gradients, and those of one layer, stay in the chip's own memory
     gradients = layers * width**2 * 4
-    options = shm.Options(host_memory="1GiB")
+    options = shm.Options(host_memory="2GiB")
     step = shm.jit(
         clipped_step,
         gradients // 2,
@@ -312,4 +312,4 @@ def test_gradients_wait_on_the_host_for_their_update():
     assert isinstance(after, Measured)
     assert before.peak_bytes > gradients > plan.budget_bytes >= after.peak_bytes
     assert after.host_temp_bytes >= gradients
-    assert plan.after.temp_bytes >= 0.9 * after.temp_bytes  # the chip keeps some in its own memory
+    assert 0.9 <= plan.after.temp_bytes / after.temp_bytes <= 1.2
