@@ -147,18 +147,19 @@ def rewritten(
 
 
 def matches(
-    one: RewritingPass, fun: Callable[..., Any], *args: Any, prefer_memory: bool = True
+    one: RewritingPass, fun: Callable[..., Any], *args: Any, prefer_memory: bool = True, chip: str = "cpu"
 ) -> list[Match | Blocked | None]:
-    """What a rewriting pass says of each op of a function that could be the root of a match."""
+    """What a rewriting pass says, for a chip, of each op of a function that could be the root of a match."""
     graph = graph_of(program_of(fun, *args))
-    return [one.match(graph, op.index, prefer_memory=prefer_memory) for op in graph.ops if op.name in one.roots]
+    found = [one.match(graph, op.index, prefer_memory=prefer_memory) for op in graph.ops if op.name in one.roots]
+    return [one.why_not_on(graph, m, CHIPS[chip]) or m if isinstance(m, Match) else m for m in found]
 
 
 def refusals(
-    one: RewritingPass, fun: Callable[..., Any], *args: Any, prefer_memory: bool = True
+    one: RewritingPass, fun: Callable[..., Any], *args: Any, prefer_memory: bool = True, chip: str = "cpu"
 ) -> list[str | Match | None]:
     """The same, of each refusal only its code."""
-    found = matches(one, fun, *args, prefer_memory=prefer_memory)
+    found = matches(one, fun, *args, prefer_memory=prefer_memory, chip=chip)
     return [item.code if isinstance(item, Blocked) else item for item in found]
 
 
@@ -371,19 +372,22 @@ def _drop(module: ir.Module, loop: int, stacks: list[int], segment: int = 1, pat
     Rematerialise().apply(module, params)
 
 
-def in_segments(module: ir.Module, size: int) -> int:
-    """Takes, in place, the first scan with stacks of its steps' inputs in segments, and returns how many stacks."""
+def in_segments(module: ir.Module, size: int, *, only_inputs: bool = True) -> int:
+    """Takes, in place, the first scan with stacks in segments, or of its steps' inputs, and returns how many stacks."""
     for path in block_paths(entry_graph(module)):
         graph = nested_graph(entry_graph(module), path)
         for op in graph.ops:
             scan = find_scan(graph, op)
             body = op.blocks[1] if scan else graph
-            inputs = [carry for carry, row in scan.rows.items() if stored(body, row) in body.arguments] if scan else []
-            if scan and inputs:
-                assert isinstance(find_backward(graph, scan, inputs), Backward)
-                _drop(module, op.index, inputs, size, path)
+            rows = scan.rows.items() if scan else ()
+            stacks = [carry for carry, row in rows if not only_inputs or stored(body, row) in body.arguments]
+            if not only_inputs:
+                stacks = [carry for carry in stacks if isinstance(find_backward(graph, scan, [carry]), Backward)]
+            if scan and stacks:
+                assert isinstance(find_backward(graph, scan, stacks), Backward)
+                _drop(module, op.index, stacks, size, path)
                 assert module.operation.verify()
-                return len(inputs)
+                return len(stacks)
     return 0
 
 

@@ -19,6 +19,7 @@ from stablehlo_mem.analysis.op_cost import (
     op_bytes,
     op_flops,
 )
+from stablehlo_mem.frontend.program import ingest
 from stablehlo_mem.ir.bindings import ir, parse_module
 from stablehlo_mem.ir.graph import Graph, entry_graph
 from stablehlo_mem.ir.trip_count import Counter, find_counter, trip_count
@@ -155,6 +156,25 @@ def test_of_what_a_kernel_reads_slices_count_what_they_take(columns: int):
     }}""")
     fused_away = (columns - 1) * arithmetic_seconds(graph, graph.ops[-2], CPU)
     assert graph_seconds(graph, CPU) == pytest.approx((2 + columns) * 4e6 / CPU.bytes_per_second + fused_away)
+
+
+@pytest.mark.parametrize("name", ["cuda:h200", "tpu:v5e"])
+def test_of_what_is_moved_and_sliced_on_the_fly_a_kernel_reads_and_computes_the_slice(name: str):
+    def seconds(f: Any, *shape: int) -> float:
+        program = ingest(support.exported(f, support.spec(*shape), jax.ShapeDtypeStruct((), jnp.int32)))
+        return graph_seconds(support.graph_of(program), CHIPS[name])
+
+    def moved(x: Any, i: Any) -> Any:
+        return jnp.sin(jnp.exp(x).swapaxes(0, 1)[1:][5:7]) + i
+
+    def chosen(x: Any, i: Any) -> Any:
+        return jnp.sin(jax.lax.dynamic_slice_in_dim(jnp.exp(x).swapaxes(0, 1)[1:], i, 2)) + i
+
+    whole = 64, 2048, 256
+    of_slice = seconds(lambda x, i: jnp.sin(jnp.exp(x).swapaxes(0, 1)) + i, 64, 2, 256)
+    assert of_slice / 2 < seconds(moved, *whole) < 2 * of_slice
+    assert of_slice / 2 < seconds(chosen, *whole) < 2 * of_slice
+    assert seconds(lambda x, i: (moved(x, i), jnp.exp(x).sum()), *whole) > 10 * of_slice
 
 
 def test_a_kernel_reads_its_own_slice_of_what_others_slice_too():

@@ -129,6 +129,50 @@ def test_in_segments(name, size):
         assert same_bits(new, old)
 
 
+def best_path(emissions, transitions):
+    """Viterbi's algorithm: of what a step stores nothing is differentiated, and the steps' inputs are as large."""
+
+    def step(scores, emission):
+        candidates = scores[:, :, None] + transitions
+        return candidates.max(1) + emission, candidates.argmax(1)
+
+    def back(state, best):
+        state = jnp.take_along_axis(best, state[:, None], 1)[:, 0]
+        return state, state
+
+    scores, best = jax.lax.scan(step, emissions[:, 0], emissions.swapaxes(0, 1)[1:])
+    return jax.lax.scan(back, scores.argmax(1), best, reverse=True)[1], scores
+
+
+@pytest.mark.parametrize("name", ["best path", "layers", "with outputs", "random numbers", "scan in a scan"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_all_stacks_at_once_in_segments(name, size):
+    """Segments begin with the carries, whether these had a stack or not."""
+    f, args = best_path, (normals(4, 7, 5), normals(5, 5))
+    if name in CASES:
+        f, args = CASES[name][0], (CASES[name][1], normals(6, 8, 8) / 4)
+    program = program_of(f, *args)
+    module = normal(program)
+    before = carried_bytes(entry_graph(module))
+    assert in_segments(module, size, only_inputs=False) > 0
+    attach_rules(module)
+    assert carried_bytes(entry_graph(module)) < before
+    remove_rules(module)
+    for new, old in zip(run(program, module, *args), run(program, None, *args), strict=True):
+        assert same_bits(new, old)
+
+
+@pytest.mark.parametrize("share", [0.6, 0.4, 0.1])
+def test_the_best_path_of_a_long_sequence(share):
+    """Emissions are read as they are given, a step at a time; what is stored to go back is computed in segments."""
+    program = exported(best_path, spec(64, 1025, 256), spec(256, 256), platform="cuda")
+    plan = shm.plan(program, f"{share:.0%}", target="cuda:h200")
+    assert plan.before.peak_bytes > plan.budget_bytes
+    assert plan.fits
+    assert plan.slowdown < 1.7
+    assert {"recompute-in-loops"} <= {step.pass_name for step in plan.steps} <= {"recompute-in-loops", "rematerialise"}
+
+
 @pytest.mark.parametrize("size", [2, 3])
 def test_in_segments_in_a_loop(size):
     """What is made before the loop around it is moved meanwhile."""

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stablehlo_mem as shm
+from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.unroll_reductions import UnrollReductions
 from stablehlo_mem.rewriting.rewriting_pass import Match
 from stablehlo_mem.targets.chips import CHIPS
@@ -134,8 +135,29 @@ def softmax_rows(d):
 )
 def test_refuses_more_than_ynnpack_takes_into_one_fusion(after, depth, code):
     """XLA:CPU gives a reduction and all it is made of to YNNPACK, up to 100 ops; what is left over goes to memory."""
-    found = refusals(PASS, lambda x, y: after(((x[:, None] - y[None]) ** 2).sum(-1)), *[normals(50, depth)] * 2)
+    program = (lambda x, y: after(((x[:, None] - y[None]) ** 2).sum(-1)), *[normals(50, depth)] * 2)
+    found = refusals(PASS, *program)
     assert found[0] == code if code else isinstance(found[0], Match)
+    assert isinstance(refusals(PASS, *program, chip="cuda:h200")[0], Match)
+
+
+def laplacian_product(x, f):
+    """A normalised graph Laplacian of RBF weights, times features: weights are read twice, degrees come between."""
+    weights = jnp.exp(-((x[:, None] - x[None]) ** 2).sum(-1))
+    degrees = weights.sum(1)
+    return (jnp.eye(len(x)) - weights / jnp.sqrt(degrees[:, None] * degrees[None])) @ f
+
+
+def test_xla_gpu_computes_unrolled_reductions_where_they_are_read():
+    """Distances of 16 features are a reduction, which is written; XLA fuses only shorter ones by itself."""
+    program = exported(laplacian_product, spec(32768, 16), spec(32768, 8), platform="cuda")
+    plan = shm.plan(program, "25%", target="cuda:h200")
+    assert plan.fits
+    assert plan.before.peak_bytes > plan.budget_bytes
+    assert "unroll-reductions" in {step.pass_name for step in plan.steps}
+    others = tuple(one.name for one in PASSES if one.name != PASS.name)
+    without = shm.plan(program, "25%", target="cuda:h200", options=shm.Options(passes=others))
+    assert plan.cost_after.seconds < without.cost_after.seconds
 
 
 def l1_neighbours(x, q):

@@ -6,6 +6,7 @@ The analyses of memory and some passes ask the model of a chip, which `compilers
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 
@@ -13,6 +14,9 @@ from stablehlo_mem.analysis.fusion_classes import SCAN_WINDOW, Class, data_sourc
 from stablehlo_mem.analysis.loop_invariants import invariant_ops
 from stablehlo_mem.ir.graph import Graph, Op, Value
 
+LONGEST_UNROLLED = 48
+"""Elements to each result of the longest reduction that `unroll-reductions` makes elementwise ops of: YNNPACK sums one
+result of more of them faster than a kernel reads all its rows (seen on CPU)."""
 Kernels = AbstractSet[int]
 """Kernels of a block, each named by the op that writes its result."""
 
@@ -95,6 +99,10 @@ class CompilerModel(abc.ABC):
     def reduces_elementwise(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
         """Whether a reduction is computed in the kernels that use its result, as an elementwise op is."""
         return False
+
+    def room_in_fusion(self, graph: Graph, op: Op) -> float:
+        """Ops that the kernel that takes in an op may compute besides; the rest of a longer chain it reads."""
+        return math.inf
 
     def fuses_row_reduction(self, graph: Graph, op: Op, kernel: Op) -> bool:
         """Whether a kernel that alone uses the result of a reduction computes it and its operand once for each row.

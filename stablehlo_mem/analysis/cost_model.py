@@ -31,6 +31,7 @@ from stablehlo_mem.analysis.op_cost import (
     op_flops,
     vector_seconds,
 )
+from stablehlo_mem.analysis.used_bytes import used_share
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.matchers import adds, sums_products_in_units
@@ -100,7 +101,8 @@ def _ops_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
         if op.blocks and CLASSES.get(op.name) is Class.CONTROL:
             seconds.append(_control_seconds(graph, op, chip))
             continue
-        arithmetic = arithmetic_seconds(graph, op, chip) + _reduced_seconds(graph, op, chip)
+        arithmetic = arithmetic_seconds(graph, op, chip) * used_share(graph, op, chip)
+        arithmetic += _reduced_seconds(graph, op, chip)
         moving = kernel_bytes(graph, op, buffers, chip) / chip.bytes_per_second
         seconds.append(max(arithmetic, moving) + exchange_seconds(graph, op, chip))
     return tuple(seconds)
@@ -151,7 +153,8 @@ def _seconds_in_kernel(graph: Graph, op: Op, kernels: Kernels, chip: Chip) -> fl
     if not kernels or (op.blocks and CLASSES.get(op.name) is Class.CONTROL):
         return 0.0
     is_shared = fits_chip(graph, op, chip) and compiler_model(chip).computes_once(graph, op, kernels)
-    return arithmetic_seconds(graph, op, chip) / (len(kernels) if is_shared else 1)
+    arithmetic = arithmetic_seconds(graph, op, chip)
+    return arithmetic and arithmetic * used_share(graph, op, chip) / (len(kernels) if is_shared else 1)
 
 
 def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:

@@ -6,9 +6,9 @@ from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
 from stablehlo_mem.analysis.fusion_classes import CLASSES, SLICES, Class, is_nested
 from stablehlo_mem.analysis.op_cost import MOVES_NOTHING, buffer_bytes, op_bytes
+from stablehlo_mem.analysis.used_bytes import used_bytes
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.ir.loop_carries import readers_in
 from stablehlo_mem.targets.chips import Chip
 
 _INVARIANT_SHARE = 0.125
@@ -114,9 +114,7 @@ def _resident(graph: Graph, chip: Chip) -> frozenset[int]:
 @cached_analysis
 def _read_bytes(graph: Graph, value: int, chip: Chip) -> int:
     """Bytes that a kernel reads of a value: of one that is only sliced, an equal share of the slices."""
-    # What a loop hands on unchanged, such as a stack whose rows it reads, stays where it is.
-    nbytes, users = buffer_bytes(graph, (value,), chip), [graph.ops[user] for user in readers_in(graph, value)]
-    if not all(user.name in SLICES for user in users):
-        return nbytes
-    sliced = buffer_bytes(graph, (user.results[0] for user in users), chip)
-    return min(nbytes, sliced // len(plan_buffers(graph, chip).readers[value]))
+    used = used_bytes(graph, chip)
+    if value not in used.sliced:
+        return buffer_bytes(graph, (value,), chip)
+    return used.nbytes[value] // len(plan_buffers(graph, chip).readers[value])

@@ -31,7 +31,7 @@ _UNHOISTED = frozenset(
     f"stablehlo.{name}" for name in ("broadcast_in_dim", "constant", "iota", "reverse", "slice", "transpose")
 )
 """These, and views, are hoisted only together with others that need them: `while_loop_invariant_code_motion.cc`."""
-MOST_OPS = 100
+_MOST_OPS = 100
 """Ops of a YNNPACK fusion, its operands included: the rest of a longer chain is written to memory (seen on CPU)."""
 _STREAMED_LENGTH = 256
 """Elements of a dimension that is reduced while it is computed: longer ones run faster in loops that stay in the cache
@@ -97,7 +97,12 @@ class XlaCpu(CompilerModel):
         """If YNNPACK knows the op and the fusion has all its users."""
         if not _is_fused(graph, op):
             return False
-        return len(graph.users[op.results[0]]) == 1 or bool(fused_after(graph, op))
+        return len(graph.users[op.results[0]]) == 1 or bool(_fused_after(graph, op))
+
+    def room_in_fusion(self, graph: Graph, op: Op) -> float:
+        """What is left of a YNNPACK fusion."""
+        after = _fused_after(graph, op)
+        return _MOST_OPS - after if after else math.inf
 
     def streamed_into(self, graph: Graph, value: int) -> int | None:
         """YNNPACK reduces short dimensions so; what the reduction needs as scratch it does not need then either."""
@@ -178,7 +183,7 @@ def reduces(graph: Graph, op: Op) -> bool:
     return op.name == "stablehlo.reduce" and reducers <= _REDUCERS and _is_float(graph, op)
 
 
-def fused_after(graph: Graph, op: Op) -> int:
+def _fused_after(graph: Graph, op: Op) -> int:
     """The number of ops after an op in the fusion that takes it in, its last reduction included; 0 if none does."""
     following = _following(graph, op)
     ends = (i for i in reversed(following) if graph.ops[i].name == "stablehlo.reduce")
@@ -212,7 +217,7 @@ def _following(graph: Graph, op: Op) -> tuple[int, ...]:
     """The users of an op's results, their users and so on, as far as YNNPACK knows them; in program order."""
     following: set[int] = set()
     pending = [op]
-    while pending and len(following) <= MOST_OPS:
+    while pending and len(following) <= _MOST_OPS:
         users = {u for v in pending.pop().results for u in graph.users[v]} - following
         fused = {u for u in users if _is_fused(graph, graph.ops[u])}
         following |= fused

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from stablehlo_mem.analysis.compiler_model import CompilerModel, Kernels
+from stablehlo_mem.analysis.compiler_model import LONGEST_UNROLLED, CompilerModel, Kernels
 from stablehlo_mem.analysis.distribution import gathered_across
 from stablehlo_mem.analysis.dot_merging import merged_dots
 from stablehlo_mem.analysis.fusion_classes import (
@@ -109,15 +109,15 @@ class XlaGpu(CompilerModel):
         return kind in _FUSING or (kind is Class.DOT and self.compiles_dot_as_sum(graph, kernel))
 
     def is_short_reduction(self, graph: Graph, op: Op) -> bool:
-        """One of few elements with one result."""
+        """One with one result that can be unrolled: `priority_fusion.cc` fuses elementwise ops."""
         elements, results = (math.prod(graph.values[v].shape) for v in (op.operands[0], op.results[0]))
-        return len(op.results) == 1 and elements < _SMALL_REDUCTION * results
+        return len(op.results) == 1 and elements <= LONGEST_UNROLLED * results
 
     def reduces_elementwise(self, graph: Graph, op: Op, kernels: Kernels) -> bool:
         """A short one. Where several rows fit a warp, it is a reduction all the same, which fuses only into others."""
-        if not self.is_short_reduction(graph, op):
-            return False
         elements, results = (math.prod(graph.values[v].shape) for v in (op.operands[0], op.results[0]))
+        if len(op.results) > 1 or elements >= _SMALL_REDUCTION * results:
+            return False
         is_row = integers(graph, op, "dimensions") == (len(graph.values[op.operands[0]].shape) - 1,)
         if not is_row or _WARP % max(1, elements // max(1, results)):
             return True

@@ -160,7 +160,8 @@ class _ScanAtPeak:
             seconds = fused_seconds(self.body, goal.chip)
             order = sorted(alone, key=lambda c: (self.seconds(alone[c], seconds) / self.nbytes[c], c))
             yield from self.prefixes(order, seconds, self.temp_bytes - goal.temp_bytes)
-            yield from self.in_segments(inputs, seconds, goal.options)
+            for stacks in [inputs, [*inputs, *alone]] if alone else [inputs]:
+                yield from self.in_segments(stacks, seconds, goal.options)
 
     def prefixes(self, order: Sequence[int], seconds: Sequence[float], over: int) -> Iterator[Candidate]:
         """Candidates that drop the first stacks: shares of their bytes, and just enough for what is over the goal."""
@@ -187,18 +188,22 @@ class _ScanAtPeak:
         saved = sum(self.nbytes[c] for c in dropped) - added
         return self.candidate(dropped, saved, self.seconds(again, seconds))
 
-    def in_segments(self, inputs: Sequence[int], seconds: Sequence[float], options: Options) -> Iterator[Candidate]:
-        """The candidate that stores the carries once for each segment instead of each step.
+    def in_segments(self, stacks: Sequence[int], seconds: Sequence[float], options: Options) -> Iterator[Candidate]:
+        """The candidate that stores what each segment begins with, and of stacks the rows of one segment at a time.
 
         Not while readers of another stack can join the loop (`fuse-into-scan`), which is over segments afterwards.
         """
         steps, size = self.scan.steps, segment_length(self.scan.steps)
-        if not inputs or size == 1 or isinstance(find_backward(self.graph, self.scan, inputs), Blocked):
+        if not stacks or size == 1 or isinstance(find_backward(self.graph, self.scan, stacks), Blocked):
+            return
+        again = recompute(self.body, self.scan, stacks)
+        if isinstance(again, Blocked):
             return
         if not any(is_taken_in(self.main, self.path, self.scan.op, carry, options) for carry in self.nbytes):
-            total = sum(self.nbytes[c] for c in inputs)
-            saved = total - total * (size + steps // size) // steps
-            yield self.candidate(inputs, saved, steps * sum(seconds), size)
+            total = sum(self.nbytes[c] for c in stacks)
+            begun = sum(self.body.values[self.body.arguments[c]].nbytes for c in again.carries)
+            saved = total - total * size // steps - begun * (steps // size)
+            yield self.candidate(stacks, saved, steps * sum(seconds), size)
 
     def candidate(self, dropped: Sequence[int], saved_bytes: int, seconds: float, segment: int = 1) -> Candidate:
         scan = self.scan

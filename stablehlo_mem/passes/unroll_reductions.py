@@ -26,7 +26,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stablehlo_mem.analysis import xla_cpu
+from stablehlo_mem.analysis.compiler_model import LONGEST_UNROLLED
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.analysis.fusion import plan_buffers
@@ -52,8 +52,6 @@ from stablehlo_mem.sharding_rules.factor_rule import SplitOp, split_along
 from stablehlo_mem.sharding_rules.op_rule import Reduction
 from stablehlo_mem.targets.chips import Chip
 
-_MAX_LENGTH = 48
-"""YNNPACK sums one result of a longer dimension faster than a kernel reads all its rows (seen on CPU)."""
 _MAX_LENGTH_NESTED = 32
 """The same where the results are reduced in the same kernel, which is a scalar loop then (seen on CPU)."""
 _MAX_OPS = 4096
@@ -91,7 +89,7 @@ class UnrollReductions(RewritingPass):
         op = graph.ops[root]
         split_op = _split_op(graph, op)
         # The producers of a long dimension are not looked at: they may be many, and are the same in every search.
-        if split_op is None or split_op.n > _MAX_LENGTH:
+        if split_op is None or split_op.n > LONGEST_UNROLLED:
             return None
         ranges = tuple(None if d is None else SliceRange(d, split_op.n, GIVEN, 1) for d in split_op.operand_dims)
         wanted = {v: taken for v, taken in zip(op.inputs, ranges, strict=True) if taken is not None}
@@ -120,13 +118,25 @@ class UnrollReductions(RewritingPass):
             detail=_Unrolled(split_op.n, ranges, narrowed, transposed),
         )
 
+    def why_not_on(self, graph: Graph, match: Match, chip: Chip) -> Blocked | None:
+        """The kernel that reduces the results again has no room for so many ops."""
+        root, form = graph.ops[match.root], match.detail
+        # The operands and ops that an element brings into the fusion, and the op that adds it to the others.
+        kinds = [classify(graph, graph.ops[one.op]) for one in form.narrowed]
+        fused = sum(kind not in (Class.VIEW, Class.GENERATE) for kind in kinds)
+        each = len(leaves(graph, form.narrowed)) + fused + 1
+        if form.n * each <= compiler_model(chip).room_in_fusion(graph, root):
+            return None
+        message = f"the {form.n} elements of {graph.values[root.operands[0]]} are {each} ops each one by one"
+        return Blocked("reduced-again", f"{message}, too many for a kernel that reduces them again")
+
     def pays_anyway(self, graph: Graph, match: Match, chip: Chip) -> bool:
-        """A short one that is a kernel by itself: as elementwise ops it fuses into the one that reads it."""
+        """A short one that is a kernel by itself: as elementwise ops it may be computed in those that read it."""
         if not compiler_model(chip).is_short_reduction(graph, graph.ops[match.root]):
             return False
         buffers, value = plan_buffers(graph, chip), graph.ops[match.root].results[0]
         kernels = buffers.readers.get(value, ())
-        return len(kernels) == 1 and classify(graph, graph.ops[kernels[0]]) in FUSIBLE
+        return bool(kernels) and all(classify(graph, graph.ops[k]) in FUSIBLE | {Class.REDUCE} for k in kernels)
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """The partial result of every element, combined a group at a time."""
@@ -173,15 +183,6 @@ def _too_many_ops(graph: Graph, op: Op, n: int, narrowed: Sequence[NarrowedOp]) 
         return Blocked("too-many", f"{n} elements of {operand} are {len(narrowed)} ops each one by one")
     if n > _MAX_LENGTH_NESTED and _is_reduced_again(graph, op):
         return Blocked("reduced-again", f"the {n} elements of {operand} are reduced in a kernel that reduces")
-    # A match knows no chip, so that one step serves several targets: the limit of XLA:CPU holds for all.
-    ops_after = xla_cpu.fused_after(graph, op)
-    kinds = [classify(graph, graph.ops[one.op]) for one in narrowed]
-    fused = sum(kind not in (Class.VIEW, Class.GENERATE) for kind in kinds)
-    # The operands and ops that an element brings into the fusion, and the op that adds it to the others.
-    each = len(leaves(graph, narrowed)) + fused + 1
-    if ops_after and ops_after + n * each > xla_cpu.MOST_OPS:
-        message = f"the {n} elements of {operand} are {each} ops each one by one"
-        return Blocked("reduced-again", f"{message}, too many for a kernel that reduces them again")
     return None
 
 

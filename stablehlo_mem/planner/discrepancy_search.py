@@ -24,9 +24,11 @@ from stablehlo_mem.planner.goals import is_far
 from stablehlo_mem.planner.greedy_search import (
     MAX_PEAK_RISE,
     candidates_to_try,
+    enabling_candidates,
     faster_step,
     greedy_descent,
     saving_candidate,
+    with_enabled_savings,
 )
 from stablehlo_mem.planner.pareto_front import CLEARLY
 from stablehlo_mem.planner.search_state import SearchState, with_decision
@@ -228,6 +230,7 @@ class DiscrepancySearch:
     def descend_otherwise(self, first: SearchState) -> None:
         """Descends after each other first step, without regrouping sums, and towards smaller goals."""
         self.begin_otherwise(self.goal, in_best_size)
+        self.begin_enabled()
         if first.regroups:
             self.descend(self.root, _without_regrouping(self.goal))
         for aim in _smaller_goals(self.goal):
@@ -243,6 +246,14 @@ class DiscrepancySearch:
                 new = sized(self.root, candidate, aim)
                 if new is not None:
                     self.descend(with_decision(self.root, new), aim)
+
+    def begin_enabled(self) -> None:
+        """Descends after each enabling step, and the steps that save time after it."""
+        for candidate in enabling_candidates(self.root, self.goal, self.not_first):
+            if self.steps_left > 0 and not self.is_hopeless(candidate):
+                new = try_apply(self.root, candidate, self.goal)
+                if new is not None:
+                    self.descend(with_enabled_savings(with_decision(self.root, new), self.goal), self.goal)
 
     def visit(self, state: SearchState) -> None:
         """Notes a state."""

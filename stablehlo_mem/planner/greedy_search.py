@@ -207,7 +207,7 @@ def _find_lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identit
         more = _with_small_values(state, goal, excluded)
         tried = more if promising else more + candidates[:_MAX_TRIED]
         following = best_of(state, tried, goal, following, limit=limit)
-    enabling = [c for c in proposed if c.needs_lookahead]
+    enabling = enabling_candidates(state, goal, excluded)
     return following, enabling, _largest_first([*refusals, *(c.refusal_if_useless for c in proposed)])
 
 
@@ -215,6 +215,11 @@ def candidates_to_try(state: SearchState, goal: Goal, excluded: frozenset[Identi
     """The candidates that a step may try at a peak, without enabling ones, in the order to try them."""
     near = [c for c in _proposed(state, goal, excluded)[0] if not c.needs_lookahead]
     return near[:_MAX_TRIED] + _with_small_values(state, goal, excluded)
+
+
+def enabling_candidates(state: SearchState, goal: Goal, excluded: frozenset[Identity]) -> list[Candidate]:
+    """The candidates that lower a peak only with steps after them."""
+    return [c for c in _proposed(state, goal, excluded)[0] if c.needs_lookahead]
 
 
 def apply_first_candidates(state: SearchState, goal: Goal) -> Iterator[SearchState]:

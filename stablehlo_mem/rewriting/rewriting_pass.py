@@ -104,6 +104,10 @@ class RewritingPass(Pass[Rewriting]):
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """Builds the replacement at the insertion point, before the root, and returns what replaces the values."""
 
+    def why_not_on(self, graph: Graph, match: Match, chip: Chip) -> Blocked | None:
+        """Why a match is left alone on a chip, None if it is not: its compiler would make less of it."""
+        return None
+
     def pays_anyway(self, graph: Graph, match: Match, chip: Chip) -> bool:
         """Whether a match is taken where it saves no time by itself."""
         return match.even_if_slower
@@ -140,6 +144,8 @@ class RewritingPass(Pass[Rewriting]):
     def _matches(self, block: _BlockCosts, options: Options, *, prefer_memory: bool) -> Iterator[Match | Refusal]:
         """All matches of a block in program order, and the refusals."""
         for op, match in _matched(block.graph, self, prefer_memory=prefer_memory):
+            if isinstance(match, Match):
+                match = self.why_not_on(block.graph, match, block.chip) or match
             reason = why_left_alone(block.main, block.path, match, options) if isinstance(match, Match) else ""
             if reason:
                 yield block.refusal(op, "compared", reason)

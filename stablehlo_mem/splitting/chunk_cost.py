@@ -16,6 +16,7 @@ from typing import TypeVarTuple
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.cost_model import fused_seconds, op_seconds, overhead_seconds
 from stablehlo_mem.analysis.distribution import repeated_bytes
+from stablehlo_mem.analysis.fusion import plan_buffers
 from stablehlo_mem.analysis.fusion_classes import CLASSES, ELEMENTWISE, SLICES, Class, multiplies
 from stablehlo_mem.analysis.kernel_traffic import CACHE_SPEEDUP
 from stablehlo_mem.analysis.op_cost import (
@@ -218,15 +219,21 @@ def loop_cost(graph: Graph, schedule: LoopSchedule, chip: Chip, spared_bytes: in
 
 @cached_analysis
 def _repeated_seconds(graph: Graph, split_op: SplitOp, chip: Chip) -> float:
-    """Seconds of what runs whole in the blocks of a split op, or is exchanged for it: every chunk repeats it."""
+    """Seconds of what runs whole in the blocks of a split op, is exchanged for it or launched: every chunk does."""
     hoisted = compiler_model(chip).hoisted_ops
     return region_work(
         graph,
         split_op,
-        lambda block, op: op_seconds(block, op, chip),
+        lambda block, op: op_seconds(block, op, chip) + _launch_seconds(block, op, chip),
         hoisted,
-        lambda block, inner: _exchanged_again(block, inner, chip),
+        lambda block, inner: _exchanged_again(block, inner, chip) + _launch_seconds(block, inner.op, chip),
     )[0]
+
+
+def _launch_seconds(block: Graph, op: int, chip: Chip) -> float:
+    """Seconds that it takes to start the kernel named by an op, 0 if it is fused into others or runs blocks."""
+    is_kernel = op in plan_buffers(block, chip).kernels[op] and not block.ops[op].blocks
+    return chip.launch_seconds if is_kernel and CLASSES.get(block.ops[op].name) is not Class.RETURN else 0.0
 
 
 def _exchanged_again(graph: Graph, split_op: SplitOp, chip: Chip) -> float:
