@@ -38,6 +38,7 @@ from stablehlo_mem.splitting.regrouping import regroups
 from stablehlo_mem.splitting.saved_values import worth_saving
 from stablehlo_mem.splitting.split_step import Split, split
 from stablehlo_mem.targets.chips import CHIPS
+from tests.dots_as_sums import dots_as_sums, dots_go_by_shape
 
 HONEST: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
 """XLA:CPU's fusions of dots with what is around them off: they round differently at different sizes."""
@@ -262,6 +263,10 @@ def apply_split(module: ir.Module, possible: Possible, chunk: int) -> ir.Module:
 def run(program: Program, module: ir.Module | None, *args: Any, options: dict[str, Any] = PLAIN) -> list[np.ndarray]:
     """Runs a module with a program's signature on the CPU, the original if None."""
     call = program.exported if module is None else emit(program, module)
+    if dots_go_by_shape(tuple(sorted(options.items()))):
+        changed = clone_module(program.module if module is None else module)
+        dots_as_sums(changed)
+        call = emit(program, changed)
     assert call is not None
     shapes = tuple((np.shape(a), str(np.asarray(a).dtype)) for a in args)
     how = jax.config.read("jax_enable_x64"), *sorted(options.items())

@@ -350,7 +350,8 @@ def test_the_budget_is_kept(name):
     assert name in INSIDE or first.params.path == ()
     # The static profile sees the chunks' loops too.
     assert plan.after.temp_bytes <= 2 * temporaries // 10
-    args = [0.3 * real(*s.shape) if s.dtype == np.float32 else np.zeros(s.shape, s.dtype) + 3 for s in specs]
+    # Weights at which states of a recurrent network do not run apart: XLA:CPU's dots round by their shapes.
+    args = [0.1 * real(*s.shape) if s.dtype == np.float32 else np.zeros(s.shape, s.dtype) + 3 for s in specs]
     whole = jax.jit(fun).lower(*specs).compile(compiler_options=OPTIMISED)
     pairs = zip(jax.tree.leaves(compiled(*args)), jax.tree.leaves(whole(*args)), strict=True)
     for new, old in pairs:

@@ -46,12 +46,12 @@ def used_bytes(graph: Graph, chip: Chip) -> UsedBytes:
     used, sliced = [0] * len(stored), set[int]()
 
     def used_by(user: Op, value: int) -> int:
-        result = user.results[0] if user.results else None
+        is_on_the_fly = _is_on_the_fly(graph, user, buffers)
         if user.name in SLICES and value == user.operands[0]:
-            return used[result] if _is_on_the_fly(graph, user, buffers) else stored[result]
-        if not _is_on_the_fly(graph, user, buffers) or user.name in _OTHER_ELEMENTS:
+            return used[user.results[0]] if is_on_the_fly else stored[user.results[0]]
+        if not is_on_the_fly or user.name in _OTHER_ELEMENTS:
             return stored[value]
-        return stored[value] * used[result] // max(1, stored[result])
+        return stored[value] * used[user.results[0]] // max(1, stored[user.results[0]])
 
     # Users come before what they use. What a loop hands on unchanged, such as a stack, stays where it is.
     of_ops = [v for op in reversed(graph.ops) for v in op.results]
