@@ -66,7 +66,6 @@ def used_bytes(graph: Graph, chip: Chip) -> UsedBytes:
 
 def _is_on_the_fly(graph: Graph, op: Op, buffers: Buffers) -> bool:
     """Whether kernels that use an op's result compute what they need of it."""
-    if classify(graph, op) not in FUSED:
+    if len(op.results) != 1 or classify(graph, op) not in FUSED:
         return False
-    (result,) = op.results
-    return not buffers.materialised[result] and result not in graph.returned
+    return not buffers.materialised[op.results[0]] and op.results[0] not in graph.returned

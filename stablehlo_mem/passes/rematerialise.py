@@ -225,7 +225,7 @@ class _ScanAtPeak:
             added_seconds=block_runs(self.main, self.path) * seconds,
             numerics="exact",
             summary=f"compute {refusal.value}{more} again in each step that reads it, instead of storing all steps",
-            identity=(Rematerialise.name, self.path, scan.op, refusal.value),
+            identity=(Rematerialise.name, self.path, scan.op, refusal.value, segment > 1),
             refusal_if_useless=refusal,
         )
 
