@@ -8,6 +8,7 @@ bits, which are to tell whether a rewriting keeps each element's arithmetic.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,11 +28,12 @@ def dots_go_by_shape(options: tuple[tuple[str, Any], ...]) -> bool:
     def product(x: Any) -> np.ndarray:
         return np.asarray(jax.jit(jnp.dot).lower(x, w).compile(compiler_options=dict(options))(x, w))
 
-    return any((product(x[:rows]) != product(x)[:rows]).any() for rows in (2, 3, 32))
+    whole = product(x)
+    return any((product(x[:rows]) != whole[:rows]).any() for rows in (2, 3, 32))
 
 
 def dots_as_sums(module: ir.Module) -> None:
-    """Replaces every dot of f32 or f64 by a reduction of products, in place."""
+    """Replaces every dot that sums in f32 or f64 by a reduction of products, in place."""
     with module.context:
         for op in list(_dots(module.operation)):
             with builders.building(op, op.location):
@@ -43,37 +45,33 @@ def _dots(op: Any) -> Iterator[Any]:
     for region in op.regions:
         for block in region.blocks:
             for inner in block.operations:
-                if inner.operation.name == "stablehlo.dot_general" and _is_of_floats(inner.operation):
+                if inner.operation.name == "stablehlo.dot_general" and _sums_wide_floats(inner.operation):
                     yield inner.operation
                 yield from _dots(inner.operation)
 
 
-def _is_of_floats(op: Any) -> bool:
-    """Not of narrow ones, whose roundings XLA may leave out where they are converted."""
-    elements = [v.type.element_type for v in (*op.operands, *op.results)]
-    return all(isinstance(e, ir.FloatType) and ir.FloatType(e).width >= 32 for e in elements)
+def _sums_wide_floats(op: Any) -> bool:
+    """Also of narrow operands, whose products are exact. XLA may leave out the roundings of a narrow sum."""
+    element = op.results[0].type.element_type
+    return isinstance(element, ir.FloatType) and ir.FloatType(element).width >= 32
 
 
 def _as_sum(op: Any) -> Any:
+    """Both operands laid along the dimensions of the result and those that are summed, multiplied and summed."""
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     sides = [
         (numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions),
         (numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions),
     ]
-    result, free = op.results[0].type, [0, 0]
-    shapes = [list(v.type.shape) for v in op.operands]
-    for side, (batch, contracted) in enumerate(sides):
-        free[side] = len(shapes[side]) - len(batch) - len(contracted)
-    batch, contracted = map(len, sides[0])
-    summed = [shapes[0][d] for d in sides[0][1]]
-    whole = builders.retype(result, [*result.shape, *summed])
-    first = (batch, batch + free[0])
-    spread = []
-    for side, (value, places) in enumerate(zip(op.operands, sides, strict=True)):
-        others = [d for d in range(len(shapes[side])) if d not in (*places[0], *places[1])]
-        value = builders.transposed(builders.convert(value, result.element_type), [*places[0], *others, *places[1]])
-        dims = [*range(batch), *range(first[side], first[side] + free[side])]
-        dims += range(len(result.shape), len(result.shape) + contracted)
-        spread.append(builders.broadcast(value, whole, dims))
-    products = stablehlo.multiply(*spread)
-    return builders.reduced(products, range(len(result.shape), len(whole.shape)), 0, stablehlo.add)
+    result, free = op.results[0].type, len(sides[0][0])
+    rank = len(result.shape)
+    whole = builders.retype(result, [*result.shape, *(op.operands[0].type.shape[d] for d in sides[0][1])])
+    factors: list[Any] = []
+    for value, (batch, summed) in zip(op.operands, sides, strict=True):
+        others = [d for d in range(len(value.type.shape)) if d not in (*batch, *summed)]
+        along = [range(len(batch)), range(free, free + len(others)), range(rank, len(whole.shape))]
+        places = dict(zip((*batch, *others, *summed), itertools.chain(*along), strict=True))
+        free += len(others)
+        value = builders.convert(value, result.element_type)
+        factors.append(builders.laid_along(value, [places[d] for d in range(len(value.type.shape))], whole))
+    return builders.reduced(stablehlo.multiply(*factors), range(rank, len(whole.shape)), 0, stablehlo.add)

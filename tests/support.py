@@ -262,11 +262,10 @@ def apply_split(module: ir.Module, possible: Possible, chunk: int) -> ir.Module:
 
 def run(program: Program, module: ir.Module | None, *args: Any, options: dict[str, Any] = PLAIN) -> list[np.ndarray]:
     """Runs a module with a program's signature on the CPU, the original if None."""
-    call = program.exported if module is None else emit(program, module)
     if dots_go_by_shape(tuple(sorted(options.items()))):
-        changed = clone_module(program.module if module is None else module)
-        dots_as_sums(changed)
-        call = emit(program, changed)
+        module = clone_module(program.module if module is None else module)
+        dots_as_sums(module)
+    call = program.exported if module is None else emit(program, module)
     assert call is not None
     shapes = tuple((np.shape(a), str(np.asarray(a).dtype)) for a in args)
     how = jax.config.read("jax_enable_x64"), *sorted(options.items())

@@ -330,6 +330,8 @@ BIG = {
     "hmm_grad": (PROGRAMS["hmm_grad"][0], spec(12, 512, dtype=np.int32), spec(32, 32), spec(32, 50)),
     "layers_grad": (PROGRAMS["layers_grad"][0], spec(16384, 64), spec(8, 64, 64), spec(8, 64)),
 }
+APART = {"rnn", "rnn_grad"}
+"""With larger weights their states run apart where XLA:CPU's dots round by their shapes (seen with AVX2)."""
 INSIDE = {"hmm"}
 """What is big there lives in one step: the loop over chunks may be inside as well."""
 
@@ -350,8 +352,8 @@ def test_the_budget_is_kept(name):
     assert name in INSIDE or first.params.path == ()
     # The static profile sees the chunks' loops too.
     assert plan.after.temp_bytes <= 2 * temporaries // 10
-    # Weights at which states of a recurrent network do not run apart: XLA:CPU's dots round by their shapes.
-    args = [0.1 * real(*s.shape) if s.dtype == np.float32 else np.zeros(s.shape, s.dtype) + 3 for s in specs]
+    scale = 0.1 if name in APART else 0.3
+    args = [scale * real(*s.shape) if s.dtype == np.float32 else np.zeros(s.shape, s.dtype) + 3 for s in specs]
     whole = jax.jit(fun).lower(*specs).compile(compiler_options=OPTIMISED)
     pairs = zip(jax.tree.leaves(compiled(*args)), jax.tree.leaves(whole(*args)), strict=True)
     for new, old in pairs:

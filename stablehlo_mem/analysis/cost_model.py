@@ -31,7 +31,7 @@ from stablehlo_mem.analysis.op_cost import (
     op_flops,
     vector_seconds,
 )
-from stablehlo_mem.analysis.used_bytes import used_share
+from stablehlo_mem.analysis.used_bytes import computed_share
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.matchers import adds, sums_products_in_units
@@ -101,7 +101,7 @@ def _ops_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
         if op.blocks and CLASSES.get(op.name) is Class.CONTROL:
             seconds.append(_control_seconds(graph, op, chip))
             continue
-        arithmetic = arithmetic_seconds(graph, op, chip) * used_share(graph, op, chip)
+        arithmetic = arithmetic_seconds(graph, op, chip) * computed_share(graph, op, chip)
         arithmetic += _reduced_seconds(graph, op, chip)
         moving = kernel_bytes(graph, op, buffers, chip) / chip.bytes_per_second
         seconds.append(max(arithmetic, moving) + exchange_seconds(graph, op, chip))
@@ -134,7 +134,7 @@ def _kernels_seconds(graph: Graph, chip: Chip) -> tuple[float, ...]:
         unit = multiplies(graph, op)
         slower = sum(busy[unit][k] > busy[not unit][k] for k in kernels[op.index])
         seconds[op.index] = slower * of_ops[op.index]
-        if op.index in buffers.kernels[op.index] and CLASSES.get(op.name) is not Class.RETURN:
+        if buffers.names_kernel(op):
             arithmetic = max(busy[False][op.index], busy[True][op.index])
             more = max(0.0, traffic_seconds(graph, op, buffers, chip) - arithmetic)
             launch = 0.0 if op.index in joined else chip.launch_seconds
@@ -154,7 +154,7 @@ def _seconds_in_kernel(graph: Graph, op: Op, kernels: Kernels, chip: Chip) -> fl
         return 0.0
     is_shared = fits_chip(graph, op, chip) and compiler_model(chip).computes_once(graph, op, kernels)
     arithmetic = arithmetic_seconds(graph, op, chip)
-    return arithmetic and arithmetic * used_share(graph, op, chip) / (len(kernels) if is_shared else 1)
+    return arithmetic and arithmetic * computed_share(graph, op, chip) / (len(kernels) if is_shared else 1)
 
 
 def _reduced_seconds(graph: Graph, op: Op, chip: Chip) -> float:

@@ -16,7 +16,16 @@ from typing import Any
 
 from stablehlo_mem.analysis.compiler_model import Kernels
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSED, FUSIBLE, Class, classify, is_view, window_size
+from stablehlo_mem.analysis.fusion_classes import (
+    CLASSES,
+    ELEMENTWISE,
+    FUSED,
+    FUSIBLE,
+    Class,
+    classify,
+    is_view,
+    window_size,
+)
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.barriers import BARRIER
 from stablehlo_mem.ir.graph import Graph, Op
@@ -57,6 +66,10 @@ class Buffers:
     scratch: tuple[int, ...]
     generated: tuple[bool, ...]
     kernels: tuple[Kernels, ...]
+
+    def names_kernel(self, op: Op) -> bool:
+        """Whether a kernel is named by an op."""
+        return op.index in self.kernels[op.index] and CLASSES.get(op.name) is not Class.RETURN
 
     @functools.cached_property
     def computed_in(self) -> dict[int, list[int]]:

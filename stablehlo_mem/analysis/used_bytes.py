@@ -1,6 +1,6 @@
 """How much of a value kernels use: of what they compute on the fly and only slice, what the slices take.
 
-`kernel_traffic` asks for what is read, `cost_model` for what is computed.
+`kernel_traffic` asks for what is read, `cost_model` for what is computed, `recompute_in_loops` for what a loop reads.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ class UsedBytes(NamedTuple):
     sliced: frozenset[int]
 
 
-def used_share(graph: Graph, op: Op, chip: Chip) -> float:
+def computed_share(graph: Graph, op: Op, chip: Chip) -> float:
     """The share of an op's result that is computed: less than 1 if kernels compute it on the fly for slices of it."""
-    if not _is_on_the_fly(graph, op, plan_buffers(graph, chip)):
-        return 1.0
-    return used_bytes(graph, chip).nbytes[op.results[0]] / max(1, buffer_bytes(graph, op.results[:1], chip))
+    return used_share(graph, op.results[0], chip) if _is_on_the_fly(graph, op, plan_buffers(graph, chip)) else 1.0
+
+
+def used_share(graph: Graph, value: int, chip: Chip) -> float:
+    """The share of a value that its users in a block use."""
+    return used_bytes(graph, chip).nbytes[value] / max(1, buffer_bytes(graph, (value,), chip))
 
 
 @cached_analysis

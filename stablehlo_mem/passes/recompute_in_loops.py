@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.analysis.cost_model import fused_seconds
-from stablehlo_mem.analysis.fusion_classes import CLASSES, SLICES, Class
+from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
 from stablehlo_mem.analysis.peak_memory import Peak
+from stablehlo_mem.analysis.used_bytes import used_share
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects, entry_graph, nested_graph
@@ -183,23 +183,18 @@ def _producers(graph: Graph, value: int) -> tuple[int, ...]:
 
 
 def _timed(main: Graph, path: Path, one: _Recomputed, goal: Goal) -> _Recomputed:
-    """The same with its time: that of all recomputations, less that of the original."""
+    """The same with its time: that of all recomputations, less that of the original.
+
+    Where a block reads slices of the value, `narrow` computes no more than these.
+    """
     graph = nested_graph(main, path)
     seconds = fused_seconds(graph, goal.chip)
     runs = sum(
-        block_runs(main, (*path, *reader)) * _share_read(nested_graph(graph, reader), v) for reader, v in one.readers
+        block_runs(main, (*path, *reader)) * used_share(nested_graph(graph, reader), v, goal.chip)
+        for reader, v in one.readers
     )
     added = max(0.0, runs - block_runs(main, path)) * sum(seconds[op] for op in one.ops)
     return dataclasses.replace(one, seconds=added)
-
-
-def _share_read(body: Graph, value: int) -> float:
-    """The share of a value that a block reads: where it reads slices, `narrow` computes no more than these."""
-    users = [body.ops[user] for user in readers_in(body, value)]
-    if not users or any(user.name not in SLICES or user.operands[0] != value for user in users):
-        return 1.0
-    read = sum(math.prod(body.values[user.results[0]].shape) for user in users)
-    return min(1.0, read / max(1, math.prod(body.values[value].shape)))
 
 
 def _candidate(main: Graph, path: Path, values: Sequence[_Recomputed]) -> Candidate:

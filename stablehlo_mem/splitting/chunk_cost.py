@@ -231,9 +231,9 @@ def _repeated_seconds(graph: Graph, split_op: SplitOp, chip: Chip) -> float:
 
 
 def _launch_seconds(block: Graph, op: int, chip: Chip) -> float:
-    """Seconds that it takes to start the kernel named by an op, 0 if it is fused into others or runs blocks."""
-    is_kernel = op in plan_buffers(block, chip).kernels[op] and not block.ops[op].blocks
-    return chip.launch_seconds if is_kernel and CLASSES.get(block.ops[op].name) is not Class.RETURN else 0.0
+    """Seconds that it takes to start the kernel named by an op, 0 if it is fused into others or runs kernels itself."""
+    is_kernel = plan_buffers(block, chip).names_kernel(block.ops[op])
+    return chip.launch_seconds if is_kernel and CLASSES.get(block.ops[op].name) is not Class.CONTROL else 0.0
 
 
 def _exchanged_again(graph: Graph, split_op: SplitOp, chip: Chip) -> float:
