@@ -19,6 +19,7 @@ from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options, Refusal
 from stablehlo_mem.passes.compute_where_read import ComputeWhereRead
+from stablehlo_mem.passes.fission_scans import FissionScans
 from stablehlo_mem.passes.fuse_into_scan import FuseIntoScan
 from stablehlo_mem.passes.lookup_from_host import LookupFromHost
 from stablehlo_mem.passes.offload_residuals import OffloadResiduals
@@ -400,6 +401,15 @@ def repeated(graph: Graph, chip: str = "cpu") -> list[Candidate]:
     goal = Goal(CHIPS[chip], Options(), 0)
     found = RecomputeInLoops().propose(graph, find_peak(graph, goal.chip), goal)
     return [one for one in found if isinstance(one, Candidate)]
+
+
+def accumulated(main: Graph, path: Path = ()) -> list[Candidate | Refusal]:
+    """What the scans of a block accumulate: in a loop of its own, or why not."""
+    goal, graph = Goal(CHIPS["cpu"], Options(), 0), nested_graph(main, path)
+    carries = (v for op in graph.ops if op.name == "stablehlo.while" for v in op.results)
+    live = tuple(Live(path, v, graph.values[v].nbytes) for v in carries)
+    peak = dataclasses.replace(find_peak(main, goal.chip), path=path, op=len(graph.ops) - 1, live=live)
+    return list(FissionScans().propose(main, peak, goal))
 
 
 def fusable(main: Graph, path: Path = (), options: Options = Options()) -> list[Candidate | Refusal]:

@@ -7,6 +7,7 @@ import pytest
 from stablehlo_mem.pass_api.candidate import Step
 from stablehlo_mem.passes import PASSES, pass_named, step_from_plain
 from stablehlo_mem.passes.compute_where_read import WhereRead
+from stablehlo_mem.passes.fission_scans import FissionedScan
 from stablehlo_mem.passes.fuse_into_scan import FusedIntoScan
 from stablehlo_mem.passes.lookup_from_host import HostLookup
 from stablehlo_mem.passes.offload_residuals import OffloadedResiduals
@@ -29,6 +30,7 @@ PARAMS = {
     Rewriting: Rewriting(roots=(((), 1), (PATH, 7)), prefer_memory=True),
     DroppedStacks: DroppedStacks(path=PATH, loop=3, dropped=(1, 2), stacks=4, steps=12, segment=3),
     FusedIntoScan: FusedIntoScan(path=PATH, loop=3, stack=1, ops=5, steps=12),
+    FissionedScan: FissionedScan(path=PATH, loop=3, carries=(2, 4), stacks=2, steps=12),
     OffloadedStacks: OffloadedStacks(stacks=(((PATH, 3), 1), (((), 4), 0)), nbytes=4096),
     OffloadedResiduals: OffloadedResiduals(
         values=(4, 6), stored=(9, 12), fetched=(21, 18), late=((20, 22), (19,)), moved=((7, 20),), nbytes=2048

@@ -1,7 +1,8 @@
 """Textual cases: tests/ir/<name>.mlir holds a program, `// -----`, and all of what a rewrite makes of it.
 
 The first line says what is done: `// canonicalize`; `// rematerialise`, all stacks of the first scan that has any to
-drop; `// fuse-into-scan`, the readers of the one stack that is read whole; `// recompute-in-loops`, all it can;
+drop; `// fuse-into-scan`, the readers of the one stack that is read whole; `// fission-scans`, what the one scan
+accumulates; `// recompute-in-loops`, all it can;
 `// compute-where-read`, the first for a GPU; `// sink-converts`, the first for a TPU; `// offload-to-host`, all it can;
 `// offload-residuals`, the first; `// recompute-residuals`, all it can; `// hold-copies`; `// finish-before-loops`;
 `// join-barriers`; `// slice-as-integers`; `// order-dots`; `// write-over-arguments`, `// write-over-arguments,
@@ -23,6 +24,7 @@ from stablehlo_mem.ir.graph import Path, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate
 from stablehlo_mem.passes import PASSES
 from stablehlo_mem.passes.compute_where_read import ComputeWhereRead
+from stablehlo_mem.passes.fission_scans import FissionScans
 from stablehlo_mem.passes.fuse_into_scan import FuseIntoScan
 from stablehlo_mem.passes.lookup_from_host import LookupFromHost
 from stablehlo_mem.passes.offload_residuals import OffloadResiduals
@@ -41,6 +43,7 @@ from stablehlo_mem.rewriting.slice_as_integers import slice_as_integers
 from stablehlo_mem.rewriting.write_over_arguments import write_over_arguments
 from stablehlo_mem.splitting.split_step import Split, split
 from tests.support import (
+    accumulated,
     blocks,
     first_for_gpu,
     fusable,
@@ -100,6 +103,10 @@ def rewritten(source: str) -> str:
         (candidate,) = fusable(entry_graph(module))
         assert isinstance(candidate, Candidate)
         FuseIntoScan().apply(module, candidate.step.params)
+    elif source.startswith("// fission-scans\n"):
+        (candidate,) = accumulated(entry_graph(module))
+        assert isinstance(candidate, Candidate)
+        FissionScans().apply(module, candidate.step.params)
     elif source.startswith("// recompute-in-loops\n"):
         RecomputeInLoops().apply(module, repeated(entry_graph(module))[-1].step.params)
     elif source.startswith("// compute-where-read\n"):

@@ -28,6 +28,13 @@ _LAUNCH_BYTES = 1e-6 * 4.8e12
 """Likewise for the launch of a kernel: `kKernelLaunchOverhead`."""
 _NOT_HIDDEN = 0.05
 """What does not run beside the longer one, of arithmetic and memory traffic: `kMemoryComputeParallelism` is 0.95."""
+_CORES = 132
+"""Of an H100; a kernel with fewer blocks does not use all."""
+_BLOCK_BYTES = 75e9 / 4.8e12
+"""What a block of a column reduction reads while a byte comes from memory, cached or not: `AdjustBandwidth` limits a
+kernel by its blocks. Fitted, as the next one is, to 112 programs compiled by jaxlib 0.10.2: 3 to 17 reads of an
+element, 1,024 to 32,768 columns of 64 to 4,096 elements; 106 are as estimated."""
+_BLOCK_COLUMNS = 64
 _FLOPS = {
     "add": 7,
     "atan2": 431,
@@ -76,6 +83,28 @@ def is_written_once(graph: Graph, value: int, kernels: int, window: int) -> bool
     return fused > _kernel_bytes(read + data.nbytes, flops) + kernels * _kernel_bytes(written, reduced) + _LAUNCH_BYTES
 
 
+def is_written_for_columns(graph: Graph, value: int, columns: int) -> bool:
+    """Whether it takes less to write a value than to compute it in the kernel that sums its columns.
+
+    That kernel has a block for each `_BLOCK_COLUMNS` columns. Where these are few they read more slowly than all of
+    the chip can: a vector times a kernel matrix of 4,096 x 4,096 writes the matrix, one of 4,096 x 8,192 does not.
+
+    Args:
+        graph: the block.
+        value: the result of a fusible op that the kernel reduces along another dimension than its last.
+        columns: how many sums the kernel makes.
+    """
+    data, op = graph.values[value], graph.producer(value)
+    if op is not None and op.name == "stablehlo.broadcast_in_dim":
+        return False
+    reads, flops = _reads_and_flops(graph, value)
+    read = sum(nbytes / _speedup(cached) for nbytes, cached in reads)
+    blocks = max(1, columns // _BLOCK_COLUMNS)
+    requested = sum(nbytes for nbytes, _ in reads) / (blocks * _BLOCK_BYTES)
+    fused = _kernel_bytes(max(read, requested), flops * max(1.0, _CORES / blocks))
+    return fused > _kernel_bytes(read + data.nbytes, flops) + data.nbytes + _LAUNCH_BYTES
+
+
 def _kernel_bytes(read: float, flops: float) -> float:
     """The time of a kernel, in bytes that take as long from memory."""
     arithmetic = flops / _FLOPS_A_BYTE
@@ -83,13 +112,20 @@ def _kernel_bytes(read: float, flops: float) -> float:
 
 
 def _bytes_and_flops(graph: Graph, value: int) -> tuple[float, float]:
-    """What a kernel reads to compute a value, in bytes that take as long from memory, and its FLOPs.
+    """What a kernel reads to compute a value, in bytes that take as long from memory, and its FLOPs."""
+    reads, flops = _reads_and_flops(graph, value)
+    return sum(nbytes / _speedup(cached) for nbytes, cached in reads), flops
 
+
+def _reads_and_flops(graph: Graph, value: int) -> tuple[list[tuple[float, float]], float]:
+    """What a kernel reads to compute a value, and its FLOPs.
+
+    Of each value that it reads the bytes of all reads, and those that a cache has to hold so that it reads them once.
     Of the FLOPs only those that the value alone needs, as its kernels need the others anyway: those of its maximum
     fanout-free cone, as logic synthesis calls it.
     """
     elements = math.prod(graph.values[value].shape)
-    reads: dict[tuple[int, int], float] = {}
+    reads: dict[tuple[int, int], tuple[float, float]] = {}
     flops = 0.0
     cone: set[int] = set()
     # Users come before producers, so that all of a value's users in the cone are known when it is visited.
@@ -103,7 +139,7 @@ def _bytes_and_flops(graph: Graph, value: int) -> tuple[float, float]:
         # What a broadcast repeats is small: it is written first where it takes long to compute.
         if op is None or kind not in FUSED or read.broadcast >= 0:
             each = data.nbytes / max(1, math.prod(data.shape))
-            reads[read.value, read.broadcast] = read.times * elements * each / _speedup(min(data.nbytes, read.most))
+            reads[read.value, read.broadcast] = read.times * elements * each, min(data.nbytes, read.most)
             continue
         times, broadcast, most = read.times, read.broadcast, read.most
         owned = read.value == value or cone.issuperset(graph.users[read.value])
@@ -123,7 +159,7 @@ def _bytes_and_flops(graph: Graph, value: int) -> tuple[float, float]:
             if (v, broadcast) not in seen:
                 seen.add((v, broadcast))
                 heapq.heappush(pending, (-graph.values[v].producer, _Read(v, broadcast, times, most)))
-    return sum(reads.values()), flops
+    return list(reads.values()), flops
 
 
 class _Read(NamedTuple):

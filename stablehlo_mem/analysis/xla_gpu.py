@@ -26,11 +26,11 @@ from stablehlo_mem.analysis.fusion_classes import (
     selection_index_bytes,
     transposed_operands,
 )
-from stablehlo_mem.analysis.gpu_fusion_cost import L2_BYTES, is_written_once
+from stablehlo_mem.analysis.gpu_fusion_cost import L2_BYTES, is_written_for_columns, is_written_once
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, reachable
-from stablehlo_mem.ir.op_attributes import attention_direction, dot_sizes, integers, window_padding
+from stablehlo_mem.ir.op_attributes import attention_direction, dot_numbers, dot_sizes, integers, window_padding
 
 _ONE_STEP = 4096
 """Elements of a longer reduced dimension are reduced in two steps, with about the square root of their number of
@@ -100,8 +100,31 @@ class XlaGpu(CompilerModel):
         elif reused and len(kernels) > 1:
             return True
         again = len(kernels) > 1 or window > 1
+        if not again and kernels:
+            columns = self._columns_summed(graph, graph.ops[next(iter(kernels))])
+            return columns > 0 and is_written_for_columns(graph, value, columns)
         fusing = again and all(self._takes_in_operands(graph, graph.ops[k]) for k in kernels)
         return fusing and is_written_once(graph, value, len(kernels), window)
+
+    def _columns_summed(self, graph: Graph, kernel: Op) -> int:
+        """How many sums a kernel makes side by side if it reduces other dimensions than the last; else 0."""
+        kind = classify(graph, kernel)
+        if kind is Class.DOT and self.compiles_dot_as_sum(graph, kernel):
+            numbers = dot_numbers(graph, kernel)
+            sides = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
+            matrix, summed = max(
+                zip(kernel.operands, sides, strict=True), key=lambda side: math.prod(graph.values[side[0]].shape)
+            )
+            length = dot_sizes(graph, kernel)[3]
+        elif kind is Class.REDUCE:
+            matrix, summed = kernel.operands[0], integers(graph, kernel, "dimensions")
+            length = reduced_length(graph, kernel)
+        else:
+            return 0
+        if len(graph.values[matrix].shape) - 1 in summed:
+            return 0
+        columns = math.prod(graph.values[kernel.results[0]].shape)
+        return columns * math.isqrt(length) if length > _ONE_STEP else columns
 
     def _takes_in_operands(self, graph: Graph, kernel: Op) -> bool:
         """Whether a kernel takes in whatever computes its operands."""

@@ -44,6 +44,30 @@ def with_carries(loop: Any, keep: Sequence[bool], added: Sequence[Any]) -> Any:
     return new
 
 
+def with_stacks(loop: Any, rows: Sequence[Any], counter: int, steps: int) -> Any:
+    """Replaces a while by one that stores values of its body in every step, and returns that: its last results.
+
+    Args:
+        rows: values of the body; the stack of each has one row of it a step.
+        counter: the position of the carry that counts the steps from 0.
+        steps: how many there are.
+    """
+    if not rows:
+        return loop
+    count = len(loop.results)
+    with builders.building(loop, loop.location):
+        types = [builders.retype(row.type, [steps, *row.type.shape]) for row in rows]
+        added = [builders.broadcast_zeros(t) for t in types]
+    new = with_carries(loop, [True] * count, added)
+    body = new.regions[1].blocks[0]
+    end = body.operations[len(body.operations) - 1].operation
+    for i, value in enumerate(rows, count):
+        with builders.building(end, new.location):
+            row = builders.reshaped(value, [1, *value.type.shape])
+            end.operands[i] = builders.update_along(body.arguments[i], row, 0, body.arguments[counter])
+    return new
+
+
 def carried_names(place: Any) -> dict[Any, Any]:
     """The names of outer values where an op is: the carries in which the loops around it hand them on unchanged."""
     parent = place.operation.parent
@@ -83,14 +107,14 @@ def _drop_dead_carries(graph: Graph) -> bool:
 def _live_carries(op: Op, results: set[int]) -> set[int]:
     """The carries of a while on which some of its results, its condition or effects depend."""
     condition, body = op.blocks
-    read = _arguments_read(body)
+    read = arguments_read(body)
     start = results | {i for i, v in enumerate(condition.arguments) if condition.users[v]}
     start = start.union(*(read[v] for o in body.ops[:-1] if not o.results for v in o.operands))
     return set(reachable(start, lambda carry: read[body.returned[carry]]))
 
 
 @cached_analysis
-def _arguments_read(block: Graph) -> tuple[frozenset[int], ...]:
+def arguments_read(block: Graph) -> tuple[frozenset[int], ...]:
     """For each value of a block the positions of the block's arguments from which it is computed."""
     nothing = frozenset[int]()
     read = [nothing] * len(block.values)

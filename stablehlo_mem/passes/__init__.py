@@ -10,6 +10,7 @@ from stablehlo_mem.passes.blocked_top_k import BlockedTopK
 from stablehlo_mem.passes.compute_where_read import ComputeWhereRead
 from stablehlo_mem.passes.contractions import Contractions
 from stablehlo_mem.passes.cudnn_attention import CudnnAttention
+from stablehlo_mem.passes.fission_scans import FissionScans
 from stablehlo_mem.passes.fold_converts import FoldConverts
 from stablehlo_mem.passes.fold_transposes import FoldTransposes
 from stablehlo_mem.passes.fuse_into_scan import FuseIntoScan
@@ -55,6 +56,7 @@ PASSES: tuple[AnyPass, ...] = (
     KeepDotsApart(),
     Rematerialise(),
     FuseIntoScan(),
+    FissionScans(),
     RecomputeResiduals(),
     OffloadToHost(),
     OffloadResiduals(),

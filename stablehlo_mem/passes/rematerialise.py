@@ -28,7 +28,7 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
-from stablehlo_mem.ir.loop_carries import carried_names, drop_dead_carries, unchanged, with_carries
+from stablehlo_mem.ir.loop_carries import carried_names, drop_dead_carries, unchanged, with_stacks
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import (
     Candidate,
@@ -264,16 +264,7 @@ class _RowRecomputer:
         """Adds stacks of the carries that are needed; returns for each value of the body that is read its stack."""
         handle, count = self.graph.handles[self.scan.op], len(self.loop.results)
         arguments = [self.body.mlir_values[self.body.arguments[c]] for c in self.again.carries]
-        with builders.building(handle, handle.location):
-            types = [builders.retype(a.type, [self.scan.steps, *a.type.shape]) for a in arguments]
-            added = [builders.broadcast_zeros(t) for t in types]
-        new = with_carries(handle, [True] * count, added) if added else handle
-        body = new.regions[1].blocks[0]
-        end = body.operations[len(body.operations) - 1].operation
-        for i, argument in enumerate(arguments, count):
-            with builders.building(end, new.location):
-                row = builders.reshaped(argument, [1, *argument.type.shape])
-                end.operands[i] = builders.update_along(body.arguments[i], row, 0, body.arguments[self.scan.counter])
+        new = with_stacks(handle, arguments, self.scan.counter, self.scan.steps)
         stacks = {self.body.arguments[c]: new.results[i] for i, c in enumerate(self.again.carries, count)}
         return {**stacks, **{value: new.results[carry] for carry, value in self.again.rows_read.items()}}
 

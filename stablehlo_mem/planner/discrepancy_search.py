@@ -140,6 +140,7 @@ class DiscrepancySearch:
             self.save_time(first)
             self.descend_otherwise(first)
         elif is_small and taken:
+            self.begin_enabled()
             self.looks_ahead = not is_far(first.peak.temp_bytes, self.goal.temp_bytes)
             self.take_smallest()
             self.begin_otherwise(self.goal, in_best_size)
