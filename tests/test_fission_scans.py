@@ -142,6 +142,21 @@ def test_stacks_as_large_as_the_sum_are_refused():
     assert all(isinstance(one, Refusal) and one.code == "no-gain" for one in found)
 
 
+def test_carries_without_elements_are_refused():
+    def fun(x, v):
+        def step(carry, row):
+            h, empty, total = carry
+            h = jnp.tanh(h * row[0] + v)
+            return (h, empty * 2, total + jnp.outer(h, h) + empty.sum()), None
+
+        return lax.scan(step, (v, jnp.zeros((0, 3)), jnp.zeros((N, N))), x[:STEPS])
+
+    module = normal(program_of(fun, X, V))
+    found = accumulated(entry_graph(module))
+    assert all(isinstance(one, Refusal) for one in found)
+    assert "no-size" in {one.code for one in found}
+
+
 def test_what_effects_read_stays():
     source, _ = source_and_expected("fission_scans")
     note = "    stablehlo.custom_call @note(%4) {has_side_effect = true} : (tensor<6x6xf32>) -> ()\n"

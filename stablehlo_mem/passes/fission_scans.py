@@ -134,6 +134,8 @@ class _SecondLoop:
             return Blocked("effects", "what is accumulated is computed by an op with effects")
         if any(values[v].host_bytes for v in self._needed):
             return Blocked("in-host-memory", "it is computed from values in the host's memory")
+        if any(self._changes(v) and not values[v].nbytes for v in self._needed):
+            return Blocked("no-size", "it is computed from values without a size")
         if self.stored_bytes >= sum(values[self.body.arguments[i]].nbytes for i in self.carries):
             return Blocked("no-gain", "what it is accumulated from takes as much memory for all steps of the loop")
         return None
@@ -151,6 +153,11 @@ class _SecondLoop:
     def _depends(self, values: Sequence[int]) -> bool:
         return any(arguments_read(self.body)[v] & self.carries for v in values)
 
+    def _changes(self, value: int) -> bool:
+        """Whether a value is a carry that the scan changes and does not count in."""
+        position = self.position.get(value)
+        return position is not None and position != self.counter.carry and not self.invariant[position]
+
     def _is_stored(self, value: int) -> bool:
         """Whether the scan stores a value for the second loop: it is no larger than what it is computed from."""
         if self._depends([value]):
@@ -165,9 +172,8 @@ class _SecondLoop:
         """For each value of the body what a step stores if the second loop needs the value."""
         values = self.body.values
         nbytes = [0] * len(values)
-        for argument, position in self.position.items():
-            if position != self.counter.carry and not self.invariant[position]:
-                nbytes[argument] = values[argument].nbytes
+        for argument in filter(self._changes, self.position):
+            nbytes[argument] = values[argument].nbytes
         for op in self.body.ops:
             read = sum(nbytes[v] for v in op.inputs)
             for v in op.results:
