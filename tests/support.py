@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jax.export import Exported, export
 
 from stablehlo_mem.analysis.live_ranges import Live
-from stablehlo_mem.analysis.peak_memory import find_peak
+from stablehlo_mem.analysis.peak_memory import Peak, find_peak
 from stablehlo_mem.frontend.canonicalize import attach_rules, canonicalize, remove_rules
 from stablehlo_mem.frontend.program import Program, emit, ingest
 from stablehlo_mem.ir.bindings import clone_module, ir, parse_module
@@ -403,23 +403,26 @@ def repeated(graph: Graph, chip: str = "cpu") -> list[Candidate]:
     return [one for one in found if isinstance(one, Candidate)]
 
 
+def peak_with(main: Graph, path: Path, values: Iterable[int]) -> Peak:
+    """The peak as if it were at the end of a block, with some values of the block alive."""
+    graph = nested_graph(main, path)
+    live = tuple(Live(path, v, graph.values[v].nbytes) for v in values)
+    return dataclasses.replace(find_peak(main, CHIPS["cpu"]), path=path, op=len(graph.ops) - 1, live=live)
+
+
 def accumulated(main: Graph, path: Path = ()) -> list[Candidate | Refusal]:
     """What the scans of a block accumulate: in a loop of its own, or why not."""
-    goal, graph = Goal(CHIPS["cpu"], Options(), 0), nested_graph(main, path)
-    carries = (v for op in graph.ops if op.name == "stablehlo.while" for v in op.results)
-    live = tuple(Live(path, v, graph.values[v].nbytes) for v in carries)
-    peak = dataclasses.replace(find_peak(main, goal.chip), path=path, op=len(graph.ops) - 1, live=live)
-    return list(FissionScans().propose(main, peak, goal))
+    loops = (op for op in nested_graph(main, path).ops if op.name == "stablehlo.while")
+    peak = peak_with(main, path, (v for op in loops for v in op.results))
+    return list(FissionScans().propose(main, peak, Goal(CHIPS["cpu"], Options(), 0)))
 
 
 def fusable(main: Graph, path: Path = (), options: Options = Options()) -> list[Candidate | Refusal]:
     """For each stack of a block's scans that is read whole: its readers in the scan's loop, or why not."""
-    goal, graph = Goal(CHIPS["cpu"], options, 0), nested_graph(main, path)
+    graph = nested_graph(main, path)
     scans = (op for op in graph.ops if find_scan(graph, op, backwards=True) is not None)
-    stacks = (v for op in scans for v in op.results)
-    live = tuple(Live(path, v, graph.values[v].nbytes) for v in stacks)
-    peak = dataclasses.replace(find_peak(main, goal.chip), path=path, op=len(graph.ops) - 1, live=live)
-    return list(FuseIntoScan().propose(main, peak, goal))
+    peak = peak_with(main, path, (v for op in scans for v in op.results))
+    return list(FuseIntoScan().propose(main, peak, Goal(CHIPS["cpu"], options, 0)))
 
 
 def offered(graph: Graph, chip: str = "tpu:v5e") -> list[Candidate]:

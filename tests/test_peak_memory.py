@@ -585,6 +585,21 @@ def test_what_takes_longer_to_compute_for_windows_and_kernels_than_to_write_has_
     assert profile.measured.temp_bytes == pytest.approx(profile.temp_bytes, rel=0.07, abs=2**22)
 
 
+@pytest.mark.parametrize("form", ["sum of products", "vector times matrix"])
+@pytest.mark.parametrize(("columns", "written"), [(4096, True), (8192, False)])
+@pytest.mark.parametrize("target", [pytest.param("cuda:h200", marks=needs["cuda"])])
+def test_what_few_columns_sum_has_a_buffer(form: str, columns: int, written: bool, target: str):
+    def f(x: jax.Array, y: jax.Array, v: jax.Array) -> jax.Array:
+        matrix = jnp.exp(x[:, None] - y)
+        return (v[:, None] * matrix).sum(0) if form == "sum of products" else v @ matrix
+
+    program = export(jax.jit(f), platforms=["cuda"])(spec(1024), spec(columns), spec(1024))
+    profile = shm.profile(program, target=target)
+    assert isinstance(profile.measured, Measured)
+    for temp_bytes in (profile.temp_bytes, profile.measured.temp_bytes):
+        assert temp_bytes == pytest.approx(written * 1024 * columns * 4, rel=0.05, abs=2**20)
+
+
 PLANNED = [
     pytest.param(name, *case.values, marks=case.marks)
     for name in ("kmeans", "rbf_prime", *GRADIENTS)

@@ -10,26 +10,27 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSED, SLICES, Class, classify, window_size
 from stablehlo_mem.ir.graph import Graph
 
 L2_BYTES = 50 * 2**20
-_L1_BYTES = 132 * 2 * 2**10
-"""Caches of an H100, used for all chips: the model counts 2 KiB of L1 for each of its cores."""
+_CORES = 132
+"""Of an H100, used for all chips, as its caches are; a kernel with fewer blocks does not use all."""
+_L1_BYTES = _CORES * 2 * 2**10
+"""The model counts 2 KiB of L1 for each core."""
 _L2_SPEEDUP = 2.5
 _L1_SPEEDUP = _L2_SPEEDUP * 8
 """Speeds of the caches over the memory's, as the model has them."""
-_FLOPS_A_BYTE = 132 * 128 * 2 * 1.98e9 / 4.8e12
+_FLOPS_A_BYTE = _CORES * 128 * 2 * 1.98e9 / 4.8e12
 """Arithmetic in the time that a byte takes from memory: an H200's cores, lanes, fused multiply-adds and clock rate over
 its bandwidth (`targets.gpu_configs`), used for all chips."""
 _LAUNCH_BYTES = 1e-6 * 4.8e12
 """Likewise for the launch of a kernel: `kKernelLaunchOverhead`."""
 _NOT_HIDDEN = 0.05
 """What does not run beside the longer one, of arithmetic and memory traffic: `kMemoryComputeParallelism` is 0.95."""
-_CORES = 132
-"""Of an H100; a kernel with fewer blocks does not use all."""
 _BLOCK_BYTES = 75e9 / 4.8e12
 """What a block of a column reduction reads while a byte comes from memory, cached or not: `AdjustBandwidth` limits a
 kernel by its blocks. Fitted, as the next one is, to 112 programs compiled by jaxlib 0.10.2: 3 to 17 reads of an
@@ -76,7 +77,8 @@ def is_written_once(graph: Graph, value: int, kernels: int, window: int) -> bool
     data, op = graph.values[value], graph.producer(value)
     if op is not None and op.name == "stablehlo.broadcast_in_dim":
         return False
-    read, flops = _bytes_and_flops(graph, value)
+    reads, flops = _reads_and_flops(graph, value)
+    read = _memory_bytes(reads)
     reduced = (window - 1) * math.prod(data.shape) * _FLOPS["add"]
     written = data.nbytes + (window - 1) * data.nbytes / (_L2_SPEEDUP if data.nbytes < L2_BYTES else 1.0)
     fused = kernels * _kernel_bytes(window * read, window * flops + reduced)
@@ -98,7 +100,7 @@ def is_written_for_columns(graph: Graph, value: int, columns: int) -> bool:
     if op is not None and op.name == "stablehlo.broadcast_in_dim":
         return False
     reads, flops = _reads_and_flops(graph, value)
-    read = sum(nbytes / _speedup(cached) for nbytes, cached in reads)
+    read = _memory_bytes(reads)
     blocks = max(1, columns // _BLOCK_COLUMNS)
     requested = sum(nbytes for nbytes, _ in reads) / (blocks * _BLOCK_BYTES)
     fused = _kernel_bytes(max(read, requested), flops * max(1.0, _CORES / blocks))
@@ -111,10 +113,9 @@ def _kernel_bytes(read: float, flops: float) -> float:
     return max(read, arithmetic) + _NOT_HIDDEN * min(read, arithmetic)
 
 
-def _bytes_and_flops(graph: Graph, value: int) -> tuple[float, float]:
-    """What a kernel reads to compute a value, in bytes that take as long from memory, and its FLOPs."""
-    reads, flops = _reads_and_flops(graph, value)
-    return sum(nbytes / _speedup(cached) for nbytes, cached in reads), flops
+def _memory_bytes(reads: Sequence[tuple[float, float]]) -> float:
+    """What takes as long to read from memory as some reads take: see `_reads_and_flops`."""
+    return sum(nbytes / _speedup(cached) for nbytes, cached in reads)
 
 
 def _reads_and_flops(graph: Graph, value: int) -> tuple[list[tuple[float, float]], float]:

@@ -99,11 +99,10 @@ class XlaGpu(CompilerModel):
                 return True
         elif reused and len(kernels) > 1:
             return True
-        again = len(kernels) > 1 or window > 1
-        if not again and kernels:
-            columns = self._columns_summed(graph, graph.ops[next(iter(kernels))])
+        if len(kernels) <= 1 and window <= 1:
+            columns = max((self._columns_summed(graph, graph.ops[k]) for k in kernels), default=0)
             return columns > 0 and is_written_for_columns(graph, value, columns)
-        fusing = again and all(self._takes_in_operands(graph, graph.ops[k]) for k in kernels)
+        fusing = all(self._takes_in_operands(graph, graph.ops[k]) for k in kernels)
         return fusing and is_written_once(graph, value, len(kernels), window)
 
     def _columns_summed(self, graph: Graph, kernel: Op) -> int:
@@ -111,20 +110,17 @@ class XlaGpu(CompilerModel):
         kind = classify(graph, kernel)
         if kind is Class.DOT and self.compiles_dot_as_sum(graph, kernel):
             numbers = dot_numbers(graph, kernel)
-            sides = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
-            matrix, summed = max(
-                zip(kernel.operands, sides, strict=True), key=lambda side: math.prod(graph.values[side[0]].shape)
-            )
-            length = dot_sizes(graph, kernel)[3]
+            summed = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
+            sizes = [math.prod(graph.values[v].shape) for v in kernel.operands]
+            matrix = sizes.index(max(sizes))
+            dims = summed[matrix]
         elif kind is Class.REDUCE:
-            matrix, summed = kernel.operands[0], integers(graph, kernel, "dimensions")
-            length = reduced_length(graph, kernel)
+            matrix, dims = 0, integers(graph, kernel, "dimensions")
         else:
             return 0
-        if len(graph.values[matrix].shape) - 1 in summed:
+        if len(graph.values[kernel.operands[matrix]].shape) - 1 in dims:
             return 0
-        columns = math.prod(graph.values[kernel.results[0]].shape)
-        return columns * math.isqrt(length) if length > _ONE_STEP else columns
+        return math.prod(graph.values[kernel.results[0]].shape) * _partial_sums(graph, kernel)
 
     def _takes_in_operands(self, graph: Graph, kernel: Op) -> bool:
         """Whether a kernel takes in whatever computes its operands."""
@@ -227,12 +223,8 @@ class XlaGpu(CompilerModel):
 
     def reduction_scratch_bytes(self, graph: Graph, op: Op) -> int:
         """The results of the first of two steps."""
-        if classify(graph, op) is Class.DOT:
-            length = dot_sizes(graph, op)[3]
-        else:
-            shape = graph.values[op.operands[0]].shape
-            length = math.prod(shape[d] for d in integers(graph, op, "dimensions"))
-        return sum(graph.values[v].nbytes for v in op.results) * math.isqrt(length) if length > _ONE_STEP else 0
+        parts = _partial_sums(graph, op)
+        return sum(graph.values[v].nbytes for v in op.results) * parts if parts > 1 else 0
 
     def dot_scratch_bytes(self, graph: Graph, dot: Op) -> int:
         """Partial results of a split contraction, its operands padded to whole parts, copies of arguments.
@@ -281,6 +273,16 @@ def _is_cublas_epilogue(graph: Graph, dot: Op, kernel: Op) -> bool:
     made = (graph.producer(v) for half in halves for v in half)
     has_tanh = any(op is not None and op.name == "stablehlo.tanh" for op in made)
     return has_tanh and all(dot.results[0] in half for half in halves)
+
+
+def _partial_sums(graph: Graph, op: Op) -> int:
+    """The partial sums for each result of a reduction, or of a dot that is compiled as one: 1 if it takes one step."""
+    if classify(graph, op) is Class.DOT:
+        length = dot_sizes(graph, op)[3]
+    else:
+        shape = graph.values[op.operands[0]].shape
+        length = math.prod(shape[d] for d in integers(graph, op, "dimensions"))
+    return math.isqrt(length) if length > _ONE_STEP else 1
 
 
 def _is_transpose(op: Op) -> bool:

@@ -45,10 +45,10 @@ def with_carries(loop: Any, keep: Sequence[bool], added: Sequence[Any]) -> Any:
 
 
 def with_stacks(loop: Any, rows: Sequence[Any], counter: int, steps: int) -> Any:
-    """Replaces a while by one that stores values of its body in every step, and returns that: its last results.
+    """Replaces a while by one that stores values of its body in every step, and returns that.
 
     Args:
-        rows: values of the body; the stack of each has one row of it a step.
+        rows: values of the body; each gets a stack, with a row for every step. The stacks are the last results.
         counter: the position of the carry that counts the steps from 0.
         steps: how many there are.
     """

@@ -17,8 +17,10 @@ computes it again otherwise. Refuses steps with side effects, and stacks that ar
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,6 +28,7 @@ from stablehlo_mem.analysis.cost_model import fused_seconds
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
+from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects, entry_graph, nested_graph, reachable
@@ -99,8 +102,10 @@ class _SecondLoop:
     def __init__(self, loop: Op, counter: Counter, carries: frozenset[int]):
         self.loop, self.counter, self.carries = loop, counter, carries
         self.body = loop.blocks[1]
-        self.invariant = invariant_carries(loop)
-        self.position = {v: i for i, v in enumerate(self.body.arguments)}
+        invariant = invariant_carries(loop)
+        self.changed = frozenset(
+            v for i, v in enumerate(self.body.arguments) if i != counter.carry and not invariant[i]
+        )
 
     @functools.cached_property
     def ops(self) -> tuple[int, ...]:
@@ -128,13 +133,14 @@ class _SecondLoop:
     def why_not(self) -> Blocked | None:
         """Why the second loop cannot be, or would free nothing."""
         values = self.body.values
-        if any(op.index in effects(self.body) and self._depends(op.inputs) for op in self.body.ops[:-1]):
+        end = self.body.ops[-1]
+        if any(self._depends(self.body.ops[op].inputs) for op in effects(self.body) if op != end.index):
             return Blocked("effects", "an op with effects reads it in the loop")
         if any(op in effects(self.body) for op in self.ops):
             return Blocked("effects", "what is accumulated is computed by an op with effects")
         if any(values[v].host_bytes for v in self._needed):
             return Blocked("in-host-memory", "it is computed from values in the host's memory")
-        if any(self._changes(v) and not values[v].nbytes for v in self._needed):
+        if any(v in self.changed and not values[v].nbytes for v in self._needed):
             return Blocked("no-size", "it is computed from values without a size")
         if self.stored_bytes >= sum(values[self.body.arguments[i]].nbytes for i in self.carries):
             return Blocked("no-gain", "what it is accumulated from takes as much memory for all steps of the loop")
@@ -153,44 +159,36 @@ class _SecondLoop:
     def _depends(self, values: Sequence[int]) -> bool:
         return any(arguments_read(self.body)[v] & self.carries for v in values)
 
-    def _changes(self, value: int) -> bool:
-        """Whether a value is a carry that the scan changes and does not count in."""
-        position = self.position.get(value)
-        return position is not None and position != self.counter.carry and not self.invariant[position]
-
     def _is_stored(self, value: int) -> bool:
         """Whether the scan stores a value for the second loop: it is no larger than what it is computed from."""
-        if self._depends([value]):
-            return False
-        if value in self.position:
-            return self._step_bytes[value] > 0
-        producer = self.body.producer(value)
-        return producer is not None and self._step_bytes[value] == self.body.values[value].nbytes > 0
+        least = _step_bytes(self.body, self.changed)[value]
+        return 0 < least == self.body.values[value].nbytes and not self._depends([value])
 
-    @functools.cached_property
-    def _step_bytes(self) -> list[int]:
-        """For each value of the body what a step stores if the second loop needs the value."""
-        values = self.body.values
-        nbytes = [0] * len(values)
-        for argument in filter(self._changes, self.position):
-            nbytes[argument] = values[argument].nbytes
-        for op in self.body.ops:
-            read = sum(nbytes[v] for v in op.inputs)
-            for v in op.results:
-                is_whole = CLASSES.get(op.name) is Class.CONTROL
-                nbytes[v] = values[v].nbytes if is_whole else min(read, values[v].nbytes)
-        return nbytes
+
+@cached_analysis
+def _step_bytes(body: Graph, changed: frozenset[int]) -> tuple[int, ...]:
+    """For each value of a body the least that a step stores for a second loop to have it.
+
+    Args:
+        changed: its arguments that the loop changes; what is computed from others alone can be computed again.
+    """
+    nbytes = [0] * len(body.values)
+    for argument in changed:
+        nbytes[argument] = body.values[argument].nbytes
+    for op in body.ops:
+        read = sum(nbytes[v] for v in op.inputs)
+        for v in op.results:
+            is_whole = CLASSES.get(op.name) is Class.CONTROL
+            nbytes[v] = body.values[v].nbytes if is_whole else min(read, body.values[v].nbytes)
+    return tuple(nbytes)
 
 
 def _proposals(
     main: Graph, path: Path, loop: Op, counter: Counter, at_peak: Sequence[int], goal: Goal
 ) -> Iterator[Candidate | Refusal]:
     """A candidate for what a scan accumulates, and why it is not for others."""
-    graph = nested_graph(main, path)
     moved = set[int]()
-    for carry in at_peak:
-        if not _is_accumulated(loop, carry, counter):
-            continue
+    for carry in sorted(_accumulated(loop, counter).intersection(at_peak)):
         second = _SecondLoop(loop, counter, frozenset({carry}))
         if not second.stored:
             continue  # it is computed from nothing else that the scan carries
@@ -198,28 +196,28 @@ def _proposals(
         if blocked is None:
             moved.add(carry)
         else:
-            value = graph.values[loop.results[carry]]
-            where = path, loop.index
-            yield Refusal.at(main, where, f"accumulated {value}", value.nbytes, blocked.code, blocked.message)
+            yield _refusal(main, path, loop, carry, blocked)
     if moved:
         yield _candidate(main, path, _SecondLoop(loop, counter, frozenset(moved)), goal)
 
 
-def _is_accumulated(loop: Op, carry: int, counter: Counter) -> bool:
-    """Whether nothing but a carry itself is computed from it in the loop, and it is not a stack."""
+def _accumulated(loop: Op, counter: Counter) -> set[int]:
+    """The carries of a loop from which nothing but themselves is computed in it, and that are no stacks."""
     condition, body = loop.blocks
-    readers = [i for i, v in enumerate(body.returned) if carry in arguments_read(body)[v]]
-    is_needed = carry == counter.carry or condition.users[condition.arguments[carry]] or readers != [carry]
-    return not is_needed and not invariant_carries(loop)[carry] and update_in_place(body, carry) is None
+    read = [arguments_read(body)[v] for v in body.returned]
+    readers = collections.Counter(itertools.chain.from_iterable(read))
+    alone = {i for i, inputs in enumerate(read) if i in inputs and readers[i] == 1}
+    alone -= {counter.carry, *(i for i, v in enumerate(condition.arguments) if condition.users[v])}
+    invariant = invariant_carries(loop)
+    return {i for i in alone if not invariant[i] and update_in_place(body, i) is None}
 
 
 def _candidate(main: Graph, path: Path, second: _SecondLoop, goal: Goal) -> Candidate:
     loop, body = second.loop, second.body
-    values = [body.values[body.arguments[i]] for i in sorted(second.carries)]
-    largest = max(values, key=lambda v: v.nbytes)
-    saved = sum(v.nbytes for v in values) - second.stored_bytes
+    values = {i: body.values[body.arguments[i]] for i in sorted(second.carries)}
+    largest = max(values, key=lambda i: values[i].nbytes)
+    saved = sum(v.nbytes for v in values.values()) - second.stored_bytes
     seconds = fused_seconds(body, goal.chip)
-    name = f"accumulated {largest}"
     params = FissionedScan(
         path=path,
         loop=loop.index,
@@ -232,13 +230,20 @@ def _candidate(main: Graph, path: Path, second: _SecondLoop, goal: Goal) -> Cand
         saved_bytes=saved,
         added_seconds=block_runs(main, path) * second.counter.steps * sum(seconds[op] for op in second.repeated),
         numerics="exact",
-        summary=f"accumulate {largest}{and_others(len(values))} in a loop of its own, after the loop that does it now",
+        summary=f"accumulate {values[largest]}{and_others(len(values))} in a loop of its own, "
+        "after the loop that does it now",
         identity=(FissionScans.name, path, loop.index),
-        refusal_if_useless=Refusal.at(
-            main, (path, loop.index), name, largest.nbytes, "no-gain", "a loop of its own for it frees nothing"
+        refusal_if_useless=_refusal(
+            main, path, loop, largest, Blocked("no-gain", "a loop of its own for it frees nothing")
         ),
         needs_lookahead=True,
     )
+
+
+def _refusal(main: Graph, path: Path, loop: Op, carry: int, blocked: Blocked) -> Refusal:
+    value = nested_graph(main, path).values[loop.results[carry]]
+    where = path, loop.index
+    return Refusal.at(main, where, f"accumulated {value}", value.nbytes, blocked.code, blocked.message)
 
 
 def _emit(graph: Graph, second: _SecondLoop) -> None:
