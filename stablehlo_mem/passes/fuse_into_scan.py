@@ -23,7 +23,8 @@ from typing import Any
 
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import ir, run_passes, walk_operations
+from stablehlo_mem.ir.bindings import ir, walk_operations
+from stablehlo_mem.ir.block_cse import block_cse
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.loop_carries import drop_dead_carries, with_carries
@@ -86,7 +87,7 @@ class FuseIntoScan(Pass[FusedIntoScan]):
             (rows,) = emit_loops(graph, schedule, 1)
             _fuse(graph.handles[scan.op], rows, scan)
             drop_dead_carries(module)
-        run_passes(module, "cse")
+        block_cse(module)
 
 
 def _proposal(main: Graph, path: Path, scan: ScanLoop, stack: int, goal: Goal) -> Candidate | Refusal:

@@ -29,6 +29,7 @@ from stablehlo_mem.analysis.peak_memory import Peak, find_peak
 from stablehlo_mem.frontend.canonicalize import attach_rules, drop_identities, open_functions, remove_rules
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import clone_module, func, ir, is_constant, module_of, run_passes
+from stablehlo_mem.ir.block_cse import block_cse
 from stablehlo_mem.ir.builders import building, repeat_ops
 from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
@@ -70,7 +71,8 @@ class ReblockScans(Pass[Split]):
         drop_identities(module)
         # A reshape that takes over another's operand would keep a rule for the old one.
         remove_rules(module)
-        run_passes(module, "cse", "canonicalize", "symbol-dce")
+        block_cse(module)
+        run_passes(module, "canonicalize", "symbol-dce")
 
 
 @cached_analysis

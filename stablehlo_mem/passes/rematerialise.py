@@ -25,7 +25,8 @@ from typing import Any, TypeVar
 from stablehlo_mem.analysis.cost_model import fused_seconds
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
+from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.block_cse import block_cse
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.loop_carries import carried_names, drop_dead_carries, unchanged, with_stacks
@@ -108,7 +109,7 @@ class Rematerialise(Pass[DroppedStacks]):
                 dropped = tuple(scan.rows)
             _RowRecomputer(graph, scan, dropped).run()
             drop_dead_carries(module)
-        run_passes(module, "cse")
+        block_cse(module)
 
 
 def _loops(main: Graph) -> list[OpPath]:

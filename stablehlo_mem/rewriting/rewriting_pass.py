@@ -19,6 +19,7 @@ from stablehlo_mem.analysis.op_cost import op_bytes
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, run_passes
+from stablehlo_mem.ir.block_cse import block_cse
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import building
 from stablehlo_mem.ir.dead_ops import needed_only_by
@@ -207,7 +208,8 @@ class RewritingPass(Pass[Rewriting]):
 
     def clean(self, module: ir.Module) -> None:
         """Removes what is dead after the replacements."""
-        run_passes(module, "cse", "canonicalize")
+        block_cse(module)
+        run_passes(module, "canonicalize")
 
 
 def why_left_alone(main: Graph, path: Path, match: Match, options: Options) -> str:
