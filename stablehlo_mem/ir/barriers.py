@@ -47,6 +47,23 @@ def grouped_barriers(values: Sequence[Any], group: int) -> list[Any]:
     return [barrier.results[0] for barrier in barriers]
 
 
+def set_apart(value: Any) -> Any:
+    """A value behind more barriers than any other reader of it, built at the insertion point.
+
+    What is computed from it is no other copy: compilers merge ops with equal operands, barriers too.
+    """
+    for _ in range(1 + _barriers_behind(value)):
+        value = stablehlo.optimization_barrier([value])
+    return value
+
+
+def _barriers_behind(value: Any) -> int:
+    """Through how many barriers in a row a value goes at most."""
+    users = (use.owner.operation for use in value.uses)
+    behind = [user.results[0] for user in users if user.name == BARRIER and len(user.operands) == 1]
+    return max((1 + _barriers_behind(result) for result in behind), default=0)
+
+
 def waiting_groups(graph: Graph, value: int) -> list[int]:
     """The groups of the barriers that a value goes through, converted or laid out otherwise in between."""
     groups: list[int] = []

@@ -7,15 +7,16 @@ Before, with %x and %y of n x 3 elements and %k of n x n:
 After:
     %p = stablehlo.multiply %k, %v_broadcast
     %r = stablehlo.reduce(%p) applies stablehlo.add across dimensions = [1]
-    %x1, %y1 = stablehlo.optimization_barrier %x, %y
+    %x1 = stablehlo.optimization_barrier %x
+    %y1 = stablehlo.optimization_barrier %y
     %k1 = stablehlo.exponential %d1 : tensor<nxnxf32>       computed again, from %x1 and %y1
     %q = stablehlo.multiply %k1, %r_broadcast
     %s = stablehlo.reduce(%q) applies stablehlo.add across dimensions = [0]
 
 XLA:GPU fuses what computes the operand of a sum into the sum, and then nothing of n x n elements is in memory. It does
 not fuse so into a matrix times a vector, and where a value has several readers it writes the value, if it takes more
-than a few operations. The barrier keeps the copies apart. A sum of products is as precise as the matrix times the
-vector: narrow floats are summed in float32.
+than a few operations. Barriers keep the copies apart: compilers merge equal ones, so each copy has one more than the
+last. A sum of products is as precise as the matrix times the vector: narrow floats are summed in float32.
 
 Refuses nothing. Leaves alone what a matmul reads, what is broadcast after, as each of its elements would be computed
 many times, and what takes longer to compute than to read: all that only where the compiler's model says that sums are
@@ -35,6 +36,7 @@ from stablehlo_mem.analysis.kernel_traffic import traffic_seconds
 from stablehlo_mem.analysis.op_cost import arithmetic_seconds, kernel_arithmetic_seconds, vector_seconds
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
+from stablehlo_mem.ir.barriers import set_apart
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
 from stablehlo_mem.ir.float_comparisons import why_rounded_alike
 from stablehlo_mem.ir.graph import FLOATS, NARROW_FLOATS, Graph, Op, Path, entry_graph, nested_graph, reachable
@@ -330,7 +332,7 @@ def _repeated(graph: Graph, params: WhereRead, first_user: Any) -> Any:
     """The value of a step, computed again before an op from what its ops read, behind a barrier."""
     with builders.building(first_user, graph.handles[params.ops[-1]].location):
         sources = [graph.mlir_values[v] for v in params.sources]
-        values: dict[Any, Any] = {v: stablehlo.optimization_barrier([v]) for v in sources}
+        values: dict[Any, Any] = {v: set_apart(v) for v in sources}
         builders.repeat_ops([graph.handles[op] for op in params.ops], values)
     return values[graph.mlir_values[params.value]]
 
