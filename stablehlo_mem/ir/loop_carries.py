@@ -91,17 +91,18 @@ def drop_dead_carries(module: ir.Module) -> None:
 
 
 def _drop_dead_carries(graph: Graph) -> bool:
-    """Removes them from the first loop of a block, outermost first, that has any; False if none has."""
+    """Removes them from all loops of a block, inner loops first, as a loop is built anew; False if none has any."""
+    dropped = False
     for op in graph.ops:
+        for block in op.blocks:
+            dropped |= _drop_dead_carries(block)
         if op.name == "stablehlo.while":
             # Its results, the condition and ops with effects are what may depend on a carry.
             live = _live_carries(op, {i for i, v in enumerate(op.results) if graph.users[v]})
             if len(live) < len(op.results):
                 with_carries(graph.handles[op.index], [i in live for i in range(len(op.results))], ())
-                return True
-        if any(_drop_dead_carries(block) for block in op.blocks):
-            return True
-    return False
+                dropped = True
+    return dropped
 
 
 def _live_carries(op: Op, results: set[int]) -> set[int]:
