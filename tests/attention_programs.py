@@ -124,6 +124,17 @@ def log_sum_exp(dtype: Any, t: int = T) -> Program:
     return f, [*_qkv(dtype, B, t, N, H), S((N, t, t), dtype)]
 
 
+def projected_bias(dtype: Any, t: int = T) -> Program:
+    """A bias for each head is projected from features of pairs, as in AlphaFold."""
+
+    def f(q, k, v, pairs, weights):
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(jnp.float32) * 0.125
+        s = s + (pairs @ weights).transpose(2, 0, 1)[None].astype(jnp.float32)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1).astype(v.dtype), v)
+
+    return f, [*_qkv(dtype, B, t, N, H), S((t, t, 6), dtype), S((6, N), dtype)]
+
+
 def divided_after(dtype: Any, t: int = T) -> Program:
     """The sum of the exponentials divides what was summed over the keys."""
 
@@ -149,6 +160,7 @@ SPELLINGS = {
         padded_multi_query,
         by_hand,
         log_sum_exp,
+        projected_bias,
     )
 }
 FORWARD_ONLY = {"divided_after": divided_after}

@@ -40,11 +40,16 @@ class Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class Dot:
-    """A matrix that is a product of two tensors, summed over the pairs of their own dimensions."""
+    """A matrix that is a product of two tensors, summed over the pairs of their own dimensions.
+
+    Attributes:
+        result: the value in the program, None where that has no name: a product is what it is made of.
+    """
 
     left: Tensor
     right: Tensor
     summed: frozenset[tuple[int, int]]
+    result: Tensor | None = dataclasses.field(default=None, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -287,6 +287,8 @@ def _attention(scores: Scores, exponential: Exp, values: Tensor) -> Attention | 
             scale = coefficient
         elif isinstance(one, Leaf) and power == 1:
             biases.append((one.tensor, coefficient))
+        elif isinstance(one, Dot) and one.result is not None and power == 1:
+            biases.append((one.result, coefficient))
         elif isinstance(one, Mask) and power == 1 and coefficient > 0:
             masks.append(one)
         else:

@@ -317,7 +317,7 @@ class _Tracer:
             return atom(Leaf(Tensor(op.results[0], labels)))
         if tensors[0].frame & self.columns.labels:
             tensors, pairs = tensors[::-1], [(b, a) for a, b in pairs]
-        return atom(Dot(tensors[0], tensors[1], frozenset(pairs)))
+        return atom(Dot(tensors[0], tensors[1], frozenset(pairs), Tensor(op.results[0], labels)))
 
     def chosen(self, op: Op, labels: Labels) -> Terms:
         """A select beside the trace: an additive mask, or a leaf."""
