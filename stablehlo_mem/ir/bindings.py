@@ -294,14 +294,20 @@ def is_splat_constant(op: Any) -> bool:
     value = dense_value(op)
     if value is not None:
         return value.is_splat
-    return "dense<(" in op.get_asm(large_elements_limit=4)
+    return "dense<(" in _unheld_text(op)
+
+
+def _unheld_text(op: Any) -> str:
+    """The text of a constant op whose value the bindings cannot hold. MLIR does not verify it first, which takes 1 ms."""
+    return op.get_asm(large_elements_limit=4, use_local_scope=True, assume_verified=True)
 
 
 def splat_text(op: Any) -> str | None:
     """The number that a constant op repeats, as MLIR writes it; None if it is no such constant."""
     if op.name != "stablehlo.constant" or not is_splat_constant(op):
         return None
-    text = op.get_asm(large_elements_limit=4)
+    value = dense_value(op)
+    text = _unheld_text(op) if value is None else str(value)
     begin = text.index("dense<") + len("dense<")
     return text[begin : text.index(">", begin)]
 
