@@ -179,6 +179,9 @@ class Evaluator:
         root = self.form_state(goal.chip, form)
         goal = dataclasses.replace(goal, max_seconds=math.inf if any_price else self.max_seconds(goal.chip))
         key = form, goal, not_first
+        answer = None if key in self.searched else self.answer(*key)
+        if answer is not None:
+            return answer if not_first else self.visited(form, goal.chip).improve(answer, goal.temp_bytes), ()
         if key not in self.searched:
             tell(f"search for {format_bytes(goal.temp_bytes)} of temporaries on {goal.chip.name}")
             with self.timed():
@@ -191,6 +194,19 @@ class Evaluator:
                     best, refusals = front.best(goal.temp_bytes), ()
                 self.searched[key] = best, refusals
         return self.searched[key]
+
+    def answer(self, form: Form, goal: Goal, not_first: frozenset[Identity]) -> SearchState | None:
+        """What an earlier search for a larger goal found, if it is within this one too: nothing within that was faster.
+
+        A search that ended beyond the limit of the price has been repeated without it.
+        """
+        for (of_form, of_goal, not_of), (found, _) in self.searched.items():
+            seconds = goal.max_seconds if self.is_slow(found) else of_goal.max_seconds
+            alike = dataclasses.replace(of_goal, temp_bytes=goal.temp_bytes, max_seconds=seconds) == goal
+            is_between = found.peak.temp_bytes <= goal.temp_bytes <= of_goal.temp_bytes
+            if is_between and alike and (form, not_first) == (of_form, not_of):
+                return found
+        return None
 
     def visited(self, form: Form, chip: Chip) -> ParetoFront:
         """What searches from a form visited."""
