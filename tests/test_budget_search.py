@@ -56,3 +56,18 @@ def test_a_budget_is_kept_from_the_best_form():
     assert plan.before.peak_bytes > budget >= plan.after.peak_bytes
     assert plan.cost_after is not None
     assert plan.cost_after.seconds <= min(seconds_from(search, form) for form in search.forms())
+
+
+def test_a_goal_between_an_earlier_one_and_its_result_is_not_searched_again(monkeypatch):
+    searching = search_of(exported(assigned, *SPECS), 0.1)
+    evaluator, chip = searching.evaluator, searching.original.target.chip
+    goal = Goal(chip, Options(), int(searching.first_goal))
+    found, _ = evaluator.search("quick", goal)
+    assert found.peak.temp_bytes < goal.temp_bytes
+    below = Goal(chip, Options(), found.peak.temp_bytes - 1)
+    monkeypatch.setattr(evaluator, "search_anew", None)
+    between = Goal(chip, Options(), (found.peak.temp_bytes + goal.temp_bytes) // 2)
+    assert evaluator.search("quick", between)[0] is found
+    monkeypatch.undo()
+    lower, _ = evaluator.search("quick", below)
+    assert lower.peak.temp_bytes < found.peak.temp_bytes

@@ -11,7 +11,8 @@ import pytest
 import stablehlo_mem as shm
 from stablehlo_mem.analysis.peak_memory import find_peak
 from stablehlo_mem.frontend.program import Program, ingest
-from stablehlo_mem.ir.bindings import clone_module
+from stablehlo_mem.ir.bindings import clone_module, run_passes
+from stablehlo_mem.ir.block_cse import block_cse
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Options, Refusal
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
@@ -19,7 +20,7 @@ from stablehlo_mem.planner.discrepancy_search import search
 from stablehlo_mem.planner.greedy_search import cheapen
 from stablehlo_mem.planner.search_state import start_of
 from stablehlo_mem.targets.chips import CHIPS
-from tests.support import exported, graph_of, normal, normals, program_of, repeated, run, same_bits, spec
+from tests.support import exported, graph_of, normal, normals, program_of, repeated, run, same_bits, spec, text
 
 N, STEPS = 512, 6
 X, Y = normals(N, 3), normals(N, 3, seed=1)
@@ -114,6 +115,18 @@ def test_gives_the_same_bits(name: str):
     assert all(one.saved_bytes < 4 * N * N for one in repeated(entry_graph(after)))
     results = zip(run(program, after, X, Y), run(program, before, X, Y), strict=True)
     assert all(same_bits(a, b) for a, b in results)
+
+
+def test_later_passes_leave_the_copies_alone():
+    """The matrix is read before the loop too: MLIR's CSE would merge the two."""
+    module = normal(program_of(conjugate_gradients, X, Y))
+    RecomputeInLoops().apply(module, repeated(entry_graph(module))[-1].step.params)
+    count = text(module).count("stablehlo.exponential")
+    assert count == 2
+    block_cse(module)
+    assert text(module).count("stablehlo.exponential") == count
+    run_passes(module, "cse")
+    assert text(module).count("stablehlo.exponential") == 1
 
 
 @pytest.mark.parametrize("share", [0.5, 0.1])
