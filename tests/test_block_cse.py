@@ -18,8 +18,10 @@ func.func public @main(%x: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
   } do {
     %e2 = stablehlo.exponential %x : tensor<8xf32>
     %e3 = stablehlo.exponential %x : tensor<8xf32>
-    %s = stablehlo.reduce(%e2 init: %init) applies stablehlo.add across dimensions = [0] : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
-    %s1 = stablehlo.reduce(%e3 init: %init) applies stablehlo.add across dimensions = [0] : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
+    %s = stablehlo.reduce(%e2 init: %init) applies stablehlo.add across dimensions = [0]
+      : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
+    %s1 = stablehlo.reduce(%e3 init: %init) applies stablehlo.add across dimensions = [0]
+      : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
     %t = stablehlo.multiply %s, %s1 : tensor<f32>
     %b = stablehlo.broadcast_in_dim %t, dims = [] : (tensor<f32>) -> tensor<8xf32>
     %1 = stablehlo.add %y, %b : tensor<8xf32>

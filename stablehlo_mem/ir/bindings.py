@@ -298,7 +298,7 @@ def is_splat_constant(op: Any) -> bool:
 
 
 def _unheld_text(op: Any) -> str:
-    """The text of a constant op whose value the bindings cannot hold. MLIR does not verify it first, which takes 1 ms."""
+    """The text of a constant op whose value the bindings cannot hold; not verified first, which takes 1 ms."""
     return op.get_asm(large_elements_limit=4, use_local_scope=True, assume_verified=True)
 
 
