@@ -600,6 +600,21 @@ def test_what_few_columns_sum_has_a_buffer(form: str, columns: int, written: boo
         assert temp_bytes == pytest.approx(written * 1024 * columns * 4, rel=0.05, abs=2**20)
 
 
+@pytest.mark.parametrize("target", [pytest.param("cuda:h200", marks=needs["cuda"])])
+def test_shifted_copies_are_not_computed_one_by_one(target: str):
+    """A kernel could compute all steps at each place; it would compute the first one for hundreds of neighbours."""
+
+    def diffused(x: jax.Array) -> jax.Array:
+        for _ in range(4):
+            x = jnp.tanh(x + 0.1 * sum(jnp.roll(x, by, axis) - x for by in (1, -1) for axis in (0, 1)))
+        return x
+
+    profile = shm.profile(export(jax.jit(diffused), platforms=["cuda"])(spec(4096, 4096)), target=target)
+    assert isinstance(profile.measured, Measured)
+    assert profile.measured.temp_bytes >= 2**26
+    assert 0.9 <= profile.temp_bytes / profile.measured.temp_bytes <= 1.5
+
+
 PLANNED = [
     pytest.param(name, *case.values, marks=case.marks)
     for name in ("kmeans", "rbf_prime", *GRADIENTS)

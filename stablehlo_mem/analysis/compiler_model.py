@@ -76,7 +76,7 @@ class CompilerModel(abc.ABC):
     # What is fused, what is materialised.
 
     @abc.abstractmethod
-    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool, window: int) -> bool:
+    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool, uses: float) -> bool:
         """Whether a fusible value is materialised rather than computed in each of the kernels that use it.
 
         Args:
@@ -85,7 +85,7 @@ class CompilerModel(abc.ABC):
             kind: the class of the op.
             kernels: those that would compute it on the fly.
             reused: whether one of them would compute its elements more than once, for a broadcast.
-            window: in how many windows of a reduce_window they read each element; 1 if in none.
+            uses: how often one of them would compute each element, for windows of a reduce_window or for shifted copies.
         """
 
     @abc.abstractmethod

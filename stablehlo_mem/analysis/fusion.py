@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.analysis.compiler_model import Kernels
@@ -21,6 +21,7 @@ from stablehlo_mem.analysis.fusion_classes import (
     ELEMENTWISE,
     FUSED,
     FUSIBLE,
+    SHIFTS,
     Class,
     classify,
     is_view,
@@ -108,6 +109,8 @@ class _Sweep:
         moved: per value, the kernels that read it elsewhere than where they write.
         reused: per value, whether some kernel would compute its elements more than once (a broadcast follows).
         window: per value, the most windows of a reduce_window in which some kernel reads each of its elements.
+        shifted: per value and kernel, how often it reads each element elsewhere than where it writes: shifted copies
+            of a value, as stencils add them up, are computed one by one. On average, as a slice reads some only.
         chain: per value, whether only ops with one tensor operand, beside those that the compiler model allows, lie
             between it and the end of its one kernel.
         in_library: per value, whether a library's reduction uses it: it reads what other kernels compute.
@@ -126,7 +129,8 @@ class _Sweep:
         self.fusing: list[Kernels] = [_NONE] * count
         self.moved: list[Kernels] = [_NONE] * count
         self.reused = [False] * count
-        self.window = [1] * count
+        self.window = [0.0] * count
+        self.shifted: list[dict[int, float]] = [{} for _ in range(count)]
         self.chain = [False] * count
         self.materialised = [False] * count
         self.scratch = [0] * len(graph.ops)
@@ -178,6 +182,7 @@ class _Sweep:
                 _add(kernels, operand, kernels[result])
             self.reused[operand] |= self.reused[result]
             self.window[operand] = max(self.window[operand], self.window[result])
+            self._add_shifted(operand, self.shifted[result])
             self.in_library[operand] |= self.in_library[result]
             self.chain[operand] = self.chain[result] and len(self.graph.users[operand]) == 1
 
@@ -206,9 +211,9 @@ class _Sweep:
             self.fusing[value] = _NONE
         self.kernels[op.index] = kernels
         from_memory = op.name in self.model.reads_from_memory and not in_library
-        window = 1
+        uses = 1.0 if materialised else self._uses(value)
         if op.name == "stablehlo.reduce_window":
-            window = self._windows_of_element(op)
+            uses *= self._windows_of_element(op)
             self._charge(kernels, self.model.window_scratch_bytes(self.graph, op))
         enlarges = op.name == "stablehlo.broadcast_in_dim" and (
             self.graph.values[value].nbytes > self.graph.values[op.operands[0]].nbytes
@@ -218,7 +223,11 @@ class _Sweep:
             _add(self.readers if from_memory else self.fusing, operand, kernels)
             _add(self.moved, operand, kernels if kind is Class.MOVE else self.moved[value] - {op.index})
             self.reused[operand] |= enlarges or (not materialised and self.reused[value])
-            self.window[operand] = max(self.window[operand], window * (1 if materialised else self.window[value]))
+            if op.name in SHIFTS:
+                share = self._read_share(op, operand)
+                self._add_shifted(operand, dict.fromkeys(kernels, uses * share))
+            else:
+                self.window[operand] = max(self.window[operand], uses)
             self.in_library[operand] |= not materialised and self.in_library[value]
             self.chain[operand] = (
                 len(self.graph.users[operand]) == 1
@@ -227,6 +236,19 @@ class _Sweep:
                 and (self.model.widens_in_epilogue or not self._widens(op))
                 and (materialised or self.chain[value])
             )
+
+    def _uses(self, value: int) -> float:
+        """How often some kernel computes each element of a value."""
+        return max(1.0, self.window[value] + max(self.shifted[value].values(), default=0.0))
+
+    def _add_shifted(self, value: int, uses: Mapping[int, float]) -> None:
+        for kernel, count in uses.items():
+            self.shifted[value][kernel] = self.shifted[value].get(kernel, 0.0) + count
+
+    def _read_share(self, op: Op, operand: int) -> float:
+        """The part of an operand's elements that an op uses."""
+        result, elements = (math.prod(self.graph.values[v].shape) for v in (op.results[0], operand))
+        return min(1.0, result / max(1, elements))
 
     def _windows_of_element(self, op: Op) -> int:
         """In how many windows of a reduce_window each element of its operand is."""
@@ -250,7 +272,7 @@ class _Sweep:
         kernels = self.fusing[value]
         if self.readers[value] or (len(kernels) > _MAX_COPIES and not self.generated[value]):
             return True
-        return self.model.materialises(self.graph, value, kind, kernels, self.reused[value], self.window[value])
+        return self.model.materialises(self.graph, value, kind, kernels, self.reused[value], round(self._uses(value), 2))
 
     def _is_broadcast(self, value: int) -> bool:
         producer = self.graph.producer(value)

@@ -63,7 +63,7 @@ _MOST_OPS = 64
 """Ops that are followed back from a value: a guess, to bound the time."""
 
 
-def is_written_once(graph: Graph, value: int, kernels: int, window: int) -> bool:
+def is_written_once(graph: Graph, value: int, kernels: int, uses: float) -> bool:
     """Whether it takes less to write a value and to read it in so many kernels than to compute it in each.
 
     A broadcast is never written: what it repeats is, which is smaller.
@@ -72,16 +72,16 @@ def is_written_once(graph: Graph, value: int, kernels: int, window: int) -> bool
         graph: the block.
         value: the result of a fusible op.
         kernels: how many kernels use it.
-        window: in how many windows they read each of its elements, 1 if they slide none.
+        uses: how often each of them uses an element: in windows, or in shifted copies.
     """
     data, op = graph.values[value], graph.producer(value)
     if op is not None and op.name == "stablehlo.broadcast_in_dim":
         return False
     reads, flops = _reads_and_flops(graph, value)
     read = _memory_bytes(reads)
-    reduced = (window - 1) * math.prod(data.shape) * _FLOPS["add"]
-    written = data.nbytes + (window - 1) * data.nbytes / (_L2_SPEEDUP if data.nbytes < L2_BYTES else 1.0)
-    fused = kernels * _kernel_bytes(window * read, window * flops + reduced)
+    reduced = (uses - 1) * math.prod(data.shape) * _FLOPS["add"]
+    written = data.nbytes + (uses - 1) * data.nbytes / (_L2_SPEEDUP if data.nbytes < L2_BYTES else 1.0)
+    fused = kernels * _kernel_bytes(uses * read, uses * flops + reduced)
     return fused > _kernel_bytes(read + data.nbytes, flops) + kernels * _kernel_bytes(written, reduced) + _LAUNCH_BYTES
 
 

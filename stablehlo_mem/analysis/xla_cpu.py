@@ -73,7 +73,7 @@ class XlaCpu(CompilerModel):
     keeps_barriers = False
     """`jax.checkpoint` around unrolled layers saves nothing there (seen in compiled programs)."""
 
-    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool, window: int) -> bool:
+    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool, uses: float) -> bool:
         """An expensive one, unless it is computed once."""
         return kind is Class.EXPENSIVE and (reused or len(kernels) > 1)
 

@@ -87,7 +87,7 @@ class XlaGpu(CompilerModel):
         """None: invariant elementwise ops, reductions, dots and loops stay in the body (seen in compiled programs)."""
         return frozenset()
 
-    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool, window: int) -> bool:
+    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool, uses: float) -> bool:
         """What takes less to write once than to compute again: see `gpu_fusion_cost`.
 
         And even what is cheap, if several kernels use its elements many times each. For a loop's slice of an array
@@ -99,11 +99,11 @@ class XlaGpu(CompilerModel):
                 return True
         elif reused and len(kernels) > 1:
             return True
-        if len(kernels) <= 1 and window <= 1:
+        if len(kernels) <= 1 and uses <= 1:
             columns = max((self._columns_summed(graph, graph.ops[k]) for k in kernels), default=0)
             return columns > 0 and is_written_for_columns(graph, value, columns)
         fusing = all(self._takes_in_operands(graph, graph.ops[k]) for k in kernels)
-        return fusing and is_written_once(graph, value, len(kernels), window)
+        return fusing and is_written_once(graph, value, len(kernels), uses)
 
     def _columns_summed(self, graph: Graph, kernel: Op) -> int:
         """How many sums a kernel makes side by side if it reduces other dimensions than the last; else 0."""

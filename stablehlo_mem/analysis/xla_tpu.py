@@ -57,7 +57,7 @@ class XlaTpu(CompilerModel):
     fuses_convolutions = True
     reduces_dots = True
 
-    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool, window: int) -> bool:
+    def materialises(self, graph: Graph, value: int, kind: Class, kernels: Kernels, reused: bool, uses: float) -> bool:
         """What takes an expensive op and is used many times in a kernel; what ends the kernel of a matmul.
 
         All else is computed in each kernel.
