@@ -85,7 +85,7 @@ class CompilerModel(abc.ABC):
             kind: the class of the op.
             kernels: those that would compute it on the fly.
             reused: whether one of them would compute its elements more than once, for a broadcast.
-            uses: how often one of them would compute each element, for windows of a reduce_window or for shifted copies.
+            uses: how often one of them would compute each element, for windows or for shifted copies.
         """
 
     @abc.abstractmethod

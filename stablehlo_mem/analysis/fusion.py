@@ -238,8 +238,8 @@ class _Sweep:
             )
 
     def _uses(self, value: int) -> float:
-        """How often some kernel computes each element of a value."""
-        return max(1.0, self.window[value] + max(self.shifted[value].values(), default=0.0))
+        """How often some kernel computes each element of a value; rounded, as shares of slices add up."""
+        return max(1.0, round(self.window[value] + max(self.shifted[value].values(), default=0.0), 2))
 
     def _add_shifted(self, value: int, uses: Mapping[int, float]) -> None:
         for kernel, count in uses.items():
@@ -272,7 +272,7 @@ class _Sweep:
         kernels = self.fusing[value]
         if self.readers[value] or (len(kernels) > _MAX_COPIES and not self.generated[value]):
             return True
-        return self.model.materialises(self.graph, value, kind, kernels, self.reused[value], round(self._uses(value), 2))
+        return self.model.materialises(self.graph, value, kind, kernels, self.reused[value], self._uses(value))
 
     def _is_broadcast(self, value: int) -> bool:
         producer = self.graph.producer(value)

@@ -71,7 +71,7 @@ FUSED_OR_GENERATED = FUSED | {Class.GENERATE}
 SCAN_WINDOW = 16
 """Elements of the windows into which a running sum is split: `reduce_window_rewriter.cc`."""
 SHIFTS = frozenset({"stablehlo.concatenate", "stablehlo.pad", "stablehlo.reverse", "stablehlo.slice"})
-"""Ops of whose operands another element is at each place: a kernel that reads a value here and there computes it twice."""
+"""Ops whose result has another element at each place than an operand: a kernel that reads both computes it twice."""
 SLICES = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gather"})
 """Ops that read of their first operand only the elements of their result."""
 
