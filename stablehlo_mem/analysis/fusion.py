@@ -108,7 +108,8 @@ class _Sweep:
         fusing: per value, the kernels that would compute it on the fly.
         moved: per value, the kernels that read it elsewhere than where they write.
         reused: per value, whether some kernel would compute its elements more than once (a broadcast follows).
-        window: per value, the most windows of a reduce_window in which some kernel reads each of its elements.
+        window: per value, how often some kernel reads each of its elements at most: in windows of a reduce_window, or
+            for what it becomes. Shifts count apart.
         shifted: per value and kernel, how often it reads each element elsewhere than where it writes: shifted copies
             of a value, as stencils add them up, are computed one by one. On average, as a slice reads some only.
         chain: per value, whether only ops with one tensor operand, beside those that the compiler model allows, lie

@@ -52,7 +52,12 @@ def set_apart(value: Any) -> Any:
 
     What is computed from it is no other copy: compilers merge ops with equal operands, barriers too.
     """
-    for _ in range(1 + _barriers_behind(value)):
+    return behind_barriers(value, 1 + _barriers_behind(value))
+
+
+def behind_barriers(value: Any, count: int) -> Any:
+    """A value behind so many barriers in a row, built at the insertion point."""
+    for _ in range(count):
         value = stablehlo.optimization_barrier([value])
     return value
 

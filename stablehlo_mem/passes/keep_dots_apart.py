@@ -27,7 +27,7 @@ from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.analysis.dot_merging import alike_dots
 from stablehlo_mem.analysis.op_cost import matmul_of, op_flops
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import stablehlo
+from stablehlo_mem.ir.barriers import behind_barriers
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 
@@ -77,9 +77,7 @@ class KeepDotsApart(RewritingPass):
         """The dot of its operand behind barriers, and the addition."""
         shared = match.detail
         dot, add = (graph.handles[i] for i in (shared.dot.index, match.root))
-        behind = dot.operands[shared.side]
-        for _ in range(shared.number):
-            behind = stablehlo.OptimizationBarrierOp([behind]).results[0]
+        behind = behind_barriers(dot.operands[shared.side], shared.number)
         apart = dot.clone().operation
         apart.operands[shared.side] = behind
         copies = {dot.results[0]: apart.results[0]}

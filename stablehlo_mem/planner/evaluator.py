@@ -179,15 +179,11 @@ class Evaluator:
         root = self.form_state(goal.chip, form)
         goal = dataclasses.replace(goal, max_seconds=math.inf if any_price else self.max_seconds(goal.chip))
         key = form, goal, not_first
-        answer = None if key in self.searched else self.answer(*key)
-        if answer is not None:
-            return answer if not_first else self.visited(form, goal.chip).improve(answer, goal.temp_bytes), ()
         if key not in self.searched:
-            tell(f"search for {format_bytes(goal.temp_bytes)} of temporaries on {goal.chip.name}")
             with self.timed():
                 front = self.visited(form, goal.chip)
                 try:
-                    end, refusals = self.search_anew(root, goal, not_first, front)
+                    end, refusals = self.answer(*key) or self.search_anew(root, goal, not_first, front)
                     best = end if not_first else front.improve(end, goal.temp_bytes)
                     refusals = refusals if best is end else ()
                 except _OutOfTime:
@@ -195,7 +191,9 @@ class Evaluator:
                 self.searched[key] = best, refusals
         return self.searched[key]
 
-    def answer(self, form: Form, goal: Goal, not_first: frozenset[Identity]) -> SearchState | None:
+    def answer(
+        self, form: Form, goal: Goal, not_first: frozenset[Identity]
+    ) -> tuple[SearchState, tuple[Refusal, ...]] | None:
         """What an earlier search for a larger goal found, if it is within this one too: nothing within that was faster.
 
         A search that ended beyond the limit of the price has been repeated without it.
@@ -205,7 +203,7 @@ class Evaluator:
             alike = dataclasses.replace(of_goal, temp_bytes=goal.temp_bytes, max_seconds=seconds) == goal
             is_between = found.peak.temp_bytes <= goal.temp_bytes <= of_goal.temp_bytes
             if is_between and alike and (form, not_first) == (of_form, not_of):
-                return found
+                return found, ()
         return None
 
     def visited(self, form: Form, chip: Chip) -> ParetoFront:
@@ -219,6 +217,7 @@ class Evaluator:
 
         Steps that are within the limit each may lead further beyond it than those that are not.
         """
+        tell(f"search for {format_bytes(goal.temp_bytes)} of temporaries on {goal.chip.name}")
         ends = [search(root, goal, not_first, lambda state: self.visit(state, front))]
         if self.is_slow(ends[0][0]) and not math.isinf(goal.max_seconds):
             unlimited = dataclasses.replace(goal, max_seconds=math.inf)
