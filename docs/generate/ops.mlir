@@ -235,3 +235,8 @@ func.func @stablehlo.if(%p: tensor<i1>, %x: tensor<2x3xf32>) -> tensor<2x3xf32> 
   }) : (tensor<i1>) -> tensor<2x3xf32>
   return %0 : tensor<2x3xf32>
 }
+
+func.func @chlo.ragged_dot(%x: tensor<6x4xf32>, %w: tensor<3x4x5xf32>, %s: tensor<3xi32>) -> tensor<6x5xf32> {
+  %0 = "chlo.ragged_dot"(%x, %w, %s) <{precision_config = [#chlo<precision DEFAULT>, #chlo<precision DEFAULT>], ragged_dot_dimension_numbers = #chlo.ragged_dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1], lhs_ragged_dimensions = [0], rhs_group_dimensions = [0]>}> : (tensor<6x4xf32>, tensor<3x4x5xf32>, tensor<3xi32>) -> tensor<6x5xf32>
+  return %0 : tensor<6x5xf32>
+}

@@ -35,7 +35,7 @@ _WITHOUT_RULE = {
     "the end of a block": "return",
     "opened before anything is planned; a pass makes them of associative scans, to split along those": "composite",
     "one stream of random bits; JAX's own threefry is elementwise code, and is split": "rng rng_bit_generator",
-    "no rule yet": "map uniform_dequantize uniform_quantize chlo.mulhi chlo.ragged_dot chlo.scan",
+    "no rule yet": "map uniform_dequantize uniform_quantize chlo.mulhi chlo.scan",
     "JAX does not emit it": "batch_norm_grad batch_norm_inference batch_norm_training broadcast dot einsum "
     "torch_index_select unary_einsum chlo.constant chlo.constant_like",
 }

@@ -245,6 +245,10 @@ class CompilerModel(abc.ABC):
         """Bytes that a dot needs beside operands and result while it runs."""
         return 0
 
+    def ragged_repeats(self, graph: Graph, op: Op) -> int:
+        """How many times the arithmetic of a ragged dot is done: once for each group where the others are masked."""
+        return 1
+
     def early_dot_copies(self, graph: Graph, dot: Op) -> Collection[int]:
         """The operands of a dot that are copied into another order as soon as they exist."""
         return ()

@@ -20,6 +20,7 @@ from stablehlo_mem.ir.op_attributes import (
     dot_operands_transposed,
     dot_sizes,
     factorisation_flops,
+    ragged_dot,
     stated_flops,
     stated_transcendentals,
 )
@@ -109,6 +110,8 @@ def _flops_everywhere(graph: Graph, op: Op) -> float:
         return 2.0 * rows * columns * batch * depth
     if op.name == "stablehlo.convolution":
         return _convolution_flops(graph, op)
+    if op.name == "chlo.ragged_dot":
+        return ragged_dot(graph, op).flops
     if op.name in ("stablehlo.sort", "stablehlo.fft"):
         # A Fourier transform works along the last dimension.
         attributes = graph.handles[op.index].attributes
@@ -191,6 +194,8 @@ def flop_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     flops = op_flops(graph, op)
     if not flops:
         return 0.0
+    if op.name == "chlo.ragged_dot":
+        return compiler_model(chip).ragged_repeats(graph, op) * flops / _matmul_rate(graph, op, chip)
     is_dense = multiplies(graph, op) or stated_flops(graph, op) > 0
     seconds = flops / (_matmul_rate(graph, op, chip) if is_dense else vector_rate(chip))
     exponentials = ELEMENT_FLOPS["exponential"] * stated_transcendentals(graph, op)

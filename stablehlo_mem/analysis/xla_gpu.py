@@ -30,7 +30,14 @@ from stablehlo_mem.analysis.gpu_fusion_cost import L2_BYTES, is_written_for_colu
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, reachable
-from stablehlo_mem.ir.op_attributes import attention_direction, dot_numbers, dot_sizes, integers, window_padding
+from stablehlo_mem.ir.op_attributes import (
+    attention_direction,
+    dot_numbers,
+    dot_sizes,
+    integers,
+    ragged_dot,
+    window_padding,
+)
 
 _ONE_STEP = 4096
 """Elements of a longer reduced dimension are reduced in two steps, with about the square root of their number of
@@ -245,11 +252,18 @@ class XlaGpu(CompilerModel):
             nbytes += sum(graph.values[v].nbytes for v in arguments)
         return nbytes
 
+    def ragged_repeats(self, graph: Graph, op: Op) -> int:
+        """All groups: a dense dot of rows that are masked for each (`ragged_dot_rewriter.cc`)."""
+        return ragged_dot(graph, op).groups
+
     def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:
-        """Indices of a long top-k or of a selection, one side of a sort, operands in the order that a library wants."""
+        """Rows masked for each group, indices of a top-k or of a selection, one side of a sort, transposed operands."""
         if op.name == "stablehlo.convolution":
             copied = not features_last(graph, op) or _has_uneven_padding(graph, op)
             return graph.values[op.operands[0]].nbytes if copied else 0
+        if op.name == "chlo.ragged_dot":
+            dot = ragged_dot(graph, op)
+            return dot.groups * sum(graph.values[v].nbytes for v in dot.grouped)
         if op.name == "chlo.top_k" and ir.IntegerAttr(graph.handles[op.index].attributes["k"]).value > _CUSTOM_TOP_K:
             return math.prod(graph.values[op.operands[0]].shape) * 4
         if attention_direction(graph, op) == "backward":

@@ -15,6 +15,7 @@ from stablehlo_mem.ir.barriers import split_barriers
 from stablehlo_mem.ir.bindings import (
     RULE,
     RULES_PASS,
+    chlo,
     functions,
     inlined_func_call,
     ir,
@@ -91,12 +92,21 @@ def _open_composites(module: ir.Module) -> None:
         with op.location, ir.InsertionPoint(op):
             if name.startswith("chlo.") and module.context.is_registered_operation(name):
                 entries = op.attributes.get("composite_attributes", ())
-                attributes = {entry.name: entry.attr for entry in entries}
+                attributes = {entry.name: _as_in_chlo(entry.name, entry.attr) for entry in entries}
                 new = ir.Operation.create(name, types, list(op.operands), attributes)
             else:
                 callee = {"callee": op.attributes["decomposition"]}
                 new = ir.Operation.create("func.call", types, list(op.operands), callee)
         _replace(op, list(new.results))
+
+
+def _as_in_chlo(name: str, attribute: Any) -> Any:
+    """An attribute of a composite as the CHLO op has it: composites spell out attributes of the dialect's own types."""
+    if name == "ragged_dot_dimension_numbers":
+        return chlo.RaggedDotDimensionNumbers.get(*(list(ir.DenseIntElementsAttr(dims)) for dims in attribute))
+    if name == "precision_config":
+        return ir.ArrayAttr.get([chlo.PrecisionAttr.get(ir.StringAttr(precision).value) for precision in attribute])
+    return attribute
 
 
 def _inline_calls(module: ir.Module) -> None:

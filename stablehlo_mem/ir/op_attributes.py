@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.bindings import chlo, ir, stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
 
 
@@ -69,6 +69,33 @@ def dot_sizes(graph: Graph, op: Op) -> tuple[int, int, int, int]:
     rows = math.prod(left.shape) // max(1, batch * depth)
     columns = math.prod(right.shape) // max(1, batch * depth)
     return rows, columns, batch, depth
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RaggedDot:
+    """A `chlo.ragged_dot`, a matmul for each group of rows.
+
+    Attributes:
+        groups: their number.
+        grouped: the operands whose rows are in groups.
+        flops: multiplications and additions, each row in one group.
+    """
+
+    groups: int
+    grouped: tuple[int, ...]
+    flops: float
+
+
+@cached_analysis
+def ragged_dot(graph: Graph, op: Op) -> RaggedDot:
+    """What a `chlo.ragged_dot` computes."""
+    numbers: Any = chlo.RaggedDotDimensionNumbers(graph.handles[op.index].attributes["ragged_dot_dimension_numbers"])
+    left, _, sizes = (graph.values[v].shape for v in op.operands)
+    contracted = list(numbers.lhs_contracting_dimensions)
+    sums_rows = numbers.lhs_ragged_dimensions[0] in contracted
+    depth, groups = math.prod(left[d] for d in contracted), sizes[-1]
+    count = math.prod(graph.values[op.results[0]].shape) // (groups if sums_rows else 1)
+    return RaggedDot(groups, op.operands[: 1 + sums_rows], 2.0 * count * depth)
 
 
 @cached_analysis

@@ -24,6 +24,7 @@ from stablehlo_mem.sharding_rules import (
     gather_scatter,
     indexing,
     linalg,
+    ragged_dot,
     reductions,
     top_k,
     windows,
@@ -35,6 +36,7 @@ from stablehlo_mem.sharding_rules.rule_book import RuleBook
 OP_RULES: dict[str, OpRule] = {
     **elementwise.OP_RULES,
     **reductions.OP_RULES,
+    **ragged_dot.OP_RULES,
     **top_k.OP_RULES,
     **indexing.OP_RULES,
     **gather_scatter.OP_RULES,
