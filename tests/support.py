@@ -244,8 +244,8 @@ def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,), *, all_f
                         if schedule is not None and schedule.is_online is streams:
                             key = (path, schedule.inner_ops, axis.n, axis.split_ops, streams)
                             found.setdefault(key, Possible(path, graph, axis, schedule))
-                            kept = worth_saving(graph, schedule, CHIPS["cpu"], 1 << 62) if all_forms else ()
-                            if kept:
+                            sets = worth_saving(graph, schedule, CHIPS["cpu"], 1 << 62)[:1] if all_forms else ()
+                            for kept in sets:
                                 found.setdefault(
                                     (*key, kept), Possible(path, graph, axis, schedule.with_saved(kept), kept)
                                 )

@@ -162,6 +162,33 @@ def test_all_stacks_at_once_in_segments(name, size):
         assert same_bits(new, old)
 
 
+def pendulum_gradient(angles, speeds):
+    """Each step stores what its sine's and its product's gradients need of both carries."""
+
+    def loss(angles, speeds):
+        def step(state, _):
+            angles, speeds = state
+            speeds = speeds * 0.9 - jnp.sin(angles)
+            return (angles + 0.1 * speeds * angles, speeds), None
+
+        return jax.lax.scan(step, (angles, speeds), None, length=6)[0][0].sum()
+
+    return jax.grad(loss, (0, 1))(angles, speeds)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_segment_is_computed_once_for_all_its_stacks(size):
+    args = normals(5), normals(5, seed=1)
+    program = program_of(pendulum_gradient, *args)
+    module = normal(program)
+    assert in_segments(module, size, only_inputs=False) > 1
+    (backward,) = [op for op in entry_graph(module).ops if op.name == "stablehlo.while"][1:]
+    assert [op.name for op in backward.blocks[1].ops].count("stablehlo.while") == 2
+    remove_rules(module)
+    for new, old in zip(run(program, module, *args), run(program, None, *args), strict=True):
+        assert same_bits(new, old)
+
+
 @pytest.mark.parametrize("share", [0.6, 0.4, 0.1])
 def test_the_best_path_of_a_long_sequence(share):
     """Emissions are read as they are given, a step at a time; what is stored to go back is computed in segments."""

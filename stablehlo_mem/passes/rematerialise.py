@@ -102,6 +102,7 @@ class Rematerialise(Pass[DroppedStacks]):
                 number = _loops(main).index((params.path, params.loop))
                 take_in_segments(graph, scan, _possible(find_backward(graph, scan, dropped)), params.segment)
                 drop_dead_carries(module)
+                block_cse(module)  # rows of one index are computed together: their readers are to have one index
                 main = entry_graph(module)
                 path, loop = _loops(main)[number]
                 graph = nested_graph(main, path)

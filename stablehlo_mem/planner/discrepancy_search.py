@@ -229,8 +229,12 @@ class DiscrepancySearch:
                 return
 
     def descend_otherwise(self, first: SearchState) -> None:
-        """Descends after each other first step, without regrouping sums, and towards smaller goals."""
+        """Descends after each other first step, without regrouping sums, and towards smaller goals.
+
+        There are steps left for one enabling step, whatever the others took.
+        """
         self.begin_otherwise(self.goal, in_best_size)
+        self.steps_left = max(self.steps_left, 1 + len(first.steps))
         self.begin_enabled()
         if first.regroups:
             self.descend(self.root, _without_regrouping(self.goal))
@@ -249,9 +253,9 @@ class DiscrepancySearch:
                     self.descend(with_decision(self.root, new), aim)
 
     def begin_enabled(self) -> None:
-        """Descends after each enabling step, and the steps that save time after it."""
+        """Descends after each enabling step and the steps that save time after it, whatever its own price."""
         for candidate in enabling_candidates(self.root, self.goal, self.not_first):
-            if self.steps_left > 0 and not self.is_hopeless(candidate):
+            if self.steps_left > 0:
                 new = try_apply(self.root, candidate, self.goal)
                 if new is not None:
                     self.descend(with_enabled_savings(with_decision(self.root, new), self.goal), self.goal)

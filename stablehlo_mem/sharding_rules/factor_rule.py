@@ -20,6 +20,8 @@ from stablehlo_mem.sharding_rules.halo import Use, Window
 Dims = tuple[tuple[int, ...], ...]
 """For each dimension of a tensor its factor indices, major to minor."""
 
+UNIT_DIMENSION = Blocked("unit-dimension", "the dimension does not take part in the op")
+
 _CACHED = 16384
 """Entries of each cache below, some times what one large program needs: about 5 MB when full."""
 _rules_by_text: dict[str, FactorRule] = {}
@@ -203,7 +205,7 @@ def split_along(rule: FactorRule, op: int, dims: Dims, dimension: int, n: int) -
     """
     factors = [f for f in dims[dimension] if rule.sizes[f] != 1]
     if not factors:
-        return Blocked("unit-dimension", "the dimension does not take part in the op")
+        return UNIT_DIMENSION
     factor = factors[0]
     for result_factor, source, window in rule.windows:
         if source == factor:

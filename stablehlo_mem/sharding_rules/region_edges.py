@@ -107,8 +107,16 @@ class Region:
 
     def edge_at(self, side: Side, position: int) -> int | None:
         """The edge of one of the op's inputs or results; None where there is none, as for the index of a case."""
-        positions = ((edge.operand if side == "operands" else edge.result) for edge in self.edges)
-        return next((number for number, p in enumerate(positions) if p == position), None)
+        return self._edge_at.get((side, position))
+
+    @functools.cached_property
+    def _edge_at(self) -> dict[tuple[Side, int | None], int]:
+        """The edge of each input and result."""
+        found: dict[tuple[Side, int | None], int] = {}
+        for number, edge in enumerate(self.edges):
+            found.setdefault(("operands", edge.operand), number)
+            found.setdefault(("results", edge.result), number)
+        return found
 
     def returned_forms(self, split: RegionSplit, number: int) -> list[ChunkForm]:
         """The forms in which a block returns its values.

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.structural_equality import equal_ops_cache
-from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule
+from stablehlo_mem.sharding_rules.factor_rule import UNIT_DIMENSION, Dims, FactorRule
 from stablehlo_mem.sharding_rules.region_edges import PARTIAL, WHOLE, Region, RegionSplit
 from stablehlo_mem.sharding_rules.region_propagation import finest_split, split_region
 
 
-def region_rule(region: Region, edge: int, dimension: int, n: int) -> FactorRule:
+def region_rule(region: Region, edge: int, dimension: int, n: int) -> FactorRule | Blocked:
     """The rule for an axis of `n` elements along a dimension of an edge, and for what is split together with it.
 
-    With another `n`, other edges may be. It is also the rule along the other dimensions that are split with it. Equal
+    Or why it cannot be split. With another `n`, other edges may be. It is also the rule along the other dimensions that are split with it. Equal
     ops share their rules.
     """
     rules = equal_ops_cache(region.graph, region.op.index).tables["region_rule"]
@@ -28,7 +28,9 @@ def region_rule(region: Region, edge: int, dimension: int, n: int) -> FactorRule
         return rules[key]
     split = finest_split(region, edge, dimension, n)
     if isinstance(split, Blocked):
-        rules[key] = _Builder(region).blocked_rule(edge, dimension, split)
+        # No rule of all edges is made: a loop of hundreds would take long to ask about each.
+        is_unit = region.shape(edge)[dimension] == 1
+        rules[key] = UNIT_DIMENSION if is_unit else Blocked("needs-whole-dimension", split.message)
     else:
         # An unrelated edge that `finest_split` added may go with another dimension as well: it has its own rule.
         own = split_region(region, ((edge, dimension),), n)
@@ -46,12 +48,6 @@ class _Builder:
         ranks = [len(region.shape(edge)) for edge in range(len(region.edges))]
         self.first = list(itertools.accumulate(ranks, initial=0))
         self.sizes = [1] * (2 * self.first[-1])
-
-    def blocked_rule(self, edge: int, dimension: int, blocked: Blocked) -> FactorRule:
-        """A rule with one factor, the dimension, and why it cannot be split."""
-        factor = self.first[edge] + dimension
-        self.sizes[factor] = self.region.shape(edge)[dimension]
-        return self.rule({(edge, dimension): (factor,)}).block({factor}, blocked.message)
 
     def rule_of_split(self, split: RegionSplit) -> FactorRule:
         """All that is split together is one factor, with the number of the first of its dimensions."""

@@ -54,6 +54,8 @@ class RuleBook:
         rule = self._rule_along(op, side, position, dimension, n)
         if rule is None:
             return Blocked("no-rule", f"there is no rule for splitting {self.graph.ops[op].name}")
+        if isinstance(rule, Blocked):
+            return rule
         split_op = split_along(
             rule, op, (rule.operands if side == "operands" else rule.results)[position], dimension, n
         )
@@ -88,7 +90,7 @@ class RuleBook:
         """An op with blocks that run."""
         return Region(self, op)
 
-    def _rule_along(self, op: int, side: Side, position: int, dimension: int, n: int) -> FactorRule | None:
+    def _rule_along(self, op: int, side: Side, position: int, dimension: int, n: int) -> FactorRule | Blocked | None:
         op_rule = self.op_rules.get(self.graph.ops[op].name)
         if op_rule is None or op_rule.edges is None or not self._has_tensors(op):
             return self.factor_rule(op)

@@ -32,7 +32,7 @@ from stablehlo_mem.splitting.host_slices import UNWRITTEN, is_unwritten_on_host
 from stablehlo_mem.splitting.like_places import like_places
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loop_sizes import in_places, loop_sizes
-from stablehlo_mem.splitting.loops_of_seed import Seed, axis_of_seed, is_small, loops_along
+from stablehlo_mem.splitting.loops_of_seed import Seed, axis_of_seed, first_loops, is_small, loops_along
 from stablehlo_mem.splitting.regrouping import numerics_of, why_not_regrouped
 from stablehlo_mem.splitting.saved_values import worth_saving
 from stablehlo_mem.splitting.split_step import PASS_NAME, Split, split_copy
@@ -44,10 +44,8 @@ _MAX_INDEX = 2**31 - 1
 _NEEDED_WHOLE = "it is needed whole after it is computed, as a result or by an op outside"
 _SMALLER = 16
 """How many times smaller the values are that a split of `Goal.include_small_values` takes along."""
-_MOST_SAVED = 3
-"""Ops of whose results more are saved for later loops, one after the other ..."""
-_FEW_LOOPS = 8
-"""... by so many loops at most: of more, each of which recomputes what was before, those few spare next to nothing."""
+_FEW_LOOPS = 4
+"""Of axes with so many loops at most the first loops alone are candidates: chosen for planning time."""
 _SMALLEST = 1024
 """Bytes below which no value is worth a loop."""
 
@@ -143,7 +141,7 @@ class _Proposals:
         """Equal for values that one line computes, in several layers say: a split of one is like that of another."""
         data = self.graph.values[value]
         handle = self.graph.handles[data.producer]
-        return handle.name, str(handle.location), data.result, data.shape, data.dtype
+        return handle.name, handle.location.attr, data.result, data.shape, data.dtype
 
     def along(self, axis: Axis) -> Iterator[_Proposal]:
         for obstacle in axis.obstacles:
@@ -210,20 +208,27 @@ class _Proposals:
         candidates = tuple(c for c in (self.candidate(axis, variant) for variant in allowed) if c is not None)
         if candidates:
             yield candidates
+        for variant in allowed:
+            yield from self.with_fewer_loops(axis, variant)
+
+    def with_fewer_loops(self, axis: Axis, schedule: LoopSchedule) -> Iterator[_Proposal]:
+        """The first loops of an axis alone: later ones would recompute, or add up more than they spare."""
+        for count in range(1, schedule.loop_count if schedule.loop_count <= _FEW_LOOPS else 1):
+            seed, streaming = axis.seed, schedule.is_online
+            part = first_loops(self.graph, axis, seed, self.big_bytes, streaming, count)
+            if part is None or part.is_online is not streaming or not part.only_in_chunks(seed[0]):
+                continue
+            candidate = self.candidate(axis, part, count)
+            if candidate is not None and not why_not_regrouped(self.main, self.path, part, self.goal.options):
+                yield (candidate,)
 
     def with_saved(self, schedule: LoopSchedule) -> Mapping[tuple[int, ...], LoopSchedule]:
-        """Loops by what they save for later ones: nothing, then ever more of what saves the most time."""
-        saved: tuple[int, ...] = ()
-        schedules: dict[tuple[int, ...], LoopSchedule] = {saved: schedule}
-        for _ in range(_MOST_SAVED if schedule.loop_count <= _FEW_LOOPS else 0):
-            more = worth_saving(self.graph, schedules[saved], self.goal.chip, self.goal.temp_bytes)
-            if not more:
-                break
-            saved = (*saved, *more)
-            schedules[saved] = schedule.with_saved(saved)
-        return schedules
+        """Loops by what they save for later ones: nothing, or the sets that save the most time for their bytes."""
+        sets = worth_saving(self.graph, schedule, self.goal.chip, self.goal.temp_bytes)
+        return {(): schedule} | {saved: schedule.with_saved(saved) for saved in sets}
 
-    def candidate(self, axis: Axis, schedule: LoopSchedule) -> _Sized | None:
+    def candidate(self, axis: Axis, schedule: LoopSchedule, first: int | None = None) -> _Sized | None:
+        """The loops of an axis, or the first so many of them, as a candidate; None if they spare nothing."""
         spared = self.spared_bytes(schedule)
         if not spared:
             return None
@@ -231,7 +236,7 @@ class _Proposals:
         sizes = [size for saved, variant in schedules.items() for size in self.sizes(variant, saved)]
         if not sizes:
             return None
-        places = self.like_places(schedule, max(size.saved_bytes for size in sizes))
+        places = self.like_places(schedule, max(size.saved_bytes for size in sizes), first)
         everywhere = (in_places(size, 1 + len(places)) for size in sizes)
         sizes = tuple(sorted(everywhere, key=lambda size: size.added_seconds))
         size = sizes[0]
@@ -244,6 +249,7 @@ class _Proposals:
             elements=axis.n,
             loops=schedule.loop_count,
             streaming=schedule.is_online,
+            first=first,
             places=tuple(place.axis.seed for place in places),
         )
         candidate = Candidate(
@@ -253,20 +259,20 @@ class _Proposals:
             moved_seconds=size.moved_seconds,
             numerics=numerics_of(schedule),
             summary=self.summary(axis),
-            identity=self.identity(axis),
+            identity=(*self.identity(axis), first),
             refusal_if_useless=self.about_seed(axis, "no-gain", "splitting it there does not lower the peak"),
             sizes=sizes,
             apply_to_copy=functools.partial(split_copy, self.main, schedule, places),
             dedup_key=(self.path, schedule, params.places),
-            family=(self.path, axis.n),
+            family=(self.path, axis.n, first),
         )
         return _Sized(candidate, spared - self.output_bytes(schedule))
 
-    def like_places(self, schedule: LoopSchedule, saved_bytes: int) -> tuple[LoopSchedule, ...]:
+    def like_places(self, schedule: LoopSchedule, saved_bytes: int, first: int | None) -> tuple[LoopSchedule, ...]:
         """The loops of other places where more would stay alive than the split is to leave."""
         limit = max(self.goal.temp_bytes, self.peak.temp_bytes - saved_bytes)
         memory = memory_of_ops(self.main, self.goal.chip, self.path)
-        places = like_places(self.graph, schedule, memory, limit)
+        places = like_places(self.graph, schedule, memory, limit, first)
         options = self.goal.options
         return tuple([place for place in places if not why_not_regrouped(self.main, self.path, place, options)])
 

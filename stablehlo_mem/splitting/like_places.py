@@ -16,7 +16,9 @@ from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.splitting.loops_of_seed import loops_of_seed
 
 
-def like_places(graph: Graph, schedule: LoopSchedule, memory: Sequence[int], limit: int) -> tuple[LoopSchedule, ...]:
+def like_places(
+    graph: Graph, schedule: LoopSchedule, memory: Sequence[int], limit: int, first: int | None = None
+) -> tuple[LoopSchedule, ...]:
     """The loops of other places that are like those of a schedule, in program order.
 
     No op is in the loops of two places, and between the first and the last op of one there is none of another.
@@ -24,6 +26,7 @@ def like_places(graph: Graph, schedule: LoopSchedule, memory: Sequence[int], lim
     Args:
         memory: for each op of the block the most bytes alive while it runs.
         limit: places at which no more are alive are left out.
+        first: how many loops of their axes these are, None for all.
     """
     first, last = min(schedule.inner_ops), max(schedule.inner_ops)
     value, dimension = schedule.axis.seed
@@ -37,7 +40,8 @@ def like_places(graph: Graph, schedule: LoopSchedule, memory: Sequence[int], lim
     structure = _structure(graph, schedule) if others else None
     found: list[LoopSchedule] = []
     for other in others:
-        like = loops_of_seed(graph, (other, dimension), schedule.axis.big_bytes, streaming=schedule.is_online)
+        seed, least, streaming = (other, dimension), schedule.axis.big_bytes, schedule.is_online
+        like = loops_of_seed(graph, seed, least, streaming=streaming, first=first)
         if like is None or _structure(graph, like) != structure:
             continue
         if all(is_apart(one, like) for one in (schedule, *found)):

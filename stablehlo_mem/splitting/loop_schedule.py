@@ -134,9 +134,7 @@ class LoopSchedule:
         return tuple(scan for scan in scans if self.runs_against(scan, self.loops_of[scan]))
 
     def with_saved(self, values: Sequence[int]) -> LoopSchedule:
-        """The same loops, where the first of those that compute some values saves them for later ones.
-
-        That may be a later loop than the first that could: what an earlier one would need for it need not be there yet.
+        """The same loops, of which each value is saved for later ones as soon as it can be (`earliest`).
 
         Raises:
             ValueError: the loops do not compute such a value, or leave it in any case.
@@ -144,9 +142,40 @@ class LoopSchedule:
         if not all(v in self.savable and self.savable[v] in self.loops_of for v in values):
             raise ValueError(f"these loops cannot keep {values}")
         split_ops = {v: self.savable[v] for v in values}
-        saved = [LoopOutput(v, s, min(self.loops_of[s]), accumulated=False) for v, s in split_ops.items()]
+        saved = [LoopOutput(v, s, self.earliest[s], accumulated=False) for v, s in split_ops.items()]
         outputs = sorted((*self.outputs, *saved), key=lambda output: (output.loop, output.value))
         return dataclasses.replace(self, outputs=tuple(outputs)) if saved else self
+
+    def part_of_axis(self, count: int) -> Axis:
+        """The axis without what no loop but those after the first so many can run."""
+        split_ops = tuple(s for s in self.axis.split_ops if self.first_loop.get(s, 0) < count)
+        within = frozenset(split_ops)
+        producers = {use: source if source in within else None for use, source in self.axis.producers.items()}
+        return dataclasses.replace(self.axis, split_ops=split_ops, producers=producers)
+
+    @functools.cached_property
+    def earliest(self) -> Mapping[SplitOp, int]:
+        """The first loop in which each split op could run with all that it is made of, most of which runs there.
+
+        Not the first one in program order: what an earlier loop would need for it need not be there yet.
+        """
+        earliest: dict[SplitOp, int] = {}
+        for split_op in sorted(self.loops_of, key=lambda split_op: split_op.op):
+            first, ready, is_made_there = min(self.loops_of[split_op]), 0, False
+            inputs = self.graph.ops[split_op.op].inputs
+            for value, use in zip(inputs, split_op.uses(inputs), strict=True):
+                source = self.producer_in(first, use) if use is not None else None
+                is_made_there |= source is not None
+                ready = max(ready, self._ready(value) if source is None else earliest[source])
+            movable = is_made_there and not split_op.direction and split_op.window is None
+            earliest[split_op] = min(first, ready) if movable else first
+        return earliest
+
+    def _ready(self, value: int) -> int:
+        """The first loop that can read a whole value."""
+        if value in self._output_loop:
+            return self._output_loop[value] + 1
+        return self.placement.get(self.graph.values[value].producer, 0)
 
     @functools.cached_property
     def savable(self) -> Mapping[int, SplitOp]:

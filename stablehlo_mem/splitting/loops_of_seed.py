@@ -49,6 +49,20 @@ def loops_along(graph: Graph, axis: Axis, seed: Seed, big_bytes: int, streaming:
     return schedule_loops(graph, axis, streaming=streaming)
 
 
-def loops_of_seed(graph: Graph, seed: Seed, big_bytes: int, *, streaming: bool) -> LoopSchedule | None:
-    """The loops of the axis of a seed; None if there are none."""
-    return loops_along(graph, axis_of_seed(graph, seed, big_bytes), seed, big_bytes, streaming)
+@_cached_in_small_blocks
+def first_loops(
+    graph: Graph, axis: Axis, seed: Seed, big_bytes: int, streaming: bool, count: int
+) -> LoopSchedule | None:
+    """The first so many loops of an axis: what only later ones would run stays outside. None if there are none."""
+    schedule = loops_along(graph, axis, seed, big_bytes, streaming)
+    return schedule_loops(graph, schedule.part_of_axis(count), streaming=streaming) if schedule else None
+
+
+def loops_of_seed(
+    graph: Graph, seed: Seed, big_bytes: int, *, streaming: bool, first: int | None = None
+) -> LoopSchedule | None:
+    """The loops of the axis of a seed, or the first so many of them; None if there are none."""
+    axis = axis_of_seed(graph, seed, big_bytes)
+    if first is not None:
+        return first_loops(graph, axis, seed, big_bytes, streaming, first)
+    return loops_along(graph, axis, seed, big_bytes, streaming)

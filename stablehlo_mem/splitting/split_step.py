@@ -39,6 +39,7 @@ class Split(StepParams):
         elements: of the axis, for people.
         loops: number of them, for people.
         streaming: reductions run in the loop of those they depend on, where they can.
+        first: how many of the axis's loops are built, None for all: what only later ones would run stays outside.
         kept: values that a loop keeps for later ones, which would compute them again.
         places: the seeds of axes elsewhere in the block that are split in the same way: see `like_places`.
     """
@@ -51,6 +52,7 @@ class Split(StepParams):
     elements: int = 0
     loops: int = 0
     streaming: bool = False
+    first: int | None = None
     kept: tuple[int, ...] = ()
     places: tuple[tuple[int, int], ...] = ()
 
@@ -79,7 +81,8 @@ def split(module: ir.Module, decision: Split) -> None:
     """
     graph = nested_graph(entry_graph(module), decision.path)
     seeds = [(decision.value, decision.dimension), *decision.places]
-    found = [loops_of_seed(graph, seed, decision.big_bytes, streaming=decision.streaming) for seed in seeds]
+    least, streaming, first = decision.big_bytes, decision.streaming, decision.first
+    found = [loops_of_seed(graph, seed, least, streaming=streaming, first=first) for seed in seeds]
     loops = [schedule for schedule in found if schedule is not None]
     if len(loops) < len(seeds):
         raise ValueError(f"nothing to split: {decision}")

@@ -176,7 +176,7 @@ def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
     region = schedule_loops(graph, axis, streaming=bool(draw(0, 1)))
     if region is None or axis.n < 2 or why_not_regrouped(main, path, region, Options()):
         return None
-    kept = worth_saving(graph, region, CHIPS["cpu"], 1 << 62) if not draw(0, 3) else ()
+    sets = [(), *worth_saving(graph, region, CHIPS["cpu"], 1 << 62)] if not draw(0, 3) else [()]
     split = Split(
         path=path,
         value=axis.seed[0],
@@ -184,7 +184,7 @@ def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
         big_bytes=least,
         chunk=draw(1, axis.n - 1),
         streaming=region.is_online,
-        kept=kept,
+        kept=sets[draw(0, len(sets) - 1)],
     )
     numerics: Numerics = "reassociate" if regroups(graph, region) else "exact"
     return Forced(Step(name, "", split), numerics)
