@@ -19,8 +19,8 @@ from stablehlo_mem.sharding_rules.region_propagation import finest_split, split_
 def region_rule(region: Region, edge: int, dimension: int, n: int) -> FactorRule | Blocked:
     """The rule for an axis of `n` elements along a dimension of an edge, and for what is split together with it.
 
-    Or why it cannot be split. With another `n`, other edges may be. It is also the rule along the other dimensions that are split with it. Equal
-    ops share their rules.
+    Or why it cannot be split. With another `n`, other edges may be. It is also the rule along the other dimensions that
+    are split with it. Equal ops share their rules.
     """
     rules = equal_ops_cache(region.graph, region.op.index).tables["region_rule"]
     key = (edge, dimension, n, region.parts)
