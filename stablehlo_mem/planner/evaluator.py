@@ -128,10 +128,7 @@ class Evaluator:
         return self.compiled(self.original_state(self.targets[0].chip), self.program.module, ())
 
     def distinct_forms(self, chip: Chip) -> Iterator[Form]:
-        """The forms without those equal to an earlier one; each is computed when it is asked for.
-
-        In a large program, where a search takes seconds, forms with about the same peak and time count as equal.
-        """
+        """The forms without those like an earlier one; each is computed when it is asked for."""
         seen: list[SearchState] = []
         for form in get_args(Form):
             state = self.form_state(chip, form)
@@ -140,10 +137,8 @@ class Evaluator:
                 yield form
 
     def are_alike(self, one: SearchState, other: SearchState) -> bool:
-        """Whether searches from one state would find what those from the other do."""
-        if self.is_large and _is_close(one.peak.temp_bytes, other.peak.temp_bytes):
-            return _is_close(one.seconds, other.seconds)
-        return (one.fingerprint if one.steps else "") == (other.fingerprint if other.steps else "")
+        """Whether searches from one state would find what those from the other do: of about the same peak and time."""
+        return _is_close(one.peak.temp_bytes, other.peak.temp_bytes) and _is_close(one.seconds, other.seconds)
 
     @property
     def is_large(self) -> bool:
