@@ -208,8 +208,8 @@ class _Proposals:
         candidates = tuple(c for c in (self.candidate(axis, variant) for variant in allowed) if c is not None)
         if candidates:
             yield candidates
-        for variant in allowed:
-            yield from self.with_fewer_loops(axis, variant)
+        if allowed:
+            yield from self.with_fewer_loops(axis, min(allowed, key=lambda variant: variant.loop_count))
 
     def with_fewer_loops(self, axis: Axis, schedule: LoopSchedule) -> Iterator[_Proposal]:
         """The first loops of an axis alone: later ones would recompute, or add up more than they spare."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.sparse import csr_array  # pyright: ignore[reportMissingTypeStubs]
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow  # pyright: ignore[reportMissingTypeStubs]
 
 NEVER = math.inf
 """The capacity of what is never cut."""
@@ -28,6 +26,10 @@ class Network:
 
 def minimum_cut(network: Network) -> frozenset[int]:
     """The nodes on the source's side of a minimum cut, of several cuts of the one that is nearest to the source."""
+    # JAX does not import SciPy before it needs it either.
+    from scipy.sparse import csr_array  # pyright: ignore[reportMissingTypeStubs]
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow  # pyright: ignore[reportMissingTypeStubs]
+
     edges = network.capacities
     total = sum(capacity for (_, head), capacity in edges.items() if head == network.sink) or 1.0
     # Twice is more than all, however much is rounded up.
