@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from stablehlo_mem.pass_api.candidate import Goal, Identity, Step
 from stablehlo_mem.planner.discrepancy_search import steps_left
-from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form, are_alike
+from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form
 from stablehlo_mem.planner.goals import HOPELESS, SHRINK, Goals, is_far
 from stablehlo_mem.planner.greedy_search import apply_first_candidates
 from stablehlo_mem.planner.pareto_front import CLEARLY
@@ -63,18 +63,14 @@ class BudgetSearch:
     def forms(self) -> Iterator[Form]:
         """The distinct forms: first those from which the goal is reached by the static profile, the fastest in front.
 
-        Other forms are other beginnings: once one reaches the goal, those that are not like it are compared, in small
-        programs alone, as other descents are.
+        Other forms are other beginnings: once one reaches the goal, they are compared in small programs alone, as other
+        descents are.
         """
         chip = self.original.target.chip
         goal = Goal(chip, self.evaluator.options, int(self.first_goal))
         forms = self.evaluator.distinct_forms(chip)
         seconds: dict[Form, float] = {}
-        alike: list[Form] = []
         for form in forms:
-            if self._is_like_one_that_reached(form, seconds):
-                alike.append(form)
-                continue
             state, _ = self.evaluator.search(form, goal)
             static = state.peak.temp_bytes
             seconds[form] = state.seconds if static <= goal.temp_bytes else math.inf
@@ -83,14 +79,7 @@ class BudgetSearch:
             if is_far(static, goal.temp_bytes) and self.evaluator.is_large:
                 break
         yield from sorted(seconds, key=seconds.__getitem__)
-        yield from alike
         yield from forms
-
-    def _is_like_one_that_reached(self, form: Form, seconds: Mapping[Form, float]) -> bool:
-        """Whether a form is like one from which the goal was reached; `seconds` are infinite where it was not."""
-        chip, form_state = self.original.target.chip, self.evaluator.form_state
-        reached = [other for other, found in seconds.items() if not math.isinf(found)]
-        return any(are_alike(form_state(chip, form), form_state(chip, other)) for other in reached)
 
     def from_form(self, form: Form) -> Iterator[Evaluation]:
         """Compiles what searches for a sequence of static goals find, see `Goals`.

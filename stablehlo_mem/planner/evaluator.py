@@ -74,11 +74,6 @@ def _is_close(one: float, other: float) -> bool:
     return abs(one - other) <= CLEARLY * max(abs(one), abs(other))
 
 
-def are_alike(one: SearchState, other: SearchState) -> bool:
-    """Whether two programs have about the same peak and time: searches from both mostly find the same."""
-    return _is_close(one.peak.temp_bytes, other.peak.temp_bytes) and _is_close(one.seconds, other.seconds)
-
-
 class _OutOfTime(Exception):
     """Ends a search."""
 
@@ -135,18 +130,19 @@ class Evaluator:
     def distinct_forms(self, chip: Chip) -> Iterator[Form]:
         """The forms without those equal to an earlier one; each is computed when it is asked for.
 
-        In a large program, where a search takes seconds, forms that are alike count as equal.
+        In a large program, where a search takes seconds, forms with about the same peak and time count as equal.
         """
         seen: list[SearchState] = []
         for form in get_args(Form):
             state = self.form_state(chip, form)
-            if not any(self._are_equal(state, other) for other in seen):
+            if not any(self.are_alike(state, other) for other in seen):
                 seen.append(state)
                 yield form
 
-    def _are_equal(self, one: SearchState, other: SearchState) -> bool:
-        if self.is_large and are_alike(one, other):
-            return True
+    def are_alike(self, one: SearchState, other: SearchState) -> bool:
+        """Whether searches from one state would find what those from the other do."""
+        if self.is_large and _is_close(one.peak.temp_bytes, other.peak.temp_bytes):
+            return _is_close(one.seconds, other.seconds)
         return (one.fingerprint if one.steps else "") == (other.fingerprint if other.steps else "")
 
     @property
