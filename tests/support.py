@@ -183,11 +183,12 @@ class Possible:
     axis: Axis
     schedule: LoopSchedule
     kept: tuple[int, ...] = ()
+    first: int | None = None
 
     def decision(self, chunk: int) -> Split:
         value, dimension = self.axis.seed
         seed = Split(path=self.path, value=value, dimension=dimension, big_bytes=self.axis.big_bytes, chunk=chunk)
-        return dataclasses.replace(seed, streaming=self.streams, kept=self.kept)
+        return dataclasses.replace(seed, streaming=self.streams, kept=self.kept, first=self.first)
 
     @property
     def reducing(self) -> bool:
@@ -227,9 +228,14 @@ def blocks(graph: Graph, path: Path = ()) -> Iterator[Path]:
 
 
 def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,), *, all_forms: bool = False) -> list[Possible]:
-    """Every different split, from every value and dimension, of a module in normal form; what streams or keeps too."""
+    """Every different split, from every value and dimension, of a module in normal form.
+
+    Args:
+        all_forms: also what streams or keeps values; in the end the first loops of axes alone.
+    """
     main = entry_graph(module)
     found: dict[Any, Possible] = {}
+    parts: dict[Any, Possible] = {}
     for path in blocks(main):
         graph = nested_graph(main, path)
         rules = rule_book(graph)
@@ -249,7 +255,12 @@ def possible_splits(module: ir.Module, big_bytes: Sequence[int] = (1,), *, all_f
                                 found.setdefault(
                                     (*key, kept), Possible(path, graph, axis, schedule.with_saved(kept), kept)
                                 )
-    return list(found.values())
+                            for first in range(1, schedule.loop_count) if all_forms else ():
+                                part = schedule_loops(graph, schedule.part_of_axis(first), streaming=streams)
+                                if part is not None and part.is_online is streams:
+                                    possible = Possible(path, graph, axis, part, first=first)
+                                    parts.setdefault((*key, first), possible)
+    return [*found.values(), *parts.values()]
 
 
 def apply_split(module: ir.Module, possible: Possible, chunk: int) -> ir.Module:

@@ -5,7 +5,6 @@ Calls are inlined, composites opened, dead code removed, starts of slices in bou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from stablehlo_mem.frontend.clamp_starts import SLICING, clamp_starts
@@ -105,16 +104,11 @@ def _as_in_chlo(name: str, attribute: Any) -> Any:
     """An attribute of a composite as the CHLO op has it: composites spell out attributes of the dialect's own types."""
     if name == "ragged_dot_dimension_numbers":
         numbers: Any = chlo.RaggedDotDimensionNumbers
-        return numbers.get(*(list(_elements(dims)) for dims in attribute))
+        dense: Any = map(ir.DenseIntElementsAttr, attribute)
+        return numbers.get(*map(list, dense))
     if name == "precision_config":
         return ir.ArrayAttr.get([chlo.PrecisionAttr.get(ir.StringAttr(precision).value) for precision in attribute])
     return attribute
-
-
-def _elements(attribute: Any) -> Iterator[int]:
-    """The elements of a dense attribute of integers."""
-    dense = ir.DenseIntElementsAttr(attribute)
-    return (dense[i] for i in range(len(dense)))
 
 
 def _inline_calls(module: ir.Module) -> None:

@@ -86,10 +86,15 @@ class RaggedDot:
     flops: float
 
 
+def ragged_numbers(handle: Any) -> Any:
+    """The dimension numbers of a `chlo.ragged_dot`."""
+    return chlo.RaggedDotDimensionNumbers(handle.attributes["ragged_dot_dimension_numbers"])
+
+
 @cached_analysis
 def ragged_dot(graph: Graph, op: Op) -> RaggedDot:
     """What a `chlo.ragged_dot` computes."""
-    numbers: Any = chlo.RaggedDotDimensionNumbers(graph.handles[op.index].attributes["ragged_dot_dimension_numbers"])
+    numbers = ragged_numbers(graph.handles[op.index])
     left, _, sizes = (graph.values[v].shape for v in op.operands)
     contracted = list(numbers.lhs_contracting_dimensions)
     sums_rows = numbers.lhs_ragged_dimensions[0] in contracted

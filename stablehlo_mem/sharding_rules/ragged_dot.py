@@ -11,12 +11,11 @@ import dataclasses
 from typing import Any
 
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import chlo, ir, stablehlo
+from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.op_attributes import ragged_numbers
 from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, SplitOp
 from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule
 from stablehlo_mem.sharding_rules.reductions import SUM, emit_contraction
-
-_NUMBERS = "ragged_dot_dimension_numbers"
 
 
 def _rule(op: Any) -> FactorRule | None:
@@ -24,7 +23,7 @@ def _rule(op: Any) -> FactorRule | None:
 
     None where groups differ within a batch, or are along a batch dimension.
     """
-    numbers: Any = chlo.RaggedDotDimensionNumbers(op.attributes[_NUMBERS])
+    numbers = ragged_numbers(op)
     left, right, sizes = (tuple(ir.RankedTensorType(v.type).shape) for v in op.operands)
     batch, (ragged,) = list(numbers.lhs_batching_dimensions), numbers.lhs_ragged_dimensions
     if len(sizes) != 1 or ragged in batch:
@@ -44,16 +43,15 @@ def _rule(op: Any) -> FactorRule | None:
 
 def _is_ragged(op: Any, split_op: SplitOp) -> bool:
     """Whether an op is split along the dimension of its groups."""
-    return split_op.operand_dims[0] == chlo.RaggedDotDimensionNumbers(op.attributes[_NUMBERS]).lhs_ragged_dimensions[0]
+    return split_op.operand_dims[0] == ragged_numbers(op).lhs_ragged_dimensions[0]
 
 
 def _emit(context: EmitContext) -> list[Any]:
     if not _is_ragged(context.op, context.split_op):
         return emit_contraction(context)
     x, y, sizes = context.operands
-    inner = x.type.shape[context.dimension] // context.chunk.size
-    start = context.chunk.start if inner == 1 else stablehlo.multiply(context.chunk.start, builders.i32(inner))
-    sizes = _sizes_in_chunk(sizes, start, x.type.shape[context.dimension])
+    rows = x.type.shape[context.dimension]
+    sizes = _sizes_in_chunk(sizes, context.chunk.start_in(rows), rows)
     return emit_contraction(dataclasses.replace(context, operands=(x, y, sizes)))
 
 

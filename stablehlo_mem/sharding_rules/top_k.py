@@ -56,8 +56,7 @@ def _emit(context: EmitContext) -> list[Any]:
     (x,) = context.operands
     size = x.type.shape[-1]
     values, indices = chlo.TopKOp(x, min(size, context.result_shapes[0][-1])).results
-    start, inner = context.chunk.start, size // context.chunk.size
-    start = start if inner == 1 else stablehlo.multiply(start, builders.i32(inner))
+    start = context.chunk.start_in(size)
     results = [values, stablehlo.add(indices, builders.broadcast(start, indices.type))]
     return results if context.chunk.repeated is None else [*results, start]
 

@@ -218,8 +218,10 @@ class _Proposals:
             part = first_loops(self.graph, axis, seed, self.big_bytes, streaming, count)
             if part is None or part.is_online is not streaming or not part.only_in_chunks(seed[0]):
                 continue
+            if why_not_regrouped(self.main, self.path, part, self.goal.options):
+                continue
             candidate = self.candidate(axis, part, count)
-            if candidate is not None and not why_not_regrouped(self.main, self.path, part, self.goal.options):
+            if candidate is not None:
                 yield (candidate,)
 
     def with_saved(self, schedule: LoopSchedule) -> Mapping[tuple[int, ...], LoopSchedule]:

@@ -173,7 +173,12 @@ def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
         return None
     least = (1, 1, 256, max(1, value.nbytes // 2))[draw(0, 3)]
     axis = grow_axis(graph, rule_book(graph), (value.index, dimensions[draw(0, len(dimensions) - 1)]), least)
-    region = schedule_loops(graph, axis, streaming=bool(draw(0, 1)))
+    region, first = schedule_loops(graph, axis, streaming=bool(draw(0, 1))), None
+    if region is not None and region.loop_count > 1 and draw(0, 1):
+        whole, first = region, draw(1, region.loop_count - 1)
+        region = schedule_loops(graph, whole.part_of_axis(first), streaming=whole.is_online)
+        if region is not None and region.is_online is not whole.is_online:
+            return None
     if region is None or axis.n < 2 or why_not_regrouped(main, path, region, Options()):
         return None
     sets = [(), *worth_saving(graph, region, CHIPS["cpu"], 1 << 62)] if not draw(0, 3) else [()]
@@ -184,6 +189,7 @@ def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
         big_bytes=least,
         chunk=draw(1, axis.n - 1),
         streaming=region.is_online,
+        first=first,
         kept=sets[draw(0, len(sets) - 1)],
     )
     numerics: Numerics = "reassociate" if regroups(graph, region) else "exact"
