@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import math
 
 import jax
 import jax.numpy as jnp
@@ -82,6 +83,22 @@ def test_does_nothing_within_the_goal(module):
     goal = goal_of(10**9)
     first = start(module, goal)
     assert search(first, goal) == (first, ())
+
+
+def test_what_another_form_beats_has_no_further_descents(module):
+    goal = goal_of(100_000)
+
+    def visited(to_beat):
+        states = []
+        found = search(start(module, goal), goal, visit=states.append, to_beat=to_beat)[0]
+        return found, len(states)
+
+    best, all_visited = visited(math.inf)
+    beaten, few_visited = visited(best.seconds)
+    assert beaten.peak.temp_bytes <= goal.temp_bytes
+    assert few_visited < all_visited
+    again, as_many_visited = visited(100 * best.seconds)
+    assert (again.steps, as_many_visited) == (best.steps, all_visited)
 
 
 def test_steps_replay(module):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from stablehlo_mem.pass_api.candidate import Goal, Identity, Step
 from stablehlo_mem.planner.discrepancy_search import steps_left
-from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form
+from stablehlo_mem.planner.evaluator import Evaluation, Evaluator, Form, resemble
 from stablehlo_mem.planner.goals import HOPELESS, SHRINK, Goals, is_far
 from stablehlo_mem.planner.greedy_search import apply_first_candidates
 from stablehlo_mem.planner.pareto_front import CLEARLY
@@ -64,17 +64,25 @@ class BudgetSearch:
         """The distinct forms: first those from which the goal is reached by the static profile, the fastest in front.
 
         Other forms are other beginnings: once one reaches the goal, they are compared in small programs alone, as other
-        descents are.
+        descents are. A form that resembles an earlier one, whose search has compared the other descents, has only its
+        greedy one unless that is clearly faster.
         """
         chip = self.original.target.chip
         goal = Goal(chip, self.evaluator.options, int(self.first_goal))
         forms = self.evaluator.distinct_forms(chip)
         seconds: dict[Form, float] = {}
+        begun: list[SearchState] = []
+        fastest = math.inf
         for form in forms:
-            state, _ = self.evaluator.search(form, goal)
+            root = self.evaluator.form_state(chip, form)
+            is_like_another = any(resemble(root, other) for other in begun)
+            state, _ = self.evaluator.search(form, goal, to_beat=fastest if is_like_another else math.inf)
+            begun.append(root)
             static = state.peak.temp_bytes
+            if static <= goal.temp_bytes and not self.evaluator.is_slow(state):
+                fastest = min(fastest, state.seconds)
             seconds[form] = state.seconds if static <= goal.temp_bytes else math.inf
-            if static <= goal.temp_bytes and steps_left(self.evaluator.form_state(chip, form), state) <= 0:
+            if static <= goal.temp_bytes and steps_left(root, state) <= 0:
                 break
             if is_far(static, goal.temp_bytes) and self.evaluator.is_large:
                 break

@@ -51,6 +51,7 @@ def search(
     goal: Goal,
     not_first: frozenset[Identity] = frozenset(),
     visit: Callable[[SearchState], None] = lambda _: None,
+    to_beat: float = math.inf,
 ) -> tuple[SearchState, tuple[Refusal, ...]]:
     """Takes steps until the static temporaries are within the goal or no candidate lowers the peak.
 
@@ -59,12 +60,13 @@ def search(
     Args:
         not_first: candidates not to begin with, from the `SearchState.first` of earlier searches.
         visit: is told of every state on the way.
+        to_beat: seconds of a program within the goal; no other descents follow a first one that is not clearly faster.
 
     Returns:
         The best state; the lowest one with the refusals at the greedy descent's peak if the goal is not reached.
     """
     descents = DiscrepancySearch(state, goal, not_first, visit)
-    first, refusals = descents.run()
+    first, refusals = descents.run(to_beat)
     fastest = descents.fastest()
     if fastest is not None:
         return fastest, ()
@@ -123,7 +125,7 @@ class DiscrepancySearch:
         self.looks_ahead, self.margin = True, _PRUNE_MARGIN
         self.met: set[tuple[int, str]] = set()
 
-    def run(self) -> tuple[SearchState, tuple[Refusal, ...]]:
+    def run(self, to_beat: float = math.inf) -> tuple[SearchState, tuple[Refusal, ...]]:
         """The end of the greedy descent, and the refusals at its peak if it misses the goal; others follow it."""
         path = [self.root]
 
@@ -138,6 +140,10 @@ class DiscrepancySearch:
         is_small = self.steps_left > 0
         if is_small and reaches:
             self.save_time(first)
+        fastest = self.fastest()
+        if not math.isinf(to_beat) and (fastest is None or fastest.seconds > (1 - CLEARLY) * to_beat):
+            return first, refusals
+        if is_small and reaches:
             self.descend_otherwise(first)
         elif is_small and taken:
             self.begin_enabled()

@@ -69,6 +69,11 @@ def cost(state: SearchState) -> Cost:
     return Cost(max(state.seconds, state.flops / state.chip.fastest_flops_per_second), state.flops)
 
 
+def resemble(one: SearchState, other: SearchState) -> bool:
+    """Whether two programs have about the same peak and time."""
+    return _is_close(one.peak.temp_bytes, other.peak.temp_bytes) and _is_close(one.seconds, other.seconds)
+
+
 def _is_close(one: float, other: float) -> bool:
     """Whether two estimates differ by less than their error."""
     return abs(one - other) <= CLEARLY * max(abs(one), abs(other))
@@ -130,7 +135,7 @@ class Evaluator:
     def distinct_forms(self, chip: Chip) -> Iterator[Form]:
         """The forms without those equal to an earlier one; each is computed when it is asked for.
 
-        In a large program, where a search takes seconds, forms with about the same peak and time count as equal.
+        In a large program, where a search takes seconds, forms that resemble one another count as equal.
         """
         seen: list[SearchState] = []
         for form in get_args(Form):
@@ -141,8 +146,8 @@ class Evaluator:
 
     def are_alike(self, one: SearchState, other: SearchState) -> bool:
         """Whether searches from one state would find what those from the other do."""
-        if self.is_large and _is_close(one.peak.temp_bytes, other.peak.temp_bytes):
-            return _is_close(one.seconds, other.seconds)
+        if self.is_large and resemble(one, other):
+            return True
         return (one.fingerprint if one.steps else "") == (other.fingerprint if other.steps else "")
 
     @property
@@ -169,12 +174,22 @@ class Evaluator:
         return self.originals[chip.name]
 
     def search(
-        self, form: Form, goal: Goal, not_first: frozenset[Identity] = frozenset(), *, any_price: bool = False
+        self,
+        form: Form,
+        goal: Goal,
+        not_first: frozenset[Identity] = frozenset(),
+        *,
+        any_price: bool = False,
+        to_beat: float = math.inf,
     ) -> tuple[SearchState, tuple[Refusal, ...]]:
         """The state that a search from a form ends with, and its refusals; it begins with none of `not_first`.
 
         It keeps to the limit of the price where it can, unless any price will do. If an earlier search visited a
         clearly faster state within the goal, that is the result. If the time is up, it is the best state visited.
+
+        Args:
+            to_beat: seconds that another form takes within the goal, see `discrepancy_search.search`; the result is
+                kept for later calls whatever they are to beat.
         """
         root = self.form_state(goal.chip, form)
         goal = dataclasses.replace(goal, max_seconds=math.inf if any_price else self.max_seconds(goal.chip))
@@ -183,7 +198,7 @@ class Evaluator:
             with self.timed():
                 front = self.visited(form, goal.chip)
                 try:
-                    end, refusals = self.answer(*key) or self.search_anew(root, goal, not_first, front)
+                    end, refusals = self.answer(*key) or self.search_anew(root, goal, not_first, front, to_beat)
                     best = end if not_first else front.improve(end, goal.temp_bytes)
                     refusals = refusals if best is end else ()
                 except _OutOfTime:
@@ -211,14 +226,19 @@ class Evaluator:
         return self.fronts.setdefault((chip.name, form, self.options.host_bytes), ParetoFront())
 
     def search_anew(
-        self, root: SearchState, goal: Goal, not_first: frozenset[Identity], front: ParetoFront
+        self,
+        root: SearchState,
+        goal: Goal,
+        not_first: frozenset[Identity],
+        front: ParetoFront,
+        to_beat: float = math.inf,
     ) -> tuple[SearchState, tuple[Refusal, ...]]:
         """The end of a search; if that is too slow, of one without the limit of the price if it is faster in the end.
 
         Steps that are within the limit each may lead further beyond it than those that are not.
         """
         tell(f"search for {format_bytes(goal.temp_bytes)} of temporaries on {goal.chip.name}")
-        ends = [search(root, goal, not_first, lambda state: self.visit(state, front))]
+        ends = [search(root, goal, not_first, lambda state: self.visit(state, front), to_beat)]
         if self.is_slow(ends[0][0]) and not math.isinf(goal.max_seconds):
             unlimited = dataclasses.replace(goal, max_seconds=math.inf)
             ends.append(search(root, unlimited, not_first, lambda state: self.visit(state, front)))
