@@ -146,6 +146,26 @@ def test_a_path_through_a_reduction_over_the_axis_stays_open():
     assert "divide" not in names(graph, axis)
 
 
+def test_a_path_through_a_reshape_of_small_values_closes_along_fewer_elements():
+    """The mean of each row is compared as an image of 3 x 4: rows of the image are what all can be split into."""
+
+    def fun(x, w):
+        h = x @ w
+        image = jnp.sin(h.mean(1).reshape(3, 4))
+        return jnp.exp(h - image.reshape(12, 1)).sum(1)
+
+    graph = graph_of(fun, (12, 3), (3, 40))
+    seed = seed_of(graph, "exponential")
+    axis = grown(graph, seed, 0, 12 * 40 * 4)
+    assert axis.n == 3
+    assert {"sine", "reshape"} <= set(names(graph, axis))
+    assert not any(n.reducing for n in axis.split_ops)
+    # Where a third of the exponentials would be large itself, the axis keeps its elements and the path stays open.
+    axis = grown(graph, seed, 0, 12 * 40)
+    assert axis.n == 12
+    assert "sine" not in names(graph, axis)
+
+
 def test_growing_changes_nothing_and_is_deterministic():
     module = normal(program_of(jax.grad(lambda x: jnp.tanh(x @ x.T).sum()), np.zeros((12, 3), np.float32)))
     before = str(module)

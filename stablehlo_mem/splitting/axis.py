@@ -70,14 +70,31 @@ class Axis:
 def grow_axis(graph: Graph, rules: RuleBook, seed: tuple[int, int], big_bytes: int) -> Axis:
     """Grows the axis of a seed as far as it goes.
 
-    Where an op splits the dimension more coarsely (a reshape that separates it), the axis is grown again with as many
-    elements as both can do. A value that windows are sliced from is whole, so the axis is grown again to end there. So
-    it is where a loop makes the value and its chunks would repeat most of the loop's arithmetic. Where the axis meets
-    a dimension that lies in parts on several devices, it is grown again within these.
+    If paths through small values close along fewer elements (a reshape separates these), that is the axis, as long as
+    one element leaves no large value large.
     """
-    n, stored, parts = graph.values[seed[0]].shape[seed[1]], frozenset[int](), 1
+    n = graph.values[seed[0]].shape[seed[1]]
+    axis, closing_n = _grow_along(graph, rules, seed, n, big_bytes)
+    if closing_n in (0, 1, n):
+        return axis
+    coarser, _ = _grow_along(graph, rules, seed, closing_n, big_bytes)
+    results = {v for split_op in coarser.split_ops for v in graph.ops[split_op.op].results}
+    is_fine = max((graph.values[v].nbytes for v in results), default=0) <= coarser.n * big_bytes
+    return coarser if is_fine and len(coarser.split_ops) > len(axis.split_ops) else axis
+
+
+def _grow_along(graph: Graph, rules: RuleBook, seed: tuple[int, int], n: int, big_bytes: int) -> tuple[Axis, int]:
+    """The axis of a seed of `n` elements at most, and along how many more paths may close, 0 if there are no more.
+
+    Where an op splits the dimension more coarsely, the axis is grown again with as many elements as both can do. A
+    value that windows are sliced from is whole, so the axis is grown again to end there. So it is where a loop makes
+    the value and its chunks would repeat most of the loop's arithmetic. Where the axis meets a dimension that lies in
+    parts on several devices, it is grown again within these.
+    """
+    stored, parts = frozenset[int](), 1
     while True:
-        axis = _Growth(graph, rules.within(parts), seed, n, big_bytes, stored).run()
+        growth = _Growth(graph, rules.within(parts), seed, n, big_bytes, stored)
+        axis = growth.run()
         in_parts = [o.blocked.parts for o in axis.obstacles if o.blocked.parts]
         if in_parts and n % in_parts[0] == 0 and n > in_parts[0]:
             parts = in_parts[0]
@@ -86,7 +103,7 @@ def grow_axis(graph: Graph, rules: RuleBook, seed: tuple[int, int], big_bytes: i
         whole = {u.value for u in axis.sliced_windows if graph.values[u.value].nbytes >= big_bytes}
         whole.update(v for s in axis.split_ops if repeats_most(graph, s) for v in graph.ops[s.op].results)
         if coarser in (1, n) and whole <= stored:
-            return axis
+            return axis, math.gcd(n, *growth.open_paths) if growth.open_paths else 0
         n, stored = n if coarser == 1 else coarser, stored | whole
 
 
@@ -104,6 +121,8 @@ class _Growth:
         self.worklist: deque[SplitOp] = deque()
         self.failed: dict[Use, Use | None] = {}
         """Chunks that need a whole value, each with the next one on the way to it."""
+        self.open_paths: set[int] = set()
+        """Of paths through small values that may close along an axis of fewer elements, how many these are."""
 
     def run(self) -> Axis:
         self.demand(Use(*self.seed))
@@ -230,6 +249,8 @@ class _Growth:
                 return False
             split_op, fails = self.split_producer(current), self.still_fails(current)
             needed = self.needed(split_op, dependent) if isinstance(split_op, SplitOp) and not fails else None
+            if isinstance(split_op, Blocked) and split_op.coarser_n:
+                self.open_paths.add(split_op.coarser_n)
             if not isinstance(split_op, SplitOp) or needed is None:
                 self.failed.setdefault(current, None)
                 while (user := needed_for.get(current)) is not None:
