@@ -188,6 +188,18 @@ def test_windows_slide_over_an_operand_by_chunks_of_the_result():
     )
 
 
+def test_a_slice_is_made_of_windows_that_begin_elsewhere():
+    graph = graph_of(program_of(lambda x: x[3:11:2, 1:4], np.zeros((12, 5), np.float32)))
+    op = next(op.index for op in graph.ops if op.name == "stablehlo.slice")
+    rule = rule_of(graph, op)
+    assert rule is not None
+    rows, columns = (split_along(rule, op, rule.results[0], d, n) for d, n in ((0, 2), (1, 3)))
+    assert isinstance(rows, SplitOp)
+    assert (rows.operand_dims, rows.windows) == ((0,), ((0, Window(12, 4, -3, 3)),))
+    assert isinstance(columns, SplitOp)
+    assert (columns.operand_dims, columns.windows) == ((1,), ((0, Window(5, 1, -1, 1)),))
+
+
 LOOP = """
   func.func public @main(%x: tensor<4x6xf32>, %w: tensor<6x6xf32>, %n: tensor<i32>) -> tensor<4x6xf32> {
     %zero = stablehlo.constant dense<0> : tensor<i32>

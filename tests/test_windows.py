@@ -16,6 +16,7 @@ from stablehlo_mem.splitting.axis import cheapest_cut, grow_axis
 from stablehlo_mem.targets.measurement import Measured
 from tests.support import (
     apply_split,
+    exported,
     graph_of,
     in_f64,
     normal,
@@ -87,6 +88,48 @@ def test_chunks_of_what_slides_have_the_same_bits(name):
         chunk = possible.chunks[number % len(possible.chunks)]
         new = run(program, apply_split(module, possible, chunk), *args)
         assert all(map(same_bits, new, old)), f"{possible}, chunk {chunk}"
+
+
+ROWS = integers(13, 5)
+
+SHIFTED = {
+    # a program, its argument, how many of its slices read from elsewhere in the same loop
+    "shifts": (lambda x: sum(jnp.sin(i + x[i : i + 9]) for i in range(5)), ROWS, 5),
+    "one of each end": (lambda x: jnp.abs(x[1:]) * jnp.abs(x[:-1]), ROWS, 2),
+    "strides": (lambda x: jnp.abs(x[::2][:6] + 2 * x[1::2]), ROWS, 2),
+    "two dimensions": (lambda x: jnp.abs(x[2:12, 1:4]) * 2, ROWS, 1),
+    "of what is padded": (lambda x: (lambda p: jnp.abs(p[4:] - p[:-4]))(jnp.pad(x * x, ((2, 2), (0, 0)))), ROWS, 2),
+    "summed": (lambda x: (jnp.abs(x[2:]) * x[:-2]).sum(0), ROWS, 2),
+}
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+def test_chunks_of_slices_begin_elsewhere(name):
+    fun, x, count = SHIFTED[name]
+    program = program_of(fun, x)
+    module = normal(program)
+    found = [p for p in spatial(module, count) if p.axis.seed[1] == 0]
+    assert found
+    for possible in found:
+        for chunk in (1, 2, 5):
+            new = run(program, apply_split(module, possible, chunk), x)
+            assert all(map(same_bits, new, run(program, None, x)))
+
+
+def test_shifted_copies_fit():
+    """A bilateral filter: 25 copies of an image, each moved by some pixels, of which none need be there whole."""
+
+    def smooth(x):
+        p = jnp.pad(x, ((2, 2), (2, 2), (0, 0)), mode="edge")
+        shifted = jnp.stack([p[i : i + 256, j : j + 256] for i in range(5) for j in range(5)])
+        w = jnp.exp(-((shifted - x) ** 2).sum(-1, keepdims=True))
+        return (w * shifted).sum(0) / w.sum(0)
+
+    for target, budget in (("cpu", "10%"), ("cuda:h200", "30%")):
+        plan = shm.plan(exported(smooth, spec(256, 256, 3), platform=target.partition(":")[0]), budget, target=target)
+        assert isinstance(plan.before.measured, Measured)
+        assert plan.before.measured.peak_bytes > plan.budget_bytes
+        assert plan.fits
 
 
 def test_windows_of_one_element_are_no_windows():

@@ -64,8 +64,8 @@ class BudgetSearch:
         """The distinct forms: first those from which the goal is reached by the static profile, the fastest in front.
 
         Other forms are other beginnings: once one reaches the goal, they are compared in small programs alone, as other
-        descents are. A form that resembles an earlier one, whose search has compared the other descents, has only its
-        greedy one unless that is clearly faster.
+        descents are. A form that resembles an earlier one, whose search has compared the other descents, has its
+        greedy one and the departures from that alone, unless it is clearly faster.
         """
         chip = self.original.target.chip
         goal = Goal(chip, self.evaluator.options, int(self.first_goal))

@@ -60,7 +60,8 @@ def search(
     Args:
         not_first: candidates not to begin with, from the `SearchState.first` of earlier searches.
         visit: is told of every state on the way.
-        to_beat: seconds of a program within the goal; no other descents follow a first one that is not clearly faster.
+        to_beat: seconds of another program within the goal: if the first descent's is not clearly faster, only those
+            follow that depart at its dearest step.
 
     Returns:
         The best state; the lowest one with the refusals at the greedy descent's peak if the goal is not reached.
@@ -140,12 +141,10 @@ class DiscrepancySearch:
         is_small = self.steps_left > 0
         if is_small and reaches:
             self.save_time(first)
-        fastest = self.fastest()
-        if not math.isinf(to_beat) and (fastest is None or fastest.seconds > (1 - CLEARLY) * to_beat):
-            return first, refusals
-        if is_small and reaches:
+        tries_others = is_small and self.is_clearly_faster(to_beat)
+        if tries_others and reaches:
             self.descend_otherwise(first)
-        elif is_small and taken:
+        elif tries_others and taken:
             self.begin_enabled()
             self.looks_ahead = not is_far(first.peak.temp_bytes, self.goal.temp_bytes)
             self.take_smallest()
@@ -154,9 +153,14 @@ class DiscrepancySearch:
             # Looking ahead takes most of the time of a descent.
             self.looks_ahead, self.margin = False, 0.0
             self.depart_at_dearest(path)
-        if is_small and reaches:
+        if tries_others and reaches:
             self.descend_below()
         return first, refusals
+
+    def is_clearly_faster(self, seconds: float) -> bool:
+        """Whether a state within the goal takes clearly less than so many seconds; true if that is no limit."""
+        fastest = self.fastest()
+        return math.isinf(seconds) or (fastest is not None and fastest.seconds <= (1 - CLEARLY) * seconds)
 
     def descend_below(self) -> None:
         """Descends to lower goals: a descent ends with the first step that reaches its goal, though others be faster.

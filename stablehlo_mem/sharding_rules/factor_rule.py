@@ -211,7 +211,7 @@ def split_along(rule: FactorRule, op: int, dims: Dims, dimension: int, n: int) -
         if source == factor:
             # The operand is split as the result is; its windows begin and end elsewhere.
             if rule.sizes[source] != window.stride * rule.sizes[result_factor]:
-                return Blocked("needs-whole-dimension", "a window slides along it, and the result has not its size")
+                return Blocked("needs-whole-dimension", "windows of it are read, and the result has not its size")
             factor = result_factor
             break
     reason = rule.reason(factor)

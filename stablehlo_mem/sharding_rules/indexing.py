@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.sharding_rules.factor_rule import FactorRule, refines_shardy, same_shape_rule
-from stablehlo_mem.sharding_rules.op_rule import OpRule, clone_with_sizes
+from stablehlo_mem.sharding_rules.halo import Window
+from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, clone_with_sizes
+from stablehlo_mem.sharding_rules.windows import Sliding
 
 
 @refines_shardy
@@ -19,6 +22,33 @@ def _sort_rule(op: Any) -> FactorRule:
     """Every dimension passes through except the one that is sorted."""
     dimension = op.attributes["dimension"].value % max(1, len(op.results[0].type.shape))
     return same_shape_rule(op).block({dimension}, "elements are ordered along it")
+
+
+@refines_shardy
+def _slice_rule(op: Any, rule: FactorRule) -> FactorRule:
+    """Shardy's rule; along a dimension of which a part is taken, each element is a window of one elsewhere."""
+    extents, sizes = op.operands[0].type.shape, op.results[0].type.shape
+    for d, (n, size) in enumerate(zip(extents, sizes, strict=True)):
+        if n != size:
+            start, limit, stride = (op.attributes[name][d] for name in ("start_indices", "limit_indices", "strides"))
+            rule = Sliding(Window(n, stride, -start, 1), limit - n, 1).apply(rule, (0,), (d, d), size)
+    return rule
+
+
+def _emit_slice(context: EmitContext) -> list[Any]:
+    """Along a dimension of which a part is taken, every `stride`-th element of the window."""
+    results = clone_with_sizes("limit_indices")(context)
+    if context.split_op.windows:
+        attributes, dimension = results[0].owner.attributes, context.dimension
+        size = context.operands[0].type.shape[dimension]
+        for name, number in (("start_indices", 0), ("limit_indices", size)):
+            attributes[name] = _with(attributes[name], dimension, number)
+    return results
+
+
+def _with(attribute: Any, dimension: int, number: int) -> Any:
+    """An attribute of a number for each dimension, with another number for one of them."""
+    return ir.DenseI64ArrayAttr.get([number if d == dimension else n for d, n in enumerate(attribute)])
 
 
 @refines_shardy
@@ -36,7 +66,7 @@ def _pad_rule(op: Any, rule: FactorRule) -> FactorRule:
 
 
 OP_RULES = {
-    "stablehlo.slice": OpRule(emit=clone_with_sizes("limit_indices"), view=True),
+    "stablehlo.slice": OpRule(rule=_slice_rule, emit=_emit_slice, view=True),
     "stablehlo.dynamic_slice": OpRule(emit=clone_with_sizes("slice_sizes")),
     "stablehlo.dynamic_update_slice": OpRule(rule=_update_rule),
     "stablehlo.concatenate": OpRule(rule=_concatenate_rule),

@@ -33,7 +33,7 @@ _NEIGHBOURS = "neighbouring positions are needed"
 
 
 @dataclasses.dataclass(frozen=True)
-class _Sliding:
+class Sliding:
     """How an op slides along one dimension: its window, the padding after the dimension, the operand's dilation."""
 
     window: Window
@@ -42,12 +42,12 @@ class _Sliding:
 
     def is_identity(self) -> bool:
         """Whether every element is a window of its own."""
-        return self == _Sliding(Window(self.window.n, 1, 0, 1), 0, 1)
+        return self == Sliding(Window(self.window.n, 1, 0, 1), 0, 1)
 
     def direction(self) -> int:
         """1 if each result depends on all elements up to its own, -1 if on all from its own on, else 0."""
         n = self.window.n
-        cumulative = {1: _Sliding(Window(n, 1, n - 1, n), 0, 1), -1: _Sliding(Window(n, 1, 0, n), n - 1, 1)}
+        cumulative = {1: Sliding(Window(n, 1, n - 1, n), 0, 1), -1: Sliding(Window(n, 1, 0, n), n - 1, 1)}
         return next((direction for direction, sliding in cumulative.items() if self == sliding), 0)
 
     def reason(self) -> str | None:
@@ -79,14 +79,14 @@ class _Sliding:
             windows=rule.windows + windows,
         )
 
-    def over_taps(self, spread: int, results: int) -> _Sliding:
+    def over_taps(self, spread: int, results: int) -> Sliding:
         """How the results slide over the kernel's elements instead, which are `spread` apart on the operand.
 
         In the gradient of a convolution with respect to its kernel the result is short, and the kernel has the size of
         the image: an element of it is multiplied with a window of the operand, one element for each result.
         """
         window = Window(self.window.n, spread, self.window.before, (results - 1) * self.window.stride + 1)
-        return _Sliding(window, self.high, self.dilation)
+        return Sliding(window, self.high, self.dilation)
 
     def reduce(self, rule: FactorRule, image: tuple[int, int], kernel: tuple[int, int]) -> FactorRule:
         """A rule in which a dimension of the kernel is summed over, a chunk with its window of the operand at a time.
@@ -121,7 +121,7 @@ def _with(dims: Dims, dimension: int, factor: int) -> Dims:
     return tuple((factor,) if d == dimension else factors for d, factors in enumerate(dims))
 
 
-def _slidings(op: Any, names: tuple[str, str, str], extents: Sequence[int], sizes: Sequence[int]) -> list[_Sliding]:
+def _slidings(op: Any, names: tuple[str, str, str], extents: Sequence[int], sizes: Sequence[int]) -> list[Sliding]:
     """How windows of these sizes slide over dimensions of these extents.
 
     Args:
@@ -131,7 +131,7 @@ def _slidings(op: Any, names: tuple[str, str, str], extents: Sequence[int], size
     strides, dilations, spreads = (_integers(op, name, count) for name in names)
     lengths = [(size - 1) * spread + 1 for size, spread in zip(sizes, spreads, strict=True)]
     return [
-        _Sliding(Window(extents[i], strides[i], low, lengths[i]), high, dilations[i])
+        Sliding(Window(extents[i], strides[i], low, lengths[i]), high, dilations[i])
         for i, (low, high) in enumerate(_padding(op, count))
     ]
 
