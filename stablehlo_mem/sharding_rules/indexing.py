@@ -1,4 +1,7 @@
-"""Rules of ops that select, move or order elements: split along all other dimensions. `registry` joins them."""
+"""Rules of ops that select, move or order elements: split along all other dimensions. `registry` joins them.
+
+A slice is split along the dimension that it cuts too: a chunk of its result is read from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.sharding_rules.factor_rule import FactorRule, refines_shardy, same_shape_rule
 from stablehlo_mem.sharding_rules.halo import Window
-from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, clone_with_sizes
+from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, clone_on_chunk, clone_with_sizes
 from stablehlo_mem.sharding_rules.windows import Sliding
 
 
@@ -37,12 +40,15 @@ def _slice_rule(op: Any, rule: FactorRule) -> FactorRule:
 
 def _emit_slice(context: EmitContext) -> list[Any]:
     """Along a dimension of which a part is taken, every `stride`-th element of the window."""
-    results = clone_with_sizes("limit_indices")(context)
-    if context.split_op.windows:
-        attributes, dimension = results[0].owner.attributes, context.dimension
-        size = context.operands[0].type.shape[dimension]
-        for name, number in (("start_indices", 0), ("limit_indices", size)):
-            attributes[name] = _with(attributes[name], dimension, number)
+    part = context.operands[0]
+    if not context.split_op.windows:
+        return clone_with_sizes("limit_indices")(context)
+    if list(part.type.shape) == list(context.result_shapes[0]):
+        return [part]
+    results = clone_on_chunk(context)
+    attributes, size = results[0].owner.attributes, part.type.shape[context.dimension]
+    for name, number in (("start_indices", 0), ("limit_indices", size)):
+        attributes[name] = _with(attributes[name], context.dimension, number)
     return results
 
 
