@@ -71,13 +71,11 @@ class BudgetSearch:
         goal = Goal(chip, self.evaluator.options, int(self.first_goal))
         forms = self.evaluator.distinct_forms(chip)
         seconds: dict[Form, float] = {}
-        begun: list[SearchState] = []
         fastest = math.inf
         for form in forms:
             root = self.evaluator.form_state(chip, form)
-            is_like_another = any(resemble(root, other) for other in begun)
+            is_like_another = any(resemble(root, self.evaluator.form_state(chip, other)) for other in seconds)
             state, _ = self.evaluator.search(form, goal, to_beat=fastest if is_like_another else math.inf)
-            begun.append(root)
             static = state.peak.temp_bytes
             if static <= goal.temp_bytes and not self.evaluator.is_slow(state):
                 fastest = min(fastest, state.seconds)

@@ -241,7 +241,7 @@ class Evaluator:
         ends = [search(root, goal, not_first, lambda state: self.visit(state, front), to_beat)]
         if self.is_slow(ends[0][0]) and not math.isinf(goal.max_seconds):
             unlimited = dataclasses.replace(goal, max_seconds=math.inf)
-            ends.append(search(root, unlimited, not_first, lambda state: self.visit(state, front)))
+            ends.append(search(root, unlimited, not_first, lambda state: self.visit(state, front), to_beat))
         return min(ends, key=lambda end: (end[0].peak.temp_bytes > goal.temp_bytes, end[0].seconds))
 
     def visit(self, state: SearchState, front: ParetoFront) -> None:

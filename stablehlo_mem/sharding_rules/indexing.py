@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir import builders
 from stablehlo_mem.sharding_rules.factor_rule import FactorRule, refines_shardy, same_shape_rule
 from stablehlo_mem.sharding_rules.halo import Window
-from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, clone_on_chunk, clone_with_sizes
+from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, clone_with_sizes
 from stablehlo_mem.sharding_rules.windows import Sliding
 
 
@@ -27,34 +27,28 @@ def _sort_rule(op: Any) -> FactorRule:
     return same_shape_rule(op).block({dimension}, "elements are ordered along it")
 
 
+_OF_SLICE = ("start_indices", "limit_indices", "strides")
+
+
 @refines_shardy
 def _slice_rule(op: Any, rule: FactorRule) -> FactorRule:
     """Shardy's rule; along a dimension of which a part is taken, each element is a window of one elsewhere."""
     extents, sizes = op.operands[0].type.shape, op.results[0].type.shape
     for d, (n, size) in enumerate(zip(extents, sizes, strict=True)):
         if n != size:
-            start, limit, stride = (op.attributes[name][d] for name in ("start_indices", "limit_indices", "strides"))
+            start, limit, stride = (op.attributes[name][d] for name in _OF_SLICE)
             rule = Sliding(Window(n, stride, -start, 1), limit - n, 1).apply(rule, (0,), (d, d), size)
     return rule
 
 
 def _emit_slice(context: EmitContext) -> list[Any]:
     """Along a dimension of which a part is taken, every `stride`-th element of the window."""
-    part = context.operands[0]
     if not context.split_op.windows:
         return clone_with_sizes("limit_indices")(context)
-    if list(part.type.shape) == list(context.result_shapes[0]):
-        return [part]
-    results = clone_on_chunk(context)
-    attributes, size = results[0].owner.attributes, part.type.shape[context.dimension]
-    for name, number in (("start_indices", 0), ("limit_indices", size)):
-        attributes[name] = _with(attributes[name], context.dimension, number)
-    return results
-
-
-def _with(attribute: Any, dimension: int, number: int) -> Any:
-    """An attribute of a number for each dimension, with another number for one of them."""
-    return ir.DenseI64ArrayAttr.get([number if d == dimension else n for d, n in enumerate(attribute)])
+    part, dimension = context.operands[0], context.dimension
+    starts, limits, strides = (list(context.op.attributes[name]) for name in _OF_SLICE)
+    starts[dimension], limits[dimension] = 0, part.type.shape[dimension]
+    return [builders.sliced(part, starts, limits, strides)]
 
 
 @refines_shardy

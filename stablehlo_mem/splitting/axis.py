@@ -75,7 +75,7 @@ def grow_axis(graph: Graph, rules: RuleBook, seed: tuple[int, int], big_bytes: i
     """
     n = graph.values[seed[0]].shape[seed[1]]
     axis, closing_n = _grow_along(graph, rules, seed, n, big_bytes)
-    if closing_n in (0, 1, n):
+    if closing_n in (1, axis.n):
         return axis
     coarser, _ = _grow_along(graph, rules, seed, closing_n, big_bytes)
     results = {v for split_op in coarser.split_ops for v in graph.ops[split_op.op].results}
@@ -84,7 +84,7 @@ def grow_axis(graph: Graph, rules: RuleBook, seed: tuple[int, int], big_bytes: i
 
 
 def _grow_along(graph: Graph, rules: RuleBook, seed: tuple[int, int], n: int, big_bytes: int) -> tuple[Axis, int]:
-    """The axis of a seed of `n` elements at most, and along how many more paths may close, 0 if there are no more.
+    """The axis of a seed of `n` elements at most, and along how many of them all paths may close that are open.
 
     Where an op splits the dimension more coarsely, the axis is grown again with as many elements as both can do. A
     value that windows are sliced from is whole, so the axis is grown again to end there. So it is where a loop makes
@@ -103,7 +103,7 @@ def _grow_along(graph: Graph, rules: RuleBook, seed: tuple[int, int], n: int, bi
         whole = {u.value for u in axis.sliced_windows if graph.values[u.value].nbytes >= big_bytes}
         whole.update(v for s in axis.split_ops if repeats_most(graph, s) for v in graph.ops[s.op].results)
         if coarser in (1, n) and whole <= stored:
-            return axis, math.gcd(n, *growth.open_paths) if growth.open_paths else 0
+            return axis, math.gcd(n, *growth.open_paths)
         n, stored = n if coarser == 1 else coarser, stored | whole
 
 
