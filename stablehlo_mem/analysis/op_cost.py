@@ -167,6 +167,7 @@ def received_seconds(nbytes: float, chip: Chip) -> float:
     return nbytes / chip.link_bytes_per_second if chip.link_bytes_per_second else 0.0
 
 
+@cached_analysis
 def arithmetic_seconds(graph: Graph, op: Op, chip: Chip) -> float:
     """Seconds of one op if memory were infinitely fast."""
     serial = compiler_model(chip).serial_seconds(graph, op)

@@ -328,7 +328,8 @@ class _Builder:
         shape, dtype, nbytes = known
         if parts:
             nbytes = part_bytes(shape, nbytes, parts)
-        on_device, on_host = (0, nbytes) if mlir_value in self.in_host_memory else (nbytes, 0)
+        is_on_host = self.in_host_memory and mlir_value in self.in_host_memory
+        on_device, on_host = (0, nbytes) if is_on_host else (nbytes, 0)
         self.values.append(Value(index, shape, dtype, on_device, producer, result, parts, on_host))
         self.mlir_values.append(mlir_value)
         self.users.append([])
@@ -371,7 +372,7 @@ def _build(
     for handle in block.operations:
         op = handle.operation
         name, index = op.name, len(ops)
-        operands = tuple(builder.use(v, index) for v in op.operands)
+        operands = tuple([builder.use(v, index) for v in op.operands])
         parts = None if argument_parts is None else marked_parts(op, interned.marks)
         blocks: list[Graph] = []
         captures: dict[int, None] = {}
@@ -382,7 +383,7 @@ def _build(
                 indices = tuple(builder.use(v, index) for v in outer_values)
                 captures.update(dict.fromkeys(indices))
                 blocks.append(dataclasses.replace(nested, captured_from=indices))
-        results = tuple(builder.define(r, index, i, parts[i] if parts else ()) for i, r in enumerate(op.results))
+        results = tuple([builder.define(r, index, i, parts[i] if parts else ()) for i, r in enumerate(op.results)])
         interned.places_values |= name == "stablehlo.custom_call" and is_placement(op)
         ops.append(Op(index, name, operands, tuple(captures), results, tuple(blocks)))
         handles.append(op)
@@ -392,7 +393,7 @@ def _build(
         arguments=arguments,
         captured=tuple(builder.captured),
         captured_from=(),
-        users=tuple(tuple(u) for u in builder.users),
+        users=tuple(map(tuple, builder.users)),
         handles=tuple(handles),
         mlir_values=tuple(builder.mlir_values),
         interned=interned,

@@ -9,9 +9,10 @@ import dataclasses
 
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.cost_model import fused_seconds
-from stablehlo_mem.analysis.fusion import Buffers, plan_buffers
+from stablehlo_mem.analysis.fusion import plan_buffers
 from stablehlo_mem.analysis.op_cost import kernel_arithmetic_seconds
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 from stablehlo_mem.targets.chips import Chip
 
@@ -57,26 +58,29 @@ def step_kernels(graph: Graph, schedule: LoopSchedule, chip: Chip) -> tuple[Step
         if dimension is not None and value not in outputs
     }
     runs = {split_op.op: len(loops) for split_op, loops in schedule.loops_of.items()}
-    kernels = (graph.ops[op] for op in sorted(runs) if op in buffers.kernels[op])
-    return tuple(
-        _step_kernel(graph, buffers, op, runs[op.index], seconds[op.index], chunked, schedule.axis.n, chip)
-        for op in kernels
-    )
+    kernels = (op for op in sorted(runs) if op in buffers.kernels[op])
+    return tuple(_step_kernel(graph, op, runs[op], seconds[op], chunked, schedule.axis.n, chip) for op in kernels)
 
 
 def _step_kernel(
-    graph: Graph, buffers: Buffers, op: Op, count: int, seconds: float, chunked: set[int], n: int, chip: Chip
+    graph: Graph, op: int, count: int, seconds: float, chunked: set[int], n: int, chip: Chip
 ) -> StepKernel:
-    model = compiler_model(chip)
-    inside = (graph.ops[one] for one in buffers.computed_in[op.index])
-    values = [*buffers.reads[op.index], *(v for v in op.results if buffers.materialised[v])]
-    sizes = {v: model.stored_bytes(graph, v) for v in values}
-    others = sum(nbytes for v, nbytes in sizes.items() if v not in chunked)
+    arithmetic, sizes = _kernel_work(graph, op, chip)
+    others = sum([nbytes for v, nbytes in sizes.items() if v not in chunked])
     chunks = [nbytes for v, nbytes in sizes.items() if v in chunked]
     return StepKernel(
         count=count,
-        arithmetic_seconds=kernel_arithmetic_seconds(graph, inside, chip),
+        arithmetic_seconds=arithmetic,
         other_seconds=others / chip.bytes_per_second,
-        chunks=tuple((nbytes / chip.bytes_per_second, nbytes / n) for nbytes in chunks),
+        chunks=tuple([(nbytes / chip.bytes_per_second, nbytes / n) for nbytes in chunks]),
         charged_seconds=seconds,
     )
+
+
+@cached_analysis
+def _kernel_work(graph: Graph, kernel: int, chip: Chip) -> tuple[float, dict[int, int]]:
+    """Seconds of a kernel's arithmetic, and the bytes of the buffers that it reads and writes, for all schedules."""
+    buffers, model = plan_buffers(graph, chip), compiler_model(chip)
+    inside = (graph.ops[one] for one in buffers.computed_in[kernel])
+    values = [*buffers.reads[kernel], *(v for v in graph.ops[kernel].results if buffers.materialised[v])]
+    return kernel_arithmetic_seconds(graph, inside, chip), {v: model.stored_bytes(graph, v) for v in values}
