@@ -66,17 +66,13 @@ _MOST_OPS = 64
 def is_written_once(graph: Graph, value: int, kernels: int, uses: float) -> bool:
     """Whether it takes less to write a value and to read it in so many kernels than to compute it in each.
 
-    A broadcast is never written: what it repeats is, which is smaller.
-
     Args:
         graph: the block.
         value: the result of a fusible op.
         kernels: how many kernels use it.
         uses: how often each of them uses an element: in windows, or in shifted copies.
     """
-    data, op = graph.values[value], graph.producer(value)
-    if op is not None and op.name == "stablehlo.broadcast_in_dim":
-        return False
+    data = graph.values[value]
     reads, flops = _reads_and_flops(graph, value)
     read = _memory_bytes(reads)
     reduced = (uses - 1) * math.prod(data.shape) * _FLOPS["add"]
@@ -96,9 +92,7 @@ def is_written_for_columns(graph: Graph, value: int, columns: int) -> bool:
         value: the result of a fusible op that the kernel reduces along another dimension than its last.
         columns: how many sums the kernel makes.
     """
-    data, op = graph.values[value], graph.producer(value)
-    if op is not None and op.name == "stablehlo.broadcast_in_dim":
-        return False
+    data = graph.values[value]
     reads, flops = _reads_and_flops(graph, value)
     read = _memory_bytes(reads)
     blocks = max(1, columns // _BLOCK_COLUMNS)

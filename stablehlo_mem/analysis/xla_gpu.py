@@ -98,9 +98,11 @@ class XlaGpu(CompilerModel):
         """What takes less to write once than to compute again: see `gpu_fusion_cost`.
 
         And even what is cheap, if several kernels use its elements many times each. For a loop's slice of an array
-        either is enough: the slice is copied.
+        either is enough: the slice is copied. A broadcast is never written: what it repeats is, which is smaller.
         """
         producer = graph.producer(value)
+        if producer is not None and producer.name == "stablehlo.broadcast_in_dim":
+            return False
         if producer is not None and producer.name == "stablehlo.dynamic_slice":
             if reused or len(kernels) > 1:
                 return True
