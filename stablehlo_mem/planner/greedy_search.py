@@ -132,7 +132,7 @@ def best_step(
         following, enabling, refusals = _lower_step(state, goal, excluded, limit)
     # With excluded candidates an enabling step would only enable these.
     if looks_ahead and not excluded and not reaches(following, goal):
-        following = _enabling_step(state, enabling, goal, following)
+        following = _enabling_step(state, enabling, goal, following, min(limit, goal.max_seconds))
     return following, refusals
 
 
@@ -158,29 +158,29 @@ def saving_candidate(state: SearchState, goal: Goal) -> Candidate | None:
 
 
 def _enabling_step(
-    state: SearchState, enabling: list[Candidate], goal: Goal, otherwise: SearchState | None
+    state: SearchState, enabling: list[Candidate], goal: Goal, otherwise: SearchState | None, limit: float
 ) -> SearchState | None:
     """The state after the enabling step whose next few steps come lowest, or `otherwise` if those after it do.
 
     Those that save time are taken at once: what is computed again for one row is computed for that row only.
     """
     best = otherwise
-    lowest = _look_ahead(with_decision(state, otherwise), goal) if enabling and otherwise else None
+    lowest = _look_ahead(with_decision(state, otherwise), goal, limit) if enabling and otherwise else None
     for candidate in enabling:
         if reaches(lowest, goal):
             break
         new = try_apply(state, candidate, goal)
-        after = _look_ahead(with_enabled_savings(with_decision(state, new), goal), goal) if new else None
+        after = _look_ahead(with_enabled_savings(with_decision(state, new), goal), goal, limit) if new else None
         if after is not None and helps(after, state) and lower_of(lowest, after, goal) is after:
             lowest, best = after, new
     return best
 
 
-def _look_ahead(state: SearchState, goal: Goal) -> SearchState:
-    """The state after the next few steps that are not too slow."""
+def _look_ahead(state: SearchState, goal: Goal, limit: float) -> SearchState:
+    """The state after the next few steps that take less than `limit` seconds."""
     for _ in range(_LOOKAHEAD_STEPS):
-        following = None if reaches(state, goal) else _lower_step(state, goal, frozenset(), goal.max_seconds)[0]
-        if following is None or following.seconds > goal.max_seconds:
+        following = None if reaches(state, goal) else _lower_step(state, goal, frozenset(), limit)[0]
+        if following is None or following.seconds > limit:
             break
         state = with_decision(state, following)
     return state
