@@ -180,6 +180,18 @@ def test_budgets_that_are_none(budget):
         shm.jit(jnp.sin, budget=budget)
 
 
+@pytest.mark.parametrize("budget", [np.int64(2**20), jnp.int32(2**20)])
+def test_numbers_of_arrays_are_budgets(budget):
+    assert shm.jit(jnp.sin, budget)(1.0) == jnp.sin(1.0)
+    with shm.budget(budget):
+        assert jax.jit(lambda x: jnp.sin(x))(1.0) == jnp.sin(1.0)
+
+
+def test_a_budget_in_the_place_of_the_function_is_named():
+    with pytest.raises(shm.InputError, match="name the budget, budget='1MiB'"):
+        shm.jit("1MiB")
+
+
 def test_a_budget_below_arguments_and_outputs_is_refused_before_compiling(monkeypatch):
     from stablehlo_mem.targets import compile as compiling
 

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from stablehlo_mem.ir.graph import OpId
-from stablehlo_mem.pass_api.candidate import Refusal, Step
+from stablehlo_mem.pass_api.candidate import Options, Refusal, Step
 from stablehlo_mem.reports.phrases import budget_error_text, headline
 from stablehlo_mem.reports.text import curve_report, plain_text, render_text
 from stablehlo_mem.results.decision import Decision
@@ -150,6 +150,11 @@ def test_advice_is_given_where_the_budget_is_not_kept() -> None:
     assert 'Options(numerics="relaxed")' in text
     assert "donate arguments: they and the outputs are 64 MiB" in text
     assert "need a whole dimension" in text
+    assert "out_shardings" not in text
+    whole = profile(1 * MIB, (), dataclasses.replace(measured(1 * MIB), output_bytes=200 * MIB))
+    text = " ".join(str(plan(fits=False, refusals=(REFUSAL,), after=whole, options=Options(max_seconds=0.1))).split())
+    assert "give out_shardings: the results take 200 MiB of each device, as written 16 MiB" in text
+    assert "allow more time than Options(max_seconds=0.1)" in text
     assert "What may help" not in str(plan(refusals=(relaxed, REFUSAL)))
 
 

@@ -400,6 +400,14 @@ for function in functions:
     assert plan.steps and plan.after.peak_bytes <= 2**20 < plan.before.peak_bytes, plan
     assert got.sharding == rows and jnp.allclose(got, want, rtol=1e-5, atol=1e-5)
 
+for around in (lambda f: jax.jit(jax.shard_map(f, mesh=mesh, in_specs=rows.spec, out_specs=rows.spec)), jax.pmap):
+    try:
+        around(shm.jit(attend, "1MiB"))(x if around is not jax.pmap else x[:, None])
+    except shm.InputError as error:
+        assert "inside a shard_map or pmap of 4 devices" in str(error)
+    else:
+        raise AssertionError("it was planned without the mesh")
+
 def noisy(key, x):
     return attend(x) + jax.random.normal(jnp.ravel(key)[0], x.shape), jax.random.split(jnp.ravel(key)[0], 4)
 

@@ -67,9 +67,12 @@ def jit(
         BudgetError: on the call, the budget cannot be kept.
         TargetError: on the call, as in `optimize`.
     """
-    parse_budget(budget)
+    parsed = parse_budget(budget)
+    budget = budget if isinstance(budget, str) else parsed  # as a key of JAX's caches: an array of one number is none
     if fun is None:
         return functools.partial(jit, budget=budget, target=target, options=options, host=host, **jit_kwargs)
+    if isinstance(fun, (str, int)):
+        raise InputError(f"the first argument of stablehlo_mem.jit is a function: name the budget, budget={fun!r}")
     check_callable(fun)
     signature = _signature(fun, host, jit_kwargs)
     traceable = _traceable(fun, Settings(budget, target, options, name_of(fun)), signature)

@@ -98,7 +98,7 @@ def budget(budget: int | str = "device", *, target: TargetLike = None, options: 
     def limit() -> int:
         return cast(int, of_device(parsed, named_targets(target)))
 
-    return _Block(Settings(budget, target, options, "a program"), limit)
+    return _Block(Settings(budget if isinstance(budget, str) else parsed, target, options, "a program"), limit)
 
 
 __all__ = ["UnderBudget", "budget"]

@@ -9,6 +9,7 @@ import contextlib
 import contextvars
 import dataclasses
 import logging
+import math
 import warnings
 import weakref
 from collections.abc import Callable, Generator
@@ -154,7 +155,9 @@ def lower_planned(ctx: Any, *operands: Any, jaxpr: Any, settings: Settings, dona
 
     Raises:
         BudgetError: the budget cannot be kept.
+        InputError: it is a part of a `shard_map` or `pmap` over several devices.
     """
+    _require_whole_program(ctx, settings.name)
     shardings = shardings_when_lowered(ctx, operands)
     platforms = tuple(ctx.module_context.platforms)
     try:
@@ -227,6 +230,17 @@ def _targets(settings: Settings, platforms: tuple[str, ...] | None) -> tuple[Tar
             f"on {', '.join(missing)}: leave the target out, or lower for its platform"
         )
     return targets
+
+
+def _require_whole_program(ctx: Any, name: str) -> None:
+    """Refuses the program of one device inside a `shard_map` or `pmap`: its jaxpr has the types of their axes."""
+    context = ctx.module_context.axis_context
+    count = math.prod(context.mesh.shape[axis] for axis in getattr(context, "manual_axes", ()))
+    if count > 1:
+        raise InputError(
+            f"{name} is called inside a shard_map or pmap of {count} devices, where it cannot be planned: put "
+            "stablehlo_mem.jit around the shard_map or pmap, and the program of each device is split there"
+        )
 
 
 def _require_no_named_axis(jaxpr: Any, name: str) -> None:

@@ -131,8 +131,13 @@ def advice(plan: Plan) -> list[str]:
     codes = {refusal.code for refusal in plan.refusals}
     modes = [mode for mode in get_args(Numerics) if f"needs-{mode}" in codes]
     lines = [f'allow Options(numerics="{mode}"): what needs it is listed above' for mode in modes]
-    after = plan.after.measured if isinstance(plan.after.measured, Measured) else plan.after
-    fixed = after.argument_bytes + after.output_bytes
+    if _is_out_of_time(plan):
+        lines.append(f"allow more time than Options(max_seconds={plan.options.max_seconds:g})")
+    before, after = (p.measured if isinstance(p.measured, Measured) else p for p in (plan.before, plan.after))
+    if after.output_bytes > before.output_bytes:
+        sizes = [format_bytes(p.output_bytes) for p in (after, before)]
+        lines.append("give out_shardings: the results take {} of each device, as written {}".format(*sizes))
+    fixed = after.argument_bytes + min(before.output_bytes, after.output_bytes)
     if not after.alias_bytes and fixed > _DONATION_SHARE * plan.after.peak_bytes:
         lines.append(f"donate arguments: they and the outputs are {format_bytes(fixed)} that no rewriting changes")
     if "needs-whole-dimension" in codes:

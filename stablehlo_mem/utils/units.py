@@ -100,7 +100,7 @@ def _parse_share(text: str, percent: str | None, of: str | None, device: str | N
         raise InputError(f"a budget of {text!r} is more than there is: give at most 100%, or {_FORMS}")
     if fraction == 0:
         lacks = "is no memory at all" if is_of_device else "leaves no room for any temporary"
-        raise InputError(f'a budget of {text!r} {lacks}: give "min" for the smallest peak, or {_FORMS}')
+        raise InputError(f"a budget of {text!r} {lacks}: give {_FORMS}")
     return Share(fraction, "device" if is_of_device else "temporaries")
 
 
