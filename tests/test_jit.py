@@ -561,6 +561,9 @@ def test_a_mesh_axis_of_a_shard_map_around_is_named():
         around(shm.jit(lambda x: x * jax.lax.psum(x, "i"), budget="1GiB"))(X)
     inside = around(lambda x: x * jax.lax.psum(x, "i"))
     close(shm.jit(inside, budget="1GiB")(X), jax.jit(inside)(X))
+    text = jax.jit(jax.grad(lambda x: shm.jit(inside, budget="1GiB")(x).sum())).lower(X).as_text(debug_info=True)
+    assert __file__ in text  # the line of the call, where JAX has no other
+    assert "api/jit.py" not in text
 
 
 def test_it_is_planned_for_the_platform_that_is_lowered_for():

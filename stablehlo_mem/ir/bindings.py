@@ -312,7 +312,9 @@ def splat_text(op: Any) -> str | None:
     return text[begin : text.index(">", begin)]
 
 
-_LIBRARIES = ("/jax/_src/", "/jax/experimental/", "<frozen ", str(pathlib.Path(__file__).parents[1]) + os.sep)
+_OWN_FILES = str(pathlib.Path(__file__).parents[1]) + os.sep
+_source_info_util.register_exclusion(_OWN_FILES)  # so that what `jit` calls has the line of its own caller
+_LIBRARIES = ("/jax/_src/", "/jax/experimental/", "<frozen ", _OWN_FILES)
 _INSTALLED = ("/site-packages/", "/dist-packages/", sysconfig.get_path("stdlib") + os.sep)
 """In the paths of what users did not write themselves: installed packages and Python's own."""
 _PRIMITIVE = re.compile(r"/([\w-]+)\)$")
