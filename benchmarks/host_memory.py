@@ -25,11 +25,13 @@ import tables
 from llama_programs import Sizes
 
 import stablehlo_mem as shm
-from stablehlo_mem.analysis.host_link import link_seconds
+from stablehlo_mem.analysis.host_link import busy_bytes
 from stablehlo_mem.frontend.program import ingest
+from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.pass_api.candidate import Goal
 from stablehlo_mem.planner.search_state import start_of
 from stablehlo_mem.results.plan import Plan
+from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.targets.measurement import Measured
 from stablehlo_mem.targets.target import named_targets
 from stablehlo_mem.utils.units import format_bytes
@@ -93,6 +95,12 @@ def measured(plan: Plan) -> dict[str, Any]:
         "steps": list(plan.summaries),
         "refusals": [f"{r.code}: {r.message}" for r in plan.refusals],
     }
+
+
+def link_seconds(graph: Graph, chip: Chip) -> float:
+    """Seconds that the link is busy in one execution of a block, in the direction in which it is busier."""
+    copied = (sum(busy_bytes(graph, op, to_host) for op in range(len(graph.ops))) for to_host in (True, False))
+    return max(copied) / chip.host_link_bytes_per_second
 
 
 def table(data: dict[str, Any]) -> str:

@@ -197,7 +197,7 @@ class Possible:
     @property
     def regroups(self) -> bool:
         """Whether float sums come out of the loops in another grouping."""
-        return regroups(self.graph, self.schedule)
+        return regroups(self.schedule)
 
     @property
     def streams(self) -> bool:

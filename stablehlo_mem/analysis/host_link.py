@@ -42,37 +42,29 @@ def waiting_seconds(graph: Graph, seconds: Sequence[float], chip: Chip) -> dict[
         free = [max(0.0, own - _copying(graph, op, chip, to_host)) for op, own in enumerate(seconds)]
         for op, own in copying.items():
             # The copies of a direction share what each could run beside.
-            hidden = sum(free[other] for other in beside(graph, op)) * own / total
+            hidden = sum(free[other] for other in independent_ops(graph, op)) * own / total
             waiting[op] = max(0.0, own - hidden)
     return waiting
 
 
-def link_seconds(graph: Graph, chip: Chip) -> float:
-    """Seconds that the link is busy in one execution of a block, in the direction in which it is busier."""
-    if not chip.host_link_bytes_per_second:
-        return 0.0
-    copied = (sum(_busy(graph, op, to_host) for op in range(len(graph.ops))) for to_host in (True, False))
-    return max(copied) / chip.host_link_bytes_per_second
-
-
 def _copying(graph: Graph, op: int, chip: Chip, to_host: bool) -> float:
     """Seconds that the copies in the blocks of an op keep the link busy, in a direction."""
-    return _busy(graph, op, to_host) / chip.host_link_bytes_per_second if graph.ops[op].blocks else 0.0
+    return busy_bytes(graph, op, to_host) / chip.host_link_bytes_per_second if graph.ops[op].blocks else 0.0
 
 
 @cached_analysis
-def _busy(graph: Graph, op: int, to_host: bool) -> float:
+def busy_bytes(graph: Graph, op: int, to_host: bool) -> float:
     """Bytes that an op and the ops in its blocks copy in a direction."""
     data = graph.ops[op]
     if op in placements(graph):
         return copied_bytes(graph, op, to_host=to_host)
-    inside = (sum(_busy(block, i, to_host) for i in range(len(block.ops))) for block in data.blocks)
+    inside = (sum(busy_bytes(block, i, to_host) for i in range(len(block.ops))) for block in data.blocks)
     most = max(inside, default=0)
     return most * likely_trips(graph, data) if data.name == "stablehlo.while" else most
 
 
 @cached_analysis
-def beside(graph: Graph, op: int) -> frozenset[int]:
+def independent_ops(graph: Graph, op: int) -> frozenset[int]:
     """The ops of a block that a copy may run beside: they neither lead to it nor depend on it."""
     before = reachable([op], lambda o: producers_of(graph)[o])
     after = reachable([op], lambda o: [user for v in graph.ops[o].results for user in graph.users[v]])

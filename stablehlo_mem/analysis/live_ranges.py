@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from stablehlo_mem.ir.graph import Path
+from stablehlo_mem.ir.graph import OpPath, Path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Peak:
     host_bytes: int = 0
 
     @property
-    def ops_around(self) -> tuple[tuple[Path, int], ...]:
+    def ops_around(self) -> tuple[OpPath, ...]:
         """The op at the peak and those in whose blocks it is, the outermost first, each with the path of its block."""
         around = ((self.path[:depth], op) for depth, (op, _) in enumerate(self.path))
         return (*around, (self.path, self.op))
@@ -98,7 +98,7 @@ class Timeline:
     """What runs, in order, and the slots alive meanwhile. A tick is one kernel of one block."""
 
     def __init__(self) -> None:
-        self.moments: list[tuple[Path, int]] = []
+        self.moments: list[OpPath] = []
         self.slots: list[Slot] = []
 
     @property

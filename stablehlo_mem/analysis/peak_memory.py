@@ -18,12 +18,10 @@ from stablehlo_mem.analysis.live_ranges import Peak, Slot, Timeline
 from stablehlo_mem.analysis.overwritten_arguments import chunk_bytes, results_beside_arguments
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.donation import donated_arguments
-from stablehlo_mem.ir.graph import Graph, Op, Path, nested_graph
+from stablehlo_mem.ir.graph import Graph, Op, OpPath, Path, nested_graph
 from stablehlo_mem.targets.chips import Chip
 
 Waves = tuple[tuple[int, ...], ...]
-OpPath = tuple[Path, int]
-"""The path of a block, and an op in it."""
 
 
 @cached_analysis

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.graph import FLOATS, Graph, Op, Path, nested_graph, reachable
+from stablehlo_mem.ir.graph import FLOATS, Graph, Op, OpPath, Path, nested_graph, reachable
 from stablehlo_mem.ir.matchers import direction, splat_value
 
 COMPARED = "it is compared with floats that are computed elsewhere, and has to be rounded as they are"
@@ -21,7 +21,7 @@ COMPARED = "it is compared with floats that are computed elsewhere, and has to b
 ORDER_COMPARED = f"{COMPARED}; Options(numerics='relaxed') lets the smallest differences decide otherwise"
 """The reason if it is compared by < or > only."""
 _Place = tuple[Path, int]
-"""A block, and a value in it or an op."""
+"""A block, and a value in it."""
 
 
 def why_rounded_alike(main: Graph, path: Path, values: Iterable[int], *, relaxed: bool) -> str:
@@ -36,12 +36,12 @@ def why_rounded_alike(main: Graph, path: Path, values: Iterable[int], *, relaxed
 
 
 @cached_analysis
-def _comparisons(main: Graph) -> frozenset[_Place]:
+def _comparisons(main: Graph) -> frozenset[OpPath]:
     """The comparisons of floats that are no constants."""
     return frozenset(_compared_in(main, ()))
 
 
-def _compared_in(graph: Graph, path: Path) -> Iterator[_Place]:
+def _compared_in(graph: Graph, path: Path) -> Iterator[OpPath]:
     for op in graph.ops:
         is_of_floats = op.name == "stablehlo.compare" and graph.values[op.operands[0]].dtype in FLOATS
         if is_of_floats and all(splat_value(graph, v) is None for v in op.operands):

@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 
@@ -208,6 +208,8 @@ def _has_effect(op: Op, handle: Any) -> bool:
 
 Path = tuple[tuple[int, int], ...]
 """From a function's block to a nested one: (op index, block index) at each level; () is the function's block."""
+OpPath = tuple[Path, int]
+"""An op of a module: the path of its block from the entry function's, and the op in it."""
 
 
 def main_function(module: ir.Module) -> Any:
@@ -246,6 +248,14 @@ def nested_graph(graph: Graph, path: Path) -> Graph:
     for op, block in path:
         graph = graph.ops[op].blocks[block]
     return graph
+
+
+def blocks_of(graph: Graph) -> Iterator[Graph]:
+    """A block and those of its ops, each followed by those in it."""
+    yield graph
+    for op in graph.ops:
+        for block in op.blocks:
+            yield from blocks_of(block)
 
 
 def op_id(main: Graph, path: Path, op: int) -> OpId:

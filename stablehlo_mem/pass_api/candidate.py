@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Literal, get_args
 
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, OpId, Path, nested_graph, op_id
+from stablehlo_mem.ir.graph import Graph, OpId, OpPath, Path, nested_graph, op_id
 from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.utils.units import parse_bytes
 
@@ -26,9 +26,6 @@ later steps make those smaller: chosen; trying 3/4 and 1/16 too makes no plan of
 
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 """Shares that `prefix_lengths` takes: a few for the planner to choose from."""
-
-OpPath = tuple[Path, int]
-"""An op of a module: the path of its block from the entry function's, and the op in it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -240,8 +237,18 @@ class Refusal:
     location: str
 
     @staticmethod
-    def at(main: Graph, op_path: OpPath, value: str, nbytes: int, code: str, message: str) -> Refusal:
-        """The refusal of a value as a whole, at an op of the module whose entry graph is `main`."""
+    def at(
+        main: Graph, op_path: OpPath, value: str, nbytes: int, code: str, message: str, dimension: int = -1
+    ) -> Refusal:
+        """The refusal at an op of the module whose entry graph is `main`."""
         path, op = op_path
         source = nested_graph(main, path).source(op)
-        return Refusal(op_id(main, path, op), value, nbytes, -1, code, message, source)
+        return Refusal(op_id(main, path, op), value, nbytes, dimension, code, message, source)
+
+    @staticmethod
+    def of_value(main: Graph, path: Path, value: int, code: str, message: str) -> Refusal:
+        """The refusal of a value that an op of the block at a path computes, as a whole."""
+        graph = nested_graph(main, path)
+        data = graph.values[value]
+        title = f"{graph.title(data.producer)} {data}"
+        return Refusal.at(main, (path, data.producer), title, data.nbytes, code, message)

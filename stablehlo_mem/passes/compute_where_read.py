@@ -156,21 +156,14 @@ class _Block:
         compared = why_rounded_alike(self.main, self.path, self.results_of(params), relaxed=relaxed)
         if compared or not allows(goal.options, numerics):
             return None
-        title = f"{self.graph.title(self.graph.values[value].producer)} {self.graph.values[value]}"
-        refusal = Refusal.at(
-            self.main,
-            (self.path, self.graph.values[value].producer),
-            title,
-            self.graph.values[value].nbytes,
-            "no-gain",
-            "to compute it where it is read does not lower the peak",
-        )
+        message = "to compute it where it is read does not lower the peak"
+        refusal = Refusal.of_value(self.main, self.path, value, "no-gain", message)
         return Candidate(
             step=Step(ComputeWhereRead.name, "", params),
             saved_bytes=self.graph.values[value].nbytes,
             added_seconds=block_runs(self.main, self.path) * self.added_seconds(value, params),
             numerics=numerics,
-            summary=f"compute {title} again at each place that reads it, instead of keeping it",
+            summary=f"compute {refusal.value} again at each place that reads it, instead of keeping it",
             identity=(ComputeWhereRead.name, self.path, value),
             refusal_if_useless=refusal,
         )

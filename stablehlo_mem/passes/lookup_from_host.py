@@ -23,12 +23,12 @@ from stablehlo_mem.analysis.host_link import copied_bytes, placements
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
-from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
+from stablehlo_mem.ir.graph import Graph, OpPath, entry_graph, nested_graph
 from stablehlo_mem.ir.host_memory import placed
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.ir.packed_rows import packed_rows
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
 

@@ -103,8 +103,7 @@ class OffloadResiduals(Pass[OffloadedResiduals]):
 def _candidate(graph: Graph, residuals: Sequence[Residual], place: int, goal: Goal) -> Candidate:
     first, nbytes = residuals[0], sum(r.nbytes for r in residuals)
     copied = copy_times(graph, residuals, place, goal.chip)
-    producer = graph.values[first.value].producer
-    title = f"{graph.title(producer)} {graph.values[first.value]}"
+    refusal = Refusal.of_value(graph, (), first.value, "no-gain", "keeping it in the host's memory frees nothing")
     params = OffloadedResiduals(
         values=tuple(r.value for r in residuals),
         stored=copied.stored,
@@ -118,9 +117,7 @@ def _candidate(graph: Graph, residuals: Sequence[Residual], place: int, goal: Go
         saved_bytes=nbytes,
         added_seconds=copied.waiting_seconds,
         numerics="exact",
-        summary=f"keep {title}{and_others(len(residuals))} in the host's memory until it is used again",
+        summary=f"keep {refusal.value}{and_others(len(residuals))} in the host's memory until it is used again",
         identity=(OffloadResiduals.name, first.value),
-        refusal_if_useless=Refusal.at(
-            graph, ((), producer), title, first.nbytes, "no-gain", "keeping it in the host's memory frees nothing"
-        ),
+        refusal_if_useless=refusal,
     )

@@ -25,12 +25,11 @@ from collections.abc import Iterator, Sequence
 from stablehlo_mem.analysis.cost_model import fused_seconds
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir, run_passes
-from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
+from stablehlo_mem.ir.graph import Graph, OpPath, entry_graph, nested_graph
 from stablehlo_mem.ir.trip_count import block_runs, likely_trips
 from stablehlo_mem.pass_api.candidate import (
     Candidate,
     Goal,
-    OpPath,
     Refusal,
     Step,
     StepParams,

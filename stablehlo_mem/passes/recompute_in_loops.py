@@ -218,14 +218,11 @@ def _candidate(main: Graph, path: Path, values: Sequence[_Recomputed]) -> Candid
 
 
 def _refusal(main: Graph, path: Path, one: _Recomputed) -> Refusal:
-    graph = nested_graph(main, path)
-    producer = graph.values[one.value].producer
-    value = f"{graph.title(producer)} {graph.values[one.value]}"
     message = (
         "a loop or a branch reads it, and it cannot be computed there again: "
         f"a loop's condition reads it, or what makes it is a loop, has effects or more than {_MAX_OPS} ops"
     )
-    return Refusal.at(main, (path, producer), value, one.nbytes, "not-repeated", message)
+    return Refusal.of_value(main, path, one.value, "not-repeated", message)
 
 
 def _recompute(graph: Graph, one: _Recomputed, body: Graph, value: int) -> None:

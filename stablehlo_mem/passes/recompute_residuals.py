@@ -110,24 +110,17 @@ def candidates_at(main: Graph, path: Path, place: int, peak: Peak, goal: Goal) -
 def _candidate(main: Graph, path: Path, place: int, dropped: Sequence[int], recomputation: Recomputation) -> Candidate:
     graph = nested_graph(main, path)
     largest = max(dropped, key=lambda v: (graph.values[v].nbytes, -v))
-    producer = graph.values[largest].producer
-    title = f"{graph.title(producer)} {graph.values[largest]}"
+    message = "computing it again where it is read frees nothing"
+    refusal = Refusal.of_value(main, path, largest, "no-gain", message)
     params = RecomputedResiduals(path=path, place=place, segments=recomputation.segments, values=len(dropped))
     return Candidate(
         step=Step(RecomputeResiduals.name, "", params),
         saved_bytes=recomputation.nbytes - recomputation.kept_bytes,
         added_seconds=block_runs(main, path) * recomputation.seconds,
         numerics="exact",
-        summary=f"compute {title}{and_others(len(dropped))} again later, instead of keeping it",
+        summary=f"compute {refusal.value}{and_others(len(dropped))} again later, instead of keeping it",
         identity=(RecomputeResiduals.name, path, largest),
-        refusal_if_useless=Refusal.at(
-            main,
-            (path, producer),
-            title,
-            graph.values[largest].nbytes,
-            "no-gain",
-            "computing it again where it is read frees nothing",
-        ),
+        refusal_if_useless=refusal,
     )
 
 

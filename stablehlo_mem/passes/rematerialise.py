@@ -28,13 +28,12 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.block_cse import block_cse
 from stablehlo_mem.ir.blocked import Blocked
-from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
+from stablehlo_mem.ir.graph import Graph, OpPath, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.loop_carries import carried_names, drop_dead_carries, unchanged, with_stacks
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import (
     Candidate,
     Goal,
-    OpPath,
     Options,
     Refusal,
     Step,

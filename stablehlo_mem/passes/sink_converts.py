@@ -28,10 +28,10 @@ from stablehlo_mem.analysis.op_cost import vector_seconds
 from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.ir.bindings import ir, is_constant, stablehlo
 from stablehlo_mem.ir.builders import building, tensor
-from stablehlo_mem.ir.graph import Graph, Op, Path, entry_graph, nested_graph
+from stablehlo_mem.ir.graph import Graph, Op, OpPath, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.loop_carries import unchanged
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, OpPath, Refusal, Step, StepParams, and_others
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams, and_others
 from stablehlo_mem.pass_api.pass_protocol import Pass
 
 

@@ -245,7 +245,7 @@ def _loop_over(graph: Graph, value: int) -> LoopSchedule | None:
     for dimension in (d for d, size in enumerate(copy.shape[:-1]) if size > 1):
         axis = grow_axis(graph, rule_book(graph), (value, dimension), min(copy.nbytes, math.prod(copy.shape)))
         schedule = schedule_loops(graph, axis)
-        if schedule is not None and schedule.loop_count == 1 and not regroups(graph, schedule):
+        if schedule is not None and schedule.loop_count == 1 and not regroups(schedule):
             return schedule
     return None
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from stablehlo_mem.ir.graph import nested_graph, op_id
+from stablehlo_mem.ir.graph import nested_graph
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Refusal, allows
 from stablehlo_mem.pass_api.pass_protocol import AnyPass
 from stablehlo_mem.passes import PASSES
@@ -256,16 +256,10 @@ def _needs_numerics(candidate: Candidate) -> Refusal:
 
 def nothing_to_split(state: SearchState) -> Refusal:
     """The refusal where no pass has a candidate or refusal: the values at the peak are too small to split."""
-    graph, op = nested_graph(state.graph, state.peak.path), state.peak.op
-    return Refusal(
-        op=op_id(state.graph, state.peak.path, op),
-        value=graph.ops[op].name.split(".")[-1],
-        nbytes=state.peak.temp_bytes,
-        dimension=-1,
-        code="nothing-to-split",
-        message="no value known at the peak is worth a loop; what the compiler needs beyond them is its own",
-        location=graph.source(op),
-    )
+    peak = state.peak
+    name = nested_graph(state.graph, peak.path).ops[peak.op].name.split(".")[-1]
+    message = "no value known at the peak is worth a loop; what the compiler needs beyond them is its own"
+    return Refusal.at(state.graph, (peak.path, peak.op), name, peak.temp_bytes, "nothing-to-split", message)
 
 
 def time_saving_candidates(state: SearchState, goal: Goal) -> Iterator[Candidate]:

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from stablehlo_mem.ir.bindings import primitive_name
-from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.ir.graph import Graph, blocks_of
 from stablehlo_mem.pass_api.candidate import Refusal
 
 _IN_THE_WAY = " stands in the way: "
@@ -39,20 +39,14 @@ def in_users_terms(refusals: Iterable[Refusal], original: Graph) -> tuple[Refusa
     return tuple(dict.fromkeys(named)) or refusals
 
 
-def _blocks(graph: Graph) -> Iterator[Graph]:
-    yield graph
-    for block in (block for op in graph.ops for block in op.blocks):
-        yield from _blocks(block)
-
-
 def _places(graph: Graph) -> Iterator[_Place]:
     """The ops of a program, those in its blocks included."""
-    return ((op.name, block.source(op.index)) for block in _blocks(graph) for op in block.ops)
+    return ((op.name, block.source(op.index)) for block in blocks_of(graph) for op in block.ops)
 
 
 def _values(graph: Graph) -> Iterator[str]:
     """The values of a program, as refusals describe them."""
-    for block in _blocks(graph):
+    for block in blocks_of(graph):
         for op in block.ops:
             yield from (f"{block.title(op.index)} {block.values[v]}" for v in op.results)
 

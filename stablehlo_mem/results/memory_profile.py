@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 from stablehlo_mem.analysis.compilers import compiler_model
@@ -11,7 +10,7 @@ from stablehlo_mem.analysis.peak_memory import Peak, lay_out
 from stablehlo_mem.frontend.canonicalize import canonicalize
 from stablehlo_mem.ir.bindings import clone_module, ir, is_splat_constant
 from stablehlo_mem.ir.donation import donated_arguments
-from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
+from stablehlo_mem.ir.graph import Graph, blocks_of, entry_graph, nested_graph
 from stablehlo_mem.pass_api.candidate import Options
 from stablehlo_mem.results.memory_history import History, LiveValue, build_history, live_value
 from stablehlo_mem.results.memory_time_curve import CurvePoint
@@ -130,17 +129,10 @@ def constant_bytes(graph: Graph) -> int:
     """Bytes of the constants embedded in the program; splats take none."""
     return sum(
         block.values[op.results[0]].nbytes
-        for block in _blocks(graph)
+        for block in blocks_of(graph)
         for op in block.ops
         if op.name == "stablehlo.constant" and not is_splat_constant(block.handles[op.index])
     )
-
-
-def _blocks(graph: Graph) -> Iterator[Graph]:
-    yield graph
-    for op in graph.ops:
-        for block in op.blocks:
-            yield from _blocks(block)
 
 
 def _point(graph: Graph, peak: Peak) -> str:

@@ -15,12 +15,11 @@ from typing import Any
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import is_zero, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
-from stablehlo_mem.ir.graph import Graph, Op, Path, nested_graph
+from stablehlo_mem.ir.graph import Graph, Op, OpPath, Path, nested_graph
 from stablehlo_mem.ir.host_memory import placed
 from stablehlo_mem.ir.loop_carries import unchanged
 from stablehlo_mem.ir.matchers import splat_number, splat_truth_of
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import OpPath
 from stablehlo_mem.rewriting.scan_stacks import find_readers, find_scan
 
 _SLICE = "stablehlo.dynamic_slice"

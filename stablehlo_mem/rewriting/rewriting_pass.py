@@ -24,14 +24,13 @@ from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import building
 from stablehlo_mem.ir.dead_ops import needed_only_by
 from stablehlo_mem.ir.float_comparisons import why_rounded_alike
-from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
+from stablehlo_mem.ir.graph import Graph, OpPath, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.graph_copy import graph_of_copy
 from stablehlo_mem.ir.trip_count import block_runs, likely_trips
 from stablehlo_mem.pass_api.candidate import (
     Candidate,
     Goal,
     Numerics,
-    OpPath,
     Options,
     Refusal,
     Step,
@@ -326,8 +325,7 @@ class _BlockCosts:
         return sum(live[v] for v in dead & live.keys()) + peak.scratch_bytes(self.path, match_set.removed)
 
     def refusal(self, op: int, code: str, message: str) -> Refusal:
-        value = self.graph.values[self.graph.ops[op].results[0]]
-        return Refusal.at(self.main, (self.path, op), f"{self.graph.title(op)} {value}", value.nbytes, code, message)
+        return Refusal.of_value(self.main, self.path, self.graph.ops[op].results[0], code, message)
 
 
 _BlockMatch = tuple[_BlockCosts, Match]

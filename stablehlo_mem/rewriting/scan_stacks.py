@@ -135,11 +135,7 @@ def _readers(
 
 def stored(body: Graph, row: int) -> int:
     """The value whose elements a row has, reshapes and other views left out."""
-    producer = body.producer(row)
-    while producer is not None and classify(body, producer) is Class.VIEW and len(producer.operands) == 1:
-        row = producer.operands[0]
-        producer = body.producer(row)
-    return row
+    return body.under(row, lambda op: classify(body, op) is Class.VIEW and len(op.operands) == 1)
 
 
 def recompute(body: Graph, scan: ScanLoop, dropped: Iterable[int]) -> RowRecomputation | Blocked:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stablehlo_mem.analysis.compilers import compiler_model
-from stablehlo_mem.analysis.peak_memory import Path, Peak, memory_of_ops
+from stablehlo_mem.analysis.peak_memory import Peak, memory_of_ops
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.graph import Graph, nested_graph, op_id
+from stablehlo_mem.ir.graph import Graph, Path, nested_graph
 from stablehlo_mem.ir.op_attributes import dot_labels
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import (
@@ -312,15 +312,8 @@ class _Proposals:
         return self.refusal(self.graph.values[value].producer, value, dimension, code, message)
 
     def refusal(self, op: int, value: int, dimension: int, code: str, message: str) -> Refusal:
-        return Refusal(
-            op=op_id(self.main, self.path, op),
-            value=self.describe(value),
-            nbytes=self.graph.values[value].nbytes,
-            dimension=dimension,
-            code=code,
-            message=message,
-            location=self.graph.source(op),
-        )
+        nbytes = self.graph.values[value].nbytes
+        return Refusal.at(self.main, (self.path, op), self.describe(value), nbytes, code, message, dimension)
 
 
 def _dot_dimension(graph: Graph, value: int, dimension: int) -> str:

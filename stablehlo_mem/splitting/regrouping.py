@@ -11,7 +11,7 @@ from stablehlo_mem.splitting.loop_schedule import LoopSchedule
 
 def why_not_regrouped(main: Graph, path: Path, schedule: LoopSchedule, options: Options) -> str:
     """Why loops must not regroup their sums, "" if they may or do not: see `ir.float_comparisons`."""
-    if not regroups(schedule.graph, schedule):
+    if not regroups(schedule):
         return ""
     sums = {output.value for output in schedule.outputs if output.accumulated}
     scans = (split_op for split_op in schedule.first_loop if split_op.cumulative)
@@ -21,11 +21,12 @@ def why_not_regrouped(main: Graph, path: Path, schedule: LoopSchedule, options: 
 
 def numerics_of(schedule: LoopSchedule) -> Numerics:
     """The weakest `Options.numerics` that allows the loops."""
-    return "reassociate" if regroups(schedule.graph, schedule) else "exact"
+    return "reassociate" if regroups(schedule) else "exact"
 
 
-def regroups(graph: Graph, schedule: LoopSchedule) -> bool:
+def regroups(schedule: LoopSchedule) -> bool:
     """Whether the loops make float sums in another grouping."""
+    graph = schedule.graph
     reductions = (output.split_op.op for output in schedule.outputs if output.accumulated)
     rules = [(OP_RULES[graph.ops[op].name].reduction, graph.handles[op]) for op in reductions]
     scans = sorted({split_op.op for split_op in schedule.first_loop if split_op.cumulative})

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from stablehlo_mem.analysis.peak_memory import Path
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, entry_graph, nested_graph
+from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.graph_copy import graph_of_copy
 from stablehlo_mem.pass_api.candidate import SizeParams, StepParams
 from stablehlo_mem.splitting.emit_loops import emit_loops

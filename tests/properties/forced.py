@@ -192,7 +192,7 @@ def _split_in(main: Graph, path: Path, name: str, draw: Draw) -> Forced | None:
         first=first,
         kept=sets[draw(0, len(sets) - 1)],
     )
-    numerics: Numerics = "reassociate" if regroups(graph, region) else "exact"
+    numerics: Numerics = "reassociate" if regroups(region) else "exact"
     return Forced(Step(name, "", split), numerics)
 
 
