@@ -183,8 +183,7 @@ def reduced_length(graph: Graph, op: Op) -> int:
 
 def transposed_operands(graph: Graph, dot: Op) -> list[int]:
     """A dot's operands whose batch dimensions do not come first: compilers want them transposed."""
-    numbers = dot_numbers(graph, dot)
-    batches = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
+    batches = dot_numbers(graph, dot).batching
     return [v for v, dims in zip(dot.operands, batches, strict=True) if dims != tuple(range(len(dims)))]
 
 

@@ -71,9 +71,8 @@ def _contracts_one_side(graph: Graph, dot: Op, path: list[Op]) -> bool:
     for op in between:
         source = next(v for v in op.operands if v in places)
         places[op.results[0]] = _moved(graph, op, places[source])
-    numbers = dot_numbers(graph, outer)
     position = next(p for p, v in enumerate(outer.operands) if v in places)
-    summed = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)[position]
+    summed = dot_numbers(graph, outer).contracting[position]
     contracted = {label for label, place in enumerate(places[outer.operands[position]]) if place in summed}
     left, right, sizes, rank = dot_labels(graph, dot)
     brought = [{label for label in side if label < rank and sizes[label] > 1} for side in (left, right)]

@@ -118,11 +118,9 @@ class XlaGpu(CompilerModel):
         """How many sums a kernel makes side by side if it reduces other dimensions than the last; else 0."""
         kind = classify(graph, kernel)
         if kind is Class.DOT and self.compiles_dot_as_sum(graph, kernel):
-            numbers = dot_numbers(graph, kernel)
-            summed = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
             sizes = [math.prod(graph.values[v].shape) for v in kernel.operands]
             matrix = sizes.index(max(sizes))
-            dims = summed[matrix]
+            dims = dot_numbers(graph, kernel).contracting[matrix]
         elif kind is Class.REDUCE:
             matrix, dims = 0, integers(graph, kernel, "dimensions")
         else:

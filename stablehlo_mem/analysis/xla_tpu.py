@@ -28,7 +28,7 @@ from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.analysis.nested_dots import is_in_next_dot
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes, reachable
+from stablehlo_mem.ir.graph import Graph, Op, Value, dtype_bytes, reachable, readers_through
 from stablehlo_mem.ir.op_attributes import asks_full_precision, convolution_numbers
 
 _LONGEST_ROW = 4096
@@ -257,12 +257,7 @@ def _is_masked(graph: Graph, value: int) -> bool:
 @cached_analysis
 def _is_softmax(graph: Graph, scores: int) -> bool:
     """Whether two reductions and a matmul alone read a value, by way of elementwise ops."""
-
-    def made(value: int) -> tuple[int, ...]:
-        users = (graph.ops[user] for user in graph.users[value])
-        return tuple(v for op in users if classify(graph, op) in FUSED for v in op.results)
-
-    readers = {user for value in reachable([scores], made) for user in graph.users[value]}
+    readers = readers_through(graph, [scores], lambda op: classify(graph, op) in FUSED)
     kinds = [classify(graph, graph.ops[user]) for user in readers]
     counted = [kind for kind in kinds if kind not in FUSED]
     return sorted(kind.name for kind in counted) == ["DOT", "REDUCE", "REDUCE"]

@@ -59,6 +59,11 @@ class HalfPlane:
     offset: int
     factors: frozenset[tuple[int, int]]
 
+    @property
+    def frame(self) -> frozenset[int]:
+        """The dimensions of the scores that decide."""
+        return frozenset(label for label, _ in self.factors)
+
     def is_causal(self, row: int, column: int) -> bool:
         """Whether it has the keys whose index is at most the query's."""
         return self.offset == 0 and self.factors == frozenset({(row, 1), (column, -1)})
@@ -73,7 +78,7 @@ class Region:
     @property
     def frame(self) -> frozenset[int]:
         """The dimensions of the scores that decide."""
-        return frozenset(label for plane in self.planes for label, _ in plane.factors)
+        return frozenset(label for plane in self.planes for label in plane.frame)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from stablehlo_mem.attention.layout import KernelShape
-from stablehlo_mem.ir.bindings import cudnn_attention, dtypes_by_name
+from stablehlo_mem.ir.bindings import cudnn_attention
 
 _CUDNN_VERSION = 90800
 """The cuDNN that JAX 0.10 is built with has at least this version (9.8); the topologies of `gpu_configs` say so too."""
@@ -28,7 +28,7 @@ def unsupported(shape: KernelShape, *, training: bool) -> str:
         return f"cuDNN's fused attention multiplies bfloat16 and float16, and this is {shape.dtype}"
     if shape.value_depth != shape.depth:
         return "cuDNN's fused attention wants queries and values of the same depth"
-    query, key, value = map(_spec, (shape.query, shape.key, shape.value), [shape.dtype] * 3)
+    query, key, value = map(shape.spec, (shape.query, shape.key, shape.value))
     fa = cudnn_attention()
     layout = _layout(shape)
     try:
@@ -44,10 +44,6 @@ def unsupported(shape: KernelShape, *, training: bool) -> str:
 def _layout(shape: KernelShape) -> Any:
     layouts = cudnn_attention().module.AttentionLayout
     return layouts.BTNH if shape.rows_first else layouts.BNTH
-
-
-def _spec(shape: Any, dtype: str) -> Any:
-    return jax.ShapeDtypeStruct(shape, dtypes_by_name()[dtype])
 
 
 def _parameters(shape: KernelShape) -> dict[str, Any]:
@@ -91,13 +87,13 @@ def backward_text(shape: KernelShape) -> str:
         return cudnn_attention().module._dot_product_attention_bwd_p.bind(*operands, **_parameters(shape))
 
     statistics = jax.ShapeDtypeStruct((shape.batch, shape.heads, shape.queries), jnp.float32)
-    output = _spec(shape.output, shape.dtype)
+    output = shape.spec(shape.output)
     return _lowered(backward, *_operands(shape), statistics, output, output)
 
 
 def _operands(shape: KernelShape) -> list[Any]:
     shapes = [shape.query, shape.key, shape.value, *([shape.bias_shape] if shape.bias_shape is not None else [])]
-    return [_spec(one, shape.dtype) for one in shapes]
+    return [*map(shape.spec, shapes)]
 
 
 def _lowered(function: Any, *specs: Any) -> str:

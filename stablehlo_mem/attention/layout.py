@@ -8,11 +8,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+
 from stablehlo_mem.attention.algebra import HalfPlane, Labels, Predicate, Tensor
 from stablehlo_mem.attention.masks import Condition, conditions
 from stablehlo_mem.attention.pattern import Attention, Gradient
-from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.builders import broadcast, convert, reduced, reshaped, splat, tensor, transposed
+from stablehlo_mem.ir.bindings import dtypes_by_name, ir, stablehlo
+from stablehlo_mem.ir.builders import broadcast, convert, index_along, reduced, reshaped, splat, tensor, transposed
 from stablehlo_mem.ir.graph import Graph
 
 LEFT_OUT = -(2.0**15), -(2.0**41)
@@ -53,6 +55,10 @@ class KernelShape:
     def sides(self, heads: int, rows: int, depth: int) -> tuple[int, int, int, int]:
         """The shape of an operand."""
         return (self.batch, rows, heads, depth) if self.rows_first else (self.batch, heads, rows, depth)
+
+    def spec(self, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+        """An operand of a shape, as JAX traces it."""
+        return jax.ShapeDtypeStruct(shape, dtypes_by_name()[self.dtype])
 
     @property
     def query(self) -> tuple[int, int, int, int]:
@@ -145,7 +151,7 @@ def layout_of(
     if rows_first is None:
         rows_first = bool(heads) and order.index(row) < max(order.index(label) for label in heads)
     keys_only = {*batch[:split], column}
-    key_masks = [c for c in rest if has_key_masks and _frame(c) <= keys_only]
+    key_masks = [c for c in rest if has_key_masks and c.frame <= keys_only]
     others = [c for c in rest if c not in key_masks]
     sizes = scores.sizes
     count = lambda labels: math.prod(sizes[label] for label in labels)  # noqa: E731
@@ -178,13 +184,6 @@ def layout_of(
     )
 
 
-def _frame(condition: Condition) -> frozenset[int]:
-    """The dimensions of the scores that a condition depends on."""
-    if isinstance(condition, Predicate):
-        return condition.frame
-    return frozenset(label for label, _ in condition.factors)
-
-
 def _row(attention: Attention, found: Sequence[Condition], column: int) -> int:
     """The dimension of the scores that is the kernel's queries: that of a causal mask, or the longest."""
     rows = attention.scores.rows
@@ -203,9 +202,7 @@ def _bias_sides(
 ) -> tuple[int, int] | None:
     if not rest and not attention.biases:
         return None
-    frames = [bias.frame for bias, _ in attention.biases]
-    frames += [_frame(c) for c in rest]
-    present = frozenset().union(*frames)
+    present = frozenset().union(*(bias.frame for bias, _ in attention.biases), *(c.frame for c in rest))
     return tuple(count(side) if present & set(side) else 1 for side in (batch, heads))  # type: ignore[return-value]
 
 
@@ -249,7 +246,7 @@ class Placement:
             return None
         if self.shape.causal:
             found.append(HalfPlane(0, frozenset({(layout.row, 1), (layout.column, -1)})))
-        present = frozenset({layout.column}).union(*map(_frame, found))
+        present = frozenset({layout.column}).union(*(c.frame for c in found))
         rows = [*layout.batch, *layout.heads, layout.row]
         labels = [label for label in (*rows, layout.column) if label in present]
         kept = self.all_kept(found, labels, [layout.sizes[label] for label in labels])
@@ -305,15 +302,12 @@ class Placement:
 
     def kept(self, condition: Condition, labels: Sequence[int], full: Sequence[int]) -> Any:
         """A condition as a predicate of the bias' dimensions."""
-        i32 = ir.IntegerType.get_signless(32)
         if isinstance(condition, Predicate):
             value = self.spread(self.graph.mlir_values[condition.tensor.value], condition.tensor.labels, labels, full)
             return value if condition.is_true else stablehlo.not_(value)
-        index = splat(tensor(full, i32), condition.offset)
+        index = splat(tensor(full, ir.IntegerType.get_signless(32)), condition.offset)
         for label, factor in sorted(condition.factors):
-            along = stablehlo.iota(
-                tensor(full, i32), ir.IntegerAttr.get(ir.IntegerType.get_signless(64), labels.index(label))
-            )
+            along = index_along(full, labels.index(label))
             index = stablehlo.add(index, stablehlo.multiply(along, splat(along.type, factor)))
         return stablehlo.compare(index, splat(index.type, 0), stablehlo.ComparisonDirectionAttr.get("GE"))
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from stablehlo_mem.attention.algebra import HalfPlane, Labels, Predicate, Region, Tensor
 from stablehlo_mem.attention.origins import origin
-from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
+from stablehlo_mem.ir.bindings import dense_value, ir
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.ir.matchers import splat_number, splat_truth_of
-from stablehlo_mem.ir.view_chains import view_of
+from stablehlo_mem.ir.op_attributes import comparison_direction
+from stablehlo_mem.ir.view_chains import places_of, view_of
 
 _MOST_CONSTANT = 2**24
 """Elements of a constant mask that is read: a bound on the time."""
@@ -76,7 +77,7 @@ def _half_planes(value: Any, labels: Labels, keeps: bool) -> list[HalfPlane] | N
 
 def _compared_choices(compare: Any) -> tuple[bool, bool] | None:
     """What a comparison of a predicate as numbers with a number says for true and for false, if that differs."""
-    asks = stablehlo.ComparisonDirectionAttr(compare.attributes["comparison_direction"]).value
+    asks = comparison_direction(compare)
     source, _ = _source(compare.operands[0], (None,) * len(compare.operands[0].type.shape))
     number = splat_number(origin(compare.operands[1]))
     if asks not in ("EQ", "NE") or number is None or isinstance(source.owner, ir.Block):
@@ -100,33 +101,18 @@ def _source(value: Any, labels: Labels) -> tuple[Any, Labels]:
         if isinstance(value.owner, ir.Block):
             return value, labels
         op = value.owner.operation
-        if op.name == "stablehlo.broadcast_in_dim":
-            labels = tuple(labels[d] for d in ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
-        elif op.name == "stablehlo.transpose":
-            permutation = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
-            labels = tuple(labels[permutation.index(d)] for d in range(len(permutation)))
-        elif op.name == "stablehlo.reshape" and (through := _reshaped(op, labels)) is not None:
-            labels = through
-        else:
+        places = places_of(op)
+        if places is None:
             return value, labels
         value = op.operands[0]
-        sizes = value.type.shape
-        labels = tuple(None if size == 1 else label for size, label in zip(sizes, labels, strict=True))
-
-
-def _reshaped(op: Any, labels: Labels) -> Labels | None:
-    """The labels of a reshape's operand, if only dimensions of one element differ."""
-    before, after = (list(v.type.shape) for v in (op.operands[0], op.results[0]))
-    if [n for n in before if n != 1] != [n for n in after if n != 1]:
-        return None
-    kept = iter(label for n, label in zip(after, labels, strict=True) if n != 1)
-    return tuple(None if n == 1 else next(kept) for n in before)
+        sizes = zip(value.type.shape, places, strict=True)
+        labels = tuple(None if d is None or size == 1 else labels[d] for size, d in sizes)
 
 
 def _compared(op: Any, labels: Labels, keeps: bool) -> HalfPlane | None:
     """A comparison of sums of indices and numbers."""
     sides = [_affine(v, labels) for v in op.operands]
-    asks = stablehlo.ComparisonDirectionAttr(op.attributes["comparison_direction"]).value
+    asks = comparison_direction(op)
     if sides[0] is None or sides[1] is None or asks in ("EQ", "NE"):
         return None
     offset, factors = _difference(sides[0], sides[1], 1)

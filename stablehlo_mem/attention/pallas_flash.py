@@ -76,17 +76,13 @@ def forward_text(shape: KernelShape, *, training: bool) -> str:
 def backward_text(shape: KernelShape) -> str:
     """A module whose `main` maps the operands, the output, the statistics and the gradient to dQ, dK and dV."""
     statistics = jax.ShapeDtypeStruct((shape.batch, shape.heads, shape.queries), jnp.float32)
-    output = _spec(shape.output, shape.dtype)
+    output = shape.spec(shape.output)
     operands = [*_operands(shape), output, statistics, statistics, output]
     return _lowered(functools.partial(_backward, shape), shape, *operands)
 
 
-def _spec(shape: Any, dtype: str) -> Any:
-    return jax.ShapeDtypeStruct(shape, dtypes_by_name()[dtype])
-
-
 def _operands(shape: KernelShape) -> list[Any]:
-    operands = [_spec(one, shape.dtype) for one in (shape.query, shape.key, shape.value)]
+    operands = [*map(shape.spec, (shape.query, shape.key, shape.value))]
     return operands + ([jax.ShapeDtypeStruct((shape.batch, shape.keys), jnp.int32)] if shape.key_mask else [])
 
 

@@ -17,7 +17,7 @@ from jax.export import Exported
 from stablehlo_mem.checking.comparison import compare, nudge_sensitivity
 from stablehlo_mem.checking.double_precision import NoDouble, in_double
 from stablehlo_mem.errors import InputError
-from stablehlo_mem.frontend.program import Program, ingest
+from stablehlo_mem.frontend.program import Program, ingest, platform_arguments
 from stablehlo_mem.ir.bindings import ir, is_callback, signature_attributes, walk_operations
 from stablehlo_mem.results.check import Check, CheckedResult, CheckError
 from stablehlo_mem.results.plan import Plan
@@ -179,13 +179,14 @@ class _Comparison:
 
     def _arguments(self, wrapped: Exported, given: Sequence[Array] | None, seed: int) -> list[Array]:
         """The arguments of main; in a program for several platforms the first one is the platform's index."""
-        avals = wrapped.in_avals[_platform_arguments(self.original) :]
+        count = platform_arguments(self.original.exported, self.original.main)
+        avals = wrapped.in_avals[count:]
         if given is None:
             rng = np.random.default_rng(seed)
             given = [random_array(rng, aval) for aval in avals]
         platforms = self.original.platforms
         index = platforms.index(self.place.platform) if self.place.platform in platforms else 0
-        leading = [np.asarray(index, a.dtype) for a in wrapped.in_avals[: _platform_arguments(self.original)]]
+        leading = [np.asarray(index, a.dtype) for a in wrapped.in_avals[:count]]
         return [*leading, *given]
 
     def _in_float64(self, arguments: Sequence[Array]) -> tuple[list[Array] | None, str]:
@@ -215,13 +216,6 @@ class _Comparison:
             compare(path, after[i], before[i], None if wide is None else wide[i], sensitivities.get(i))
             for i, path in enumerate(_paths(self.original))
         )
-
-
-def _platform_arguments(program: Program) -> int:
-    """How many arguments main has before those of the program: 1 if it takes the platform's index."""
-    if program.exported is None:
-        return 0
-    return len(program.main.type.inputs) - len(program.exported.module_kept_var_idx)
 
 
 def _paths(program: Program) -> list[str]:

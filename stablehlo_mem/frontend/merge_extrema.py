@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.op_attributes import comparison_direction
 
 _DIRECTIONS = {"stablehlo.maximum": "GT", "stablehlo.minimum": "LT"}
 
@@ -47,12 +48,8 @@ def _is_arg_extremum(reduce: Any, direction: str) -> bool:
     if isinstance(either, ir.Block) or either.operation.name != "stablehlo.or":
         return False
     sides = [v.owner.operation for v in either.operation.operands if not isinstance(v.owner, ir.Block)]
-    compares = {(_direction(op), *op.operands) for op in sides if op.name == "stablehlo.compare"}
+    compares = {(comparison_direction(op), *op.operands) for op in sides if op.name == "stablehlo.compare"}
     return compares == {(direction, left, right), ("NE", left, left)}
-
-
-def _direction(compare: Any) -> str:
-    return stablehlo.ComparisonDirectionAttr(compare.attributes["comparison_direction"]).value
 
 
 def _reduces_same(argmax: Any, reduce: Any) -> bool:

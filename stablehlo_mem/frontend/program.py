@@ -380,6 +380,10 @@ def donated_arguments(exported: Exported) -> tuple[int, ...]:
 
 
 def _kept(exported: Exported, main: Any, indices: tuple[int, ...]) -> tuple[int, ...]:
-    kept = exported.module_kept_var_idx
-    leading = len(main.type.inputs) - len(kept)  # the platform index comes first
-    return tuple(kept[i - leading] for i in indices)
+    leading = platform_arguments(exported, main)
+    return tuple(exported.module_kept_var_idx[i - leading] for i in indices)
+
+
+def platform_arguments(exported: Exported | None, main: Any) -> int:
+    """How many arguments main has before those of its Exported: 1 if it takes the platform's index."""
+    return 0 if exported is None else len(main.type.inputs) - len(exported.module_kept_var_idx)

@@ -31,6 +31,11 @@ def i32(value: int) -> Any:
     return splat(tensor((), ir.IntegerType.get_signless(32)), value)
 
 
+def scaled(index: Any, factor: int) -> Any:
+    """An i32 scalar times a number, the scalar itself if that is 1."""
+    return index if factor == 1 else stablehlo.multiply(index, i32(factor))
+
+
 def zeros(mlir_type: Any) -> Any:
     """A zero-filled tensor of a type (false for predicates), as a splat constant."""
     return splat(mlir_type, 0)

@@ -177,6 +177,16 @@ def reachable(start: Iterable[_T], next_of: Callable[[_T], Iterable[_T]]) -> dic
     return reached
 
 
+def readers_through(graph: Graph, values: Iterable[int], passes: Callable[[Op], bool]) -> set[int]:
+    """The ops that read some values, or what other readers for which `passes` holds make of them."""
+
+    def made(value: int) -> list[int]:
+        users = (graph.ops[user] for user in graph.users[value])
+        return [result for op in users if passes(op) for result in op.results]
+
+    return {user for value in reachable(values, made) for user in graph.users[value]}
+
+
 @cached_analysis
 def producers_of(graph: Graph) -> tuple[tuple[int, ...], ...]:
     """For each op of a block the ops of the block that compute its inputs."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.bindings import dense_value, ir, stablehlo
+from stablehlo_mem.ir.bindings import dense_value, ir
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op
+from stablehlo_mem.ir.op_attributes import comparison_direction
 from stablehlo_mem.ir.view_chains import view_of
 
 _SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
@@ -137,7 +138,7 @@ def is_equality(graph: Graph, op: Op) -> bool:
 
 def direction(graph: Graph, compare: Op) -> str:
     """What a compare asks of its operands: EQ, NE, LT, LE, GT or GE."""
-    return stablehlo.ComparisonDirectionAttr(graph.handles[compare.index].attributes["comparison_direction"]).value
+    return comparison_direction(graph.handles[compare.index])
 
 
 def index_dim(graph: Graph, value: int) -> int | None:

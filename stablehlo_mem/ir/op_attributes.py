@@ -21,6 +21,11 @@ def integers(graph: Graph, op: Op, attribute: str) -> tuple[int, ...]:
     return tuple(ir.DenseI64ArrayAttr(graph.handles[op.index].attributes[attribute]))
 
 
+def comparison_direction(handle: Any) -> str:
+    """What a compare asks of its operands: EQ, NE, LT, LE, GT or GE."""
+    return stablehlo.ComparisonDirectionAttr(handle.attributes["comparison_direction"]).value
+
+
 def window_padding(handle: Any) -> list[tuple[int, int]]:
     """The padding before and after each dimension that an op slides windows over; none if it has no such attribute."""
     if "padding" not in handle.attributes:
@@ -38,6 +43,16 @@ class DotNumbers:
     rhs_batching_dimensions: tuple[int, ...]
     lhs_contracting_dimensions: tuple[int, ...]
     rhs_contracting_dimensions: tuple[int, ...]
+
+    @property
+    def batching(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The batching dimensions of both operands."""
+        return self.lhs_batching_dimensions, self.rhs_batching_dimensions
+
+    @property
+    def contracting(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The contracting dimensions of both operands."""
+        return self.lhs_contracting_dimensions, self.rhs_contracting_dimensions
 
     @staticmethod
     def of(attribute: Any) -> DotNumbers:
@@ -124,8 +139,8 @@ def dot_labels(graph: Graph, op: Op) -> tuple[tuple[int, ...], tuple[int, ...], 
     """
     numbers = dot_numbers(graph, op)
     shapes = [graph.values[v].shape for v in op.operands]
-    batch = list(zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True))
-    summed = list(zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True))
+    batch = list(zip(*numbers.batching, strict=True))
+    summed = list(zip(*numbers.contracting, strict=True))
     taken = [{pair[side] for pair in (*batch, *summed)} for side in (0, 1)]
     # For each label its dimensions: of the left (0) or right (1) operand, or of both.
     dims: list[list[tuple[int, int]]] = [[(0, left), (1, right)] for left, right in batch]

@@ -6,12 +6,16 @@ Matchers look through such chains of views with it.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.builders import reshaped
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.op_attributes import integers
+
+_VIEWS = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,20 +53,30 @@ def squeezed(graph: Graph, view: View) -> tuple[Any, list[int]]:
 
 def places_in_result(graph: Graph, op: Op) -> tuple[int | None, ...] | None:
     """For each dimension of a view's operand the result's dimension it becomes; None if the op is no view."""
-    shapes = [graph.values[v].shape for v in (op.operands[0], op.results[0])] if op.operands else []
-    if op.name == "stablehlo.broadcast_in_dim":
-        dims = integers(graph, op, "broadcast_dimensions")
-        return tuple(d if size == shapes[1][d] else None for size, d in zip(shapes[0], dims, strict=True))
-    if op.name == "stablehlo.transpose":
-        permutation = integers(graph, op, "permutation")
+    if op.name not in _VIEWS:
+        return None
+    before, after = (graph.values[v].shape for v in (op.operands[0], op.results[0]))
+    return _places(op.name, before, after, lambda attribute: integers(graph, op, attribute))
+
+
+def places_of(handle: Any) -> tuple[int | None, ...] | None:
+    """The same of an MLIR operation."""
+    if handle.name not in _VIEWS:
+        return None
+    before, after = (tuple(v.type.shape) for v in (handle.operands[0], handle.results[0]))
+    return _places(handle.name, before, after, lambda name: tuple(ir.DenseI64ArrayAttr(handle.attributes[name])))
+
+
+def _places(
+    name: str, before: tuple[int, ...], after: tuple[int, ...], integers_of: Callable[[str], tuple[int, ...]]
+) -> tuple[int | None, ...] | None:
+    """The places of a view; None of a reshape that does more than add and drop dimensions of one element."""
+    if name == "stablehlo.broadcast_in_dim":
+        dims = integers_of("broadcast_dimensions")
+        return tuple(d if size == after[d] else None for size, d in zip(before, dims, strict=True))
+    if name == "stablehlo.transpose":
+        permutation = integers_of("permutation")
         return tuple(permutation.index(d) for d in range(len(permutation)))
-    if op.name == "stablehlo.reshape":
-        return _reshaped(*shapes)
-    return None
-
-
-def _reshaped(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int | None, ...] | None:
-    """The places of a reshape that only adds and drops dimensions of one element."""
     places = [d for d, size in enumerate(after) if size != 1]
     if [size for size in before if size != 1] != [after[d] for d in places]:
         return None

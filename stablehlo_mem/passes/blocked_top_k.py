@@ -29,7 +29,7 @@ from typing import Any
 from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, classify
 from stablehlo_mem.ir.bindings import chlo, ir, stablehlo
-from stablehlo_mem.ir.builders import gathered, reduced, reshaped, retype, sliced, splat, tensor
+from stablehlo_mem.ir.builders import gathered, reduced, reshaped, retype, sliced_along, splat, tensor
 from stablehlo_mem.ir.graph import Graph, dtype_bytes
 from stablehlo_mem.pass_api.candidate import Candidate, Goal
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
@@ -131,7 +131,7 @@ def _blocking(n: int, k: int) -> _Blocking:
 def _maxima(x: Any, blocks: _Blocking) -> Any:
     """The largest element of each block, of x's type."""
     lead = list(x.type.shape[:-1])
-    whole = sliced(x, [0] * (len(lead) + 1), [*lead, blocks.count * blocks.size], [1] * (len(lead) + 1))
+    whole = sliced_along(x, len(lead), 0, blocks.count * blocks.size)
     is_float = not isinstance(x.type.element_type, ir.IntegerType)
     if is_float:
         bits = tensor(whole.type.shape, ir.IntegerType.get_signless(x.type.element_type.width))
@@ -171,7 +171,7 @@ def _candidates(x: Any, chosen: Any, blocks: _Blocking) -> Any:
     elements = reshaped(gathered(x, starts, len(lead), blocks.size), [*lead, blocks.k * blocks.size])
     if not blocks.rest:
         return elements
-    rest = sliced(x, [*[0] * len(lead), blocks.count * blocks.size], x.type.shape, [1] * (len(lead) + 1))
+    rest = sliced_along(x, len(lead), blocks.count * blocks.size, x.type.shape[-1])
     return stablehlo.concatenate([elements, rest], len(lead))
 
 

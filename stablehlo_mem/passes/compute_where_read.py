@@ -39,7 +39,7 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.barriers import set_apart
 from stablehlo_mem.ir.bindings import ir, run_passes, stablehlo
 from stablehlo_mem.ir.float_comparisons import why_rounded_alike
-from stablehlo_mem.ir.graph import FLOATS, NARROW_FLOATS, Graph, Op, Path, entry_graph, nested_graph, reachable
+from stablehlo_mem.ir.graph import FLOATS, NARROW_FLOATS, Graph, Op, Path, entry_graph, nested_graph, readers_through
 from stablehlo_mem.ir.op_attributes import dot_numbers, dot_sizes
 from stablehlo_mem.ir.trip_count import block_runs
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams, allows
@@ -258,12 +258,8 @@ class _Block:
     def takes_in(self, kernel: int, inside: Sequence[Op], value: int) -> bool:
         """Whether a kernel reads each element of a value once, by ops that can be fused with what computes it."""
         graph, names = self.graph, {op.index for op in inside}
-
-        def users(v: int) -> tuple[int, ...]:
-            ops = (graph.ops[u] for u in graph.users[v])
-            return tuple(r for op in ops if op.index in names or classify(graph, op) is Class.VIEW for r in op.results)
-
-        following = {u for v in reachable([value], users) for u in graph.users[v]} & names
+        passes = lambda op: op.index in names or classify(graph, op) is Class.VIEW  # noqa: E731
+        following = readers_through(graph, [value], passes) & names
         spreads = (op for op in (graph.ops[u] for u in following) if op.name == "stablehlo.broadcast_in_dim")
         if any(enlarges(graph, op) for op in spreads):
             return False
@@ -335,10 +331,7 @@ def _sum_of_products(graph: Graph, dot: Op) -> Any:
     handle, numbers = graph.handles[dot.index], dot_numbers(graph, dot)
     _, columns, _, _ = dot_sizes(graph, dot)
     result = handle.results[0].type
-    sides = [
-        (numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions),
-        (numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions),
-    ]
+    sides = [*zip(numbers.batching, numbers.contracting, strict=True)]
     matrix, vector = (0, 1) if columns == 1 else (1, 0)
     (batch, summed), (vector_batch, vector_summed) = sides[matrix], sides[vector]
     large, small = handle.operands[matrix], handle.operands[vector]

@@ -120,7 +120,8 @@ def _cannot_fold(graph: Graph, use: _OperandUse, order: Sequence[int]) -> Blocke
     op = graph.ops[use.op]
     if op.name == "stablehlo.while":
         return None
-    batch, contracting = (of_both[use.operand] for of_both in _dimensions(dot_numbers(graph, op)))
+    numbers = dot_numbers(graph, op)
+    batch, contracting = (of_both[use.operand] for of_both in (numbers.batching, numbers.contracting))
     free = [order[d] for d in range(len(order)) if d not in batch and d not in contracting]
     if free != sorted(free):
         return Blocked("free-order", "the result of a dot would have to be transposed instead")
@@ -129,16 +130,11 @@ def _cannot_fold(graph: Graph, use: _OperandUse, order: Sequence[int]) -> Blocke
     return None
 
 
-def _dimensions(numbers: DotNumbers) -> tuple[list[list[int]], list[list[int]]]:
-    """The batch and the contracting dimensions of a dot, each of both operands."""
-    batch = [list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)]
-    return batch, [list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)]
-
-
 def _folded(dot: Any, operand: int, order: Sequence[int]) -> Any:
     """A dot's dimension numbers for an operand as it was before a transpose."""
     # As they are now: the other operand may have been folded.
-    batch, contracting = _dimensions(DotNumbers.of(dot.attributes["dot_dimension_numbers"]))
-    for of_both in (batch, contracting):
-        of_both[operand] = [order[d] for d in of_both[operand]]
-    return stablehlo.DotDimensionNumbers.get(batch[0], batch[1], contracting[0], contracting[1])
+    numbers = DotNumbers.of(dot.attributes["dot_dimension_numbers"])
+    dims = [list(side) for of_both in (numbers.batching, numbers.contracting) for side in of_both]
+    for i in (operand, 2 + operand):
+        dims[i] = [order[d] for d in dims[i]]
+    return stablehlo.DotDimensionNumbers.get(*dims)

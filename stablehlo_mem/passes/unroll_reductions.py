@@ -35,7 +35,7 @@ from stablehlo_mem.analysis.op_cost import op_flops
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.dead_ops import needed_only_by
-from stablehlo_mem.ir.graph import Graph, Op
+from stablehlo_mem.ir.graph import Graph, Op, readers_through
 from stablehlo_mem.ir.op_attributes import integers
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 from stablehlo_mem.rewriting.slice_pushdown import (
@@ -47,9 +47,8 @@ from stablehlo_mem.rewriting.slice_pushdown import (
     leaves,
     narrow_producers,
 )
-from stablehlo_mem.sharding_rules import OP_RULES, rule_of
+from stablehlo_mem.sharding_rules import reduction_of, rule_of
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp, split_along
-from stablehlo_mem.sharding_rules.op_rule import Reduction
 from stablehlo_mem.targets.chips import Chip
 
 _MAX_LENGTH_NESTED = 32
@@ -113,7 +112,7 @@ class UnrollReductions(RewritingPass):
                 Kernel(op_flops(graph, op), sum(graph.values[v].nbytes for v in op.results)),
                 Kernel(0, 2 * transposed_bytes),
             ),
-            numerics="reassociate" if _reduction().regroups(graph.handles[root]) else "exact",
+            numerics="reassociate" if reduction_of("stablehlo.reduce").regroups(graph.handles[root]) else "exact",
             summary=f"reduce {operand} along dimension {split_op.operand_dims[0]} as {split_op.n} elementwise terms",
             detail=_Unrolled(split_op.n, ranges, narrowed, transposed),
         )
@@ -140,7 +139,7 @@ class UnrollReductions(RewritingPass):
 
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """The partial result of every element, combined a group at a time."""
-        root, form, reduction = graph.ops[match.root], match.detail, _reduction()
+        root, form, reduction = graph.ops[match.root], match.detail, reduction_of("stablehlo.reduce")
         handle = graph.handles[match.root]
         transposed = {v: _last_dimension_first(graph.mlir_values[v]) for v in sorted(form.transposed)}
         operands = list(zip(root.operands[: len(root.results)], form.ranges, strict=False))
@@ -157,12 +156,6 @@ class UnrollReductions(RewritingPass):
                 group = reduction.combine(handle, group, element(k))
             total = reduction.combine(handle, total, group)
         return [builders.convert(v, r.type.element_type) for v, r in zip(total, handle.results, strict=True)]
-
-
-def _reduction() -> Reduction:
-    reduction = OP_RULES["stablehlo.reduce"].reduction
-    assert reduction is not None
-    return reduction
 
 
 def _split_op(graph: Graph, op: Op) -> SplitOp | None:
@@ -188,14 +181,8 @@ def _too_many_ops(graph: Graph, op: Op, n: int, narrowed: Sequence[NarrowedOp]) 
 
 def _is_reduced_again(graph: Graph, op: Op) -> bool:
     """Whether a reduction's results reach another one through ops that are fused."""
-    stack, seen = [op.index], {op.index}
-    while stack:
-        users = {u for v in graph.ops[stack.pop()].results for u in graph.users[v]} - seen
-        if any(classify(graph, graph.ops[u]) is Class.REDUCE for u in users):
-            return True
-        seen |= users
-        stack += [u for u in users if classify(graph, graph.ops[u]) in FUSED_OR_GENERATED]
-    return False
+    readers = readers_through(graph, op.results, lambda reader: classify(graph, reader) in FUSED_OR_GENERATED)
+    return any(classify(graph, graph.ops[reader]) is Class.REDUCE for reader in readers)
 
 
 def _strided(graph: Graph, narrowed: Sequence[NarrowedOp]) -> Iterator[int]:

@@ -104,7 +104,7 @@ class AttentionPass(RewritingPass):
         detail: _Detail = match.detail
         op, layout = detail.op, detail.layout
         placement = Placement(graph, op.attention, layout)
-        has_gradient = any(self.is_gradient(graph, root) for root in op.group)
+        has_gradient = any(part.gradient is not None for part in _parts(graph, op))
         operands, kept = placement.operands(), placement.rows_with_keys()
         training = has_gradient or (self.trains_in_loops and is_nested(graph))
         forward = self.forward(layout.shape, operands, training=training)
@@ -129,12 +129,6 @@ class AttentionPass(RewritingPass):
             result = placement.result(of_value, op.labels, like, [pairs[d] for d in own_dims(values)], *columns)
         return [result if abs(op.factor - 1) < SAME else stablehlo.multiply(result, splat(result.type, op.factor))]
 
-    @staticmethod
-    def is_gradient(graph: Graph, root: int) -> bool:
-        """Whether an op is a gradient of an attention."""
-        op = attention_ops(graph)[root]
-        return isinstance(op, AttentionOp) and op.gradient is not None
-
 
 def _mixed(graph: Graph, op: AttentionOp) -> str:
     scores = op.attention.scores
@@ -148,10 +142,15 @@ def _bias_bytes(shape: KernelShape) -> int:
     return int(shape.bias[0] * shape.bias[1] * shape.queries * shape.keys * dtype_bytes(shape.dtype))
 
 
+def _parts(graph: Graph, op: AttentionOp) -> list[AttentionOp]:
+    """The output and the gradients of the attention that an op is a part of."""
+    ops = attention_ops(graph)
+    return [part for root in op.group if isinstance(part := ops[root], AttentionOp)]
+
+
 def _kernels(graph: Graph, op: AttentionOp, shape: KernelShape) -> tuple[Kernel, ...]:
     """What a part adds: the first gradient pays the backward call, and the forward one if no output does."""
-    ops = attention_ops(graph)
-    parts = [item for root in op.group if isinstance(item := ops[root], AttentionOp)]
+    parts = _parts(graph, op)
     gradients = [part.root for part in parts if part.gradient is not None]
     kernels: list[Kernel] = []
     has_output = any(part.gradient is None for part in parts)

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from stablehlo_mem.analysis.fusion_classes import ELEMENTWISE, FUSED_OR_GENERATED, Class, classify
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo
-from stablehlo_mem.ir.graph import Graph, Op, entry_graph, nested_graph, producers_of, reachable
+from stablehlo_mem.ir.graph import Graph, Op, entry_graph, nested_graph, producers_of, reachable, readers_through
 from stablehlo_mem.ir.shards import is_distributed
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
 
@@ -54,13 +54,8 @@ def _finished(graph: Graph, least_bytes: int) -> Iterator[tuple[Op, Sequence[int
 
 def _readers(graph: Graph, value: int) -> list[int]:
     """The kernels that read a value or what is computed of it while they read it, in program order."""
-
-    def fused(v: int) -> list[int]:
-        users = (graph.ops[user] for user in graph.users[v])
-        return [result for op in users if classify(graph, op) in FUSED_OR_GENERATED for result in op.results]
-
-    users = {user for v in reachable([value], fused) for user in graph.users[v]}
-    return sorted(user for user in users if classify(graph, graph.ops[user]) not in FUSED_OR_GENERATED)
+    is_fused = lambda op: classify(graph, op) in FUSED_OR_GENERATED  # noqa: E731
+    return sorted(op for op in readers_through(graph, [value], is_fused) if not is_fused(graph.ops[op]))
 
 
 def _result_bytes(graph: Graph, op: int) -> int:

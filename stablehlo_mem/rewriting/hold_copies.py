@@ -23,7 +23,7 @@ from stablehlo_mem.analysis.fusion_classes import Class, classify
 from stablehlo_mem.analysis.host_link import placements
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir, stablehlo, walk_operations
-from stablehlo_mem.ir.graph import Graph, Op, entry_graph, reachable
+from stablehlo_mem.ir.graph import Graph, Op, entry_graph, readers_through
 from stablehlo_mem.ir.host_memory import is_placement, memory_of, names_host
 
 _KERNELS = frozenset({Class.DOT, Class.REDUCE, Class.CONTROL})
@@ -98,11 +98,5 @@ class _Holder:
 
     def readers(self, value: int) -> list[int]:
         """The first kernels that compute something of a value."""
-        ops, last = self.graph.ops, len(self.graph.ops) - 1
-
-        def following(v: int) -> list[int]:
-            users = (ops[user] for user in self.graph.users[v] if user < last)
-            return [result for op in users if not self.is_kernel(op) for result in op.results]
-
-        users = {user for v in reachable([value], following) for user in self.graph.users[v]}
-        return sorted(user for user in users if self.is_kernel(ops[user]))
+        users = readers_through(self.graph, [value], lambda op: not self.is_kernel(op))
+        return sorted(user for user in users if self.is_kernel(self.graph.ops[user]))

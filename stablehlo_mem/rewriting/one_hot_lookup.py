@@ -59,13 +59,12 @@ def _lookup(graph: Graph, dot: Op, side: int) -> Lookup | None:
     """The lookup that a dot is if its operand on one side is a one-hot matrix."""
     one_hot, table = dot.operands[side], dot.operands[1 - side]
     numbers = dot_numbers(graph, dot)
-    contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
-    if numbers.lhs_batching_dimensions or len(contracting[side]) != 1:
+    if numbers.lhs_batching_dimensions or len(numbers.contracting[side]) != 1:
         return None
-    index = _index(graph, one_hot, contracting[side][0])
+    index = _index(graph, one_hot, numbers.contracting[side][0])
     if index is None or graph.values[table].dtype != graph.values[dot.results[0]].dtype:
         return None
-    return Lookup(index, table, contracting[1 - side][0], side == 0)
+    return Lookup(index, table, numbers.contracting[1 - side][0], side == 0)
 
 
 def _index(graph: Graph, value: int, dimension: int) -> View | None:

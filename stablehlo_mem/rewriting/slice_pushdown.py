@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import ir, stablehlo
+from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op
 from stablehlo_mem.ir.op_attributes import integers
@@ -219,12 +219,7 @@ class NarrowedEmitter:
 
 def cut(whole: Any, taken: SliceRange, start: Any) -> Any:
     """A slice of a tensor, from part `start`: a number or an i32 scalar."""
-    shape = list(whole.type.shape)
-    inner = shape[taken.dimension] // taken.n
-    if not isinstance(start, int):
-        start = start if inner == 1 else stablehlo.multiply(start, builders.i32(inner))
-        return builders.slice_along(whole, taken.dimension, start, taken.size * inner)
-    starts = [0] * len(shape)
-    starts[taken.dimension] = start * inner
-    shape[taken.dimension] = (start + taken.size) * inner
-    return builders.sliced(whole, starts, shape, [1] * len(shape))
+    inner = whole.type.shape[taken.dimension] // taken.n
+    if isinstance(start, int):
+        return builders.sliced_along(whole, taken.dimension, start * inner, (start + taken.size) * inner)
+    return builders.slice_along(whole, taken.dimension, builders.scaled(start, inner), taken.size * inner)

@@ -94,9 +94,7 @@ class ChunkEmitter(abc.ABC):
         inner = chunk.type.shape[dimension] // self.chunk.size
         count = self.chunk.counted
         assert count is not None
-        if inner > 1:
-            count = stablehlo.multiply(count, builders.i32(inner))
-        return builders.first_of(chunk, dimension, count, otherwise)
+        return builders.first_of(chunk, dimension, builders.scaled(count, inner), otherwise)
 
     def bounds(self, extent: int) -> tuple[Any, int]:
         """Start and size of the chunk along a dimension of `extent` elements, a multiple of the axis."""

@@ -43,12 +43,11 @@ class Chunk:
 
     def start_in(self, elements: int) -> Any:
         """Its first element in a dimension of which it has so many, a multiple of its own; an i32 scalar."""
-        inner = elements // self.size
-        return self.start if inner == 1 else stablehlo.multiply(self.start, builders.i32(inner))
+        return builders.scaled(self.start, elements // self.size)
 
     def first_read(self, window: Window) -> Any:
         """The first element of a window around the chunk, below zero in the padding; an i32 scalar."""
-        start = self.start if window.stride == 1 else stablehlo.multiply(self.start, builders.i32(window.stride))
+        start = builders.scaled(self.start, window.stride)
         return stablehlo.subtract(start, builders.i32(window.before)) if window.before else start
 
 

@@ -30,7 +30,7 @@ from stablehlo_mem.sharding_rules import (
     windows,
 )
 from stablehlo_mem.sharding_rules.factor_rule import FactorRule
-from stablehlo_mem.sharding_rules.op_rule import OpRule
+from stablehlo_mem.sharding_rules.op_rule import OpRule, Reduction
 from stablehlo_mem.sharding_rules.rule_book import RuleBook
 
 OP_RULES: dict[str, OpRule] = {
@@ -56,6 +56,13 @@ def rule_book(graph: Graph) -> RuleBook:
 def rule_of(graph: Graph, op: int) -> FactorRule | None:
     """The factor rule of an op, None if it cannot be split at all, and for control flow: see `RuleBook`."""
     return rule_book(graph).factor_rule(op)
+
+
+def reduction_of(op_name: str) -> Reduction:
+    """How the partial results of an op combine that has some."""
+    reduction = OP_RULES[op_name].reduction
+    assert reduction is not None
+    return reduction
 
 
 def is_free(op: Op) -> bool:

@@ -13,11 +13,11 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.barriers import BARRIER, group_of, grouped_barriers, waiting_groups
 from stablehlo_mem.ir.bindings import stablehlo
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.sharding_rules import OP_RULES, rule_book
+from stablehlo_mem.sharding_rules import OP_RULES, reduction_of, rule_book
 from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.halo import Use, Window
-from stablehlo_mem.sharding_rules.op_rule import Chunk, Reduction
+from stablehlo_mem.sharding_rules.op_rule import Chunk
 from stablehlo_mem.splitting.loop_schedule import LoopOutput, LoopSchedule, carried_together
 from stablehlo_mem.splitting.online.deferred_terms import DeferredTerm
 from stablehlo_mem.splitting.online.rescaling import apply_term, rescale, rescaling_factor, zero_for_minus_infinity
@@ -44,12 +44,6 @@ def emit_loops(graph: Graph, schedule: LoopSchedule, chunk: int, *more: LoopSche
 
 def _is_used(op: Any) -> bool:
     return any(True for result in op.results for _ in result.uses)
-
-
-def _reduction(op: Any) -> Reduction:
-    reduction = OP_RULES[op.name].reduction
-    assert reduction is not None
-    return reduction
 
 
 class _LoopEmitter:
@@ -183,7 +177,7 @@ class _OutputCarry(_LoopCarry):
         if self.mixed:
             # Only ops with blocks have partial results beside others: sums, from zero.
             return [builders.zeros(self.op.results[i].type) for i in self.partial]
-        return _reduction(self.op).initial(self.op, self.operands)
+        return reduction_of(self.op.name).initial(self.op, self.operands)
 
     def next(self, body: _Body, carries: Sequence[Any]) -> list[Any]:
         results, position = body.results[self.split_op, False], self.position
@@ -191,7 +185,7 @@ class _OutputCarry(_LoopCarry):
             # What a rule emits need not be its op's results (a scatter's updates): all of it, but for mixed results.
             partials = [results[i] for i in self.partial] if self.mixed else results
             carries = [body.rescaled(carry, self.terms) for carry in carries]
-            return self.awaited(body, _reduction(self.op).combine(self.op, carries, partials))
+            return self.awaited(body, reduction_of(self.op.name).combine(self.op, carries, partials))
         dimension = self.split_op.result_dims[position]
         if dimension is None:
             return [results[position]]
@@ -389,7 +383,7 @@ class _Body(ChunkEmitter):
 
     def in_window(self, chunk: Chunk, window: Window) -> ChunkEmitter:
         """The same step on another part of the axis."""
-        return WindowEmitter(self, chunk, window)
+        return WindowEmitter(self, chunk, window, self.read)
 
     def read(self, use: Use, part: ChunkEmitter) -> Any:
         """What a split op of the loop computes, or a slice of the value, in a part of the axis."""

@@ -33,7 +33,7 @@ def chunk_at(index: Any, n: int, size: int, parts: int = 1, *, counting: bool) -
         counting: somebody asks which of its elements count.
     """
     width = size // parts
-    start = index if width == 1 else stablehlo.multiply(index, builders.i32(width))
+    start = builders.scaled(index, width)
     if not n % size:
         return Chunk(start, size, parts=parts)
     last = builders.i32(n - size)
@@ -130,4 +130,4 @@ class ScanCarries:
     def _repeated(self, repeated: Any, size: int) -> Any:
         """How many of the `size` elements that a chunk has along a dimension it repeats."""
         inner = size // self.chunk
-        return repeated if inner == 1 else stablehlo.multiply(repeated, builders.i32(inner))
+        return builders.scaled(repeated, inner)

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
 from stablehlo_mem.sharding_rules.halo import Use, Window
-from stablehlo_mem.sharding_rules.op_rule import BlockRules, Chunk
-
-
-class LoopStep(Protocol):
-    """The step that a window is in."""
-
-    rules: BlockRules
-
-    def whole(self, value: int) -> Any:
-        """A value that does not depend on the axis."""
-        ...
-
-    def read(self, use: Use, part: ChunkEmitter) -> Any:
-        """What the step computes, or a slice of the value, in a part of the axis."""
-        ...
+from stablehlo_mem.sharding_rules.op_rule import Chunk
 
 
 class WindowEmitter(ChunkEmitter):
-    """The same step on another part of the axis."""
+    """The same step on another part of the axis.
 
-    def __init__(self, step: LoopStep, chunk: Chunk, window: Window):
+    Args:
+        read: what the step computes, or a slice of the value, in a part of the axis.
+    """
+
+    def __init__(self, step: ChunkEmitter, chunk: Chunk, window: Window, read: Callable[[Use, ChunkEmitter], Any]):
         super().__init__(step.rules, window.n, chunk)
-        self.step, self.window = step, window
+        self.step, self.window, self.read = step, window, read
 
     def whole(self, value: int) -> Any:
         """A value that does not depend on the axis."""
@@ -36,4 +27,4 @@ class WindowEmitter(ChunkEmitter):
 
     def chunk_of(self, value: int, dimension: int) -> Any:
         """The window of a value along a dimension."""
-        return self.step.read(Use(value, dimension, self.window), self)
+        return self.read(Use(value, dimension, self.window), self)

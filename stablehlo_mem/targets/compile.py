@@ -21,7 +21,7 @@ from jax.export import Exported
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from stablehlo_mem.errors import TargetError
-from stablehlo_mem.frontend.program import Program, as_exported, kept_donated
+from stablehlo_mem.frontend.program import Program, as_exported, kept_donated, platform_arguments
 from stablehlo_mem.ir.bindings import axis_types, in_shardings_over, ir, parse_artifact
 from stablehlo_mem.ir.graph import dtype_bytes, main_function
 from stablehlo_mem.ir.host_memory import MEMORY_KIND, Memory, memory_kinds
@@ -158,9 +158,8 @@ def _memory_kinds(flat: Exported, platform: str) -> tuple[dict[int, Memory], lis
         return {}, []
     module = parse_artifact(flat.mlir_module_serialized)  # it owns what main refers to
     main = main_function(module)
-    kinds, kept = memory_kinds(main, "arg_attrs"), flat.module_kept_var_idx
-    leading = len(kinds) - len(kept)  # the platform index comes first
-    return dict(zip(kept, kinds[leading:], strict=True)), memory_kinds(main, "res_attrs")
+    kinds = memory_kinds(main, "arg_attrs")[platform_arguments(flat, main) :]
+    return dict(zip(flat.module_kept_var_idx, kinds, strict=True)), memory_kinds(main, "res_attrs")
 
 
 def _in_memory(sharding: Any, memory: Memory) -> Any:
