@@ -79,7 +79,7 @@ def gathered_bytes(graph: Graph, op: Op) -> dict[int, int]:
 
 
 def gathered_across(graph: Graph, op: Op) -> list[int]:
-    """The operands that one device gathers along another dimension than their first: parts do not lie in a row."""
+    """The operands gathered along a dimension that is not the first, so that the parts are not contiguous in memory."""
     return list(itertools.compress(op.inputs, _exchange(graph, op).across))
 
 

@@ -11,17 +11,15 @@ from stablehlo_mem.checking.plan_check import check_plan
 from stablehlo_mem.planner.pareto_curve import curve_of_profile
 from stablehlo_mem.reports.html import explanation_page, plan_page
 from stablehlo_mem.reports.plot import plot_plan
-from stablehlo_mem.results.check import Check
 from stablehlo_mem.results.explanation import Explanation
 from stablehlo_mem.results.memory_profile import MemoryProfile
 from stablehlo_mem.results.plan import Plan
-from stablehlo_mem.results.rendering import check_of, curve_of, page_of, plot_of, text_of
+from stablehlo_mem.results.rendering import HasText, check_of, curve_of, page_of, plot_of, text_of
 
 
 def register_rendering() -> None:
     """Registers the functions of each public type."""
-    for kind in (Plan, MemoryProfile, Explanation, Check):
-        text_of.register(kind, _text)
+    text_of.register(HasText, _text)
     page_of.register(Plan, plan_page)
     page_of.register(Explanation, explanation_page)
     plot_of.register(Plan, plot_plan)

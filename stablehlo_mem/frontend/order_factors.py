@@ -25,7 +25,10 @@ def order_factors(products: Iterable[Any]) -> None:
 
 
 def _is_repeated(value: Any) -> bool:
-    """Whether a value is a broadcast of two dimensions or more, not of the outermost, or computed from one alone."""
+    """Whether ops with one operand, or none, make a value of a broadcast that repeats along the outermost dimension.
+
+    What is broadcast has two dimensions or more.
+    """
     while not isinstance(value.owner, ir.Block) and len(value.owner.operation.operands) == 1:
         op = value.owner.operation
         if op.name == "stablehlo.broadcast_in_dim":

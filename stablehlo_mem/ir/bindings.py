@@ -171,8 +171,8 @@ def _over(sharding: Any, devices: Any) -> Any:
     return sharding.update(mesh=mesh)
 
 
-def while_lowering(what: str) -> Exception:
-    """The cause to give to an error that leaves a lowering rule: without one JAX makes it of the error's whole text."""
+def lowering_cause(what: str) -> Exception:
+    """The cause of an error that a lowering rule raises: if it has none, JAX makes one of the error's whole text."""
     return _source_info_util.JaxStackTraceBeforeTransformation(what)
 
 

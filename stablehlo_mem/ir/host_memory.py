@@ -116,7 +116,10 @@ def _handed_on(value: Any) -> Iterator[Any]:
 
 
 def _taken_over(value: Any) -> Iterator[Any]:
-    """The values whose buffer a value in the host's memory takes over, and what else has that buffer."""
+    """The other values that share the buffer of a value in the host's memory.
+
+    They are the values of its loop's carry, or the operand if it is a loop's carry that is updated or viewed.
+    """
     owner = value.owner
     if isinstance(owner, ir.Block):
         if owner.owner.name == _WHILE:

@@ -69,7 +69,7 @@ def with_stacks(loop: Any, rows: Sequence[Any], counter: int, steps: int) -> Any
 
 
 def carried_names(place: Any) -> dict[Any, Any]:
-    """The names of outer values where an op is: the carries in which the loops around it hand them on unchanged."""
+    """For each outer value that the loops around an op hand on unchanged, the loop argument that holds it at the op."""
     parent = place.operation.parent
     if parent is None:
         return {}

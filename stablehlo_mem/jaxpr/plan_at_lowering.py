@@ -19,7 +19,7 @@ import jax
 
 from stablehlo_mem.errors import InputError, TargetError
 from stablehlo_mem.frontend.program import Program, ingest
-from stablehlo_mem.ir.bindings import core, debugging, lowering, pe, while_lowering
+from stablehlo_mem.ir.bindings import core, debugging, lowering, lowering_cause, pe
 from stablehlo_mem.jaxpr.inline_exported import LoweredProgram, inline_lowered, lower_program
 from stablehlo_mem.jaxpr.operand_shardings import Shardings, shardings_when_lowered
 from stablehlo_mem.jaxpr.planning_thread import run_in_planning_thread
@@ -164,7 +164,7 @@ def lower_planned(ctx: Any, *operands: Any, jaxpr: Any, settings: Settings, dona
         planned = plan_jaxpr(jaxpr, settings, donated, platforms, shardings, everywhere=True)
         plan = budget_loop.require_fit(planned.plan)
     except BudgetError as error:
-        raise error from while_lowering(f"{settings.name} is compiled within a budget")
+        raise error from lowering_cause(f"{settings.name} is compiled within a budget")
     record = _record.get()
     if record is not None:
         record.append(plan)

@@ -102,7 +102,7 @@ def candidates_at(main: Graph, path: Path, place: int, peak: Peak, goal: Goal) -
     sizes = (bytes_of[v] for v in order)
     for length in prefix_lengths(sizes, peak.temp_bytes - goal.temp_bytes, shares=_SHARES):
         dropped = order[:length]
-        recomputation = residuals.without(frozenset(dropped))
+        recomputation = residuals.recomputation_of(frozenset(dropped))
         if recomputation.segments:
             yield _candidate(main, path, place, dropped, recomputation)
 

@@ -44,8 +44,8 @@ _WHOLE = 8
 """Arguments of less than a chunk over this stay whole; others take two steps at least, however large a chunk may be
 (chosen: compilers start the copies of whole arguments long before they are needed)."""
 _UNNOTICED = 0.01
-"""Share of the time of the copies that steps may take without notice: fewer of them are not offered then, as larger
-chunks would save nothing (chosen: estimates of time err by more)."""
+"""While the steps' overhead is below this share of the copying time, smaller numbers of steps are not offered: larger
+chunks would gain nothing (chosen: estimates of time err by more)."""
 _LEAST_COPIES = 3
 """Copies at the peak from which one step for all is proposed; splits of single values do for fewer."""
 
@@ -167,7 +167,7 @@ def _copies(graph: Graph) -> list[int]:
 
 
 def _worthwhile(graph: Graph, copies: list[int], chip: Chip) -> Iterator[int]:
-    """The numbers of steps to choose from: of those that take no notice the largest, and all larger ones."""
+    """The numbers of steps to choose from: the largest with an overhead below `_UNNOTICED`, and all above."""
     unnoticed = _UNNOTICED * sum(graph.values[v].nbytes for v in copies) / (chip.host_link_bytes_per_second or math.inf)
     few = [steps for steps in _STEPS if len(copies) * steps * chip.step_seconds <= unnoticed]
     return (steps for steps in _STEPS if steps >= max(few, default=0))

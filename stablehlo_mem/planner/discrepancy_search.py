@@ -360,7 +360,10 @@ class DiscrepancySearch:
                 self.visit(following)
 
     def faster(self, state: SearchState, aim: Goal) -> SearchState | None:
-        """The state after a step that saves time, None if there is none; one that regroups no sums is second choice."""
+        """The state after a step that saves time, None if there is none.
+
+        It is the first such step, or if that gains nothing in the whole the first that regroups no sums.
+        """
         if saving_candidate(state, aim) is None:
             return None
         steps = (faster_step(state, one) for one in (aim, _without_regrouping(aim)))

@@ -28,8 +28,9 @@ _LARGE_SHARE = 64
 _MAX_SEGMENTS = 512
 """Segments that are considered at most: more than the layers of any model we know, twice."""
 _MORE_SEGMENTS = 1.25
-"""How many times as many segments the next division has. With so many as layers each is a layer; of a quarter more than
-a layer the rest is less than half of the next, where a layer may hand on as little as at its end (chosen)."""
+"""Each division has this many times the segments of the one before, so that one has nearly as many as there are layers.
+Its segments are at most a quarter larger than a layer and end where a layer ends, not halfway through the next one,
+where as little may be handed on (chosen)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,8 +239,8 @@ class Residuals:
         kernels = self.buffers.kernels[op]
         return op > self.place or (bool(kernels) and min(kernels) > self.place)
 
-    def without(self, dropped: Collection[int]) -> Recomputation:
-        """How residuals are computed again where they are read after the place."""
+    def recomputation_of(self, dropped: Collection[int]) -> Recomputation:
+        """How dropped residuals are computed again where they are read after the place."""
         needs = self.needs(dropped)
         ops: dict[int, set[int]] = {}
         first: dict[int, int] = {}

@@ -26,7 +26,8 @@ from stablehlo_mem.targets.chips import Chip
 from stablehlo_mem.utils.minimum_cut import NEVER, Network, minimum_cut
 
 _Users = Mapping[SplitOp, list[tuple[int, SplitOp | None]]]
-"""For each split op that later loops recompute: which result who needs there, None for who does not run earlier."""
+"""For each split op that later loops recompute: pairs (result, the split op that needs it there); None for a user that
+has to run in the later loop, as no earlier one runs it or it leaves something there."""
 _PASSES = 2
 """Over memory: a saved value is written once and read again."""
 _HALVINGS = 2
@@ -162,7 +163,7 @@ def _users_in_later_loops(graph: Graph, schedule: LoopSchedule) -> _Users:
 
 
 def _feeding_comparisons(graph: Graph, schedule: LoopSchedule, users: _Users) -> set[SplitOp]:
-    """The split ops from whose results values would be recomputed that are compared with floats of the program."""
+    """Split ops not to be saved: a float that is compared would be recomputed from them, and might round otherwise."""
     compared = _compared(graph, schedule)
     feeding: set[SplitOp] = set()
     for split_op, uses in users.items():
