@@ -134,7 +134,7 @@ def _folded(dot: Any, operand: int, order: Sequence[int]) -> Any:
     """A dot's dimension numbers for an operand as it was before a transpose."""
     # As they are now: the other operand may have been folded.
     numbers = DotNumbers.of(dot.attributes["dot_dimension_numbers"])
-    dims = [list(side) for of_both in (numbers.batching, numbers.contracting) for side in of_both]
-    for i in (operand, 2 + operand):
-        dims[i] = [order[d] for d in dims[i]]
-    return stablehlo.DotDimensionNumbers.get(*dims)
+    batch, contracting = ([*map(list, of_both)] for of_both in (numbers.batching, numbers.contracting))
+    for of_both in (batch, contracting):
+        of_both[operand] = [order[d] for d in of_both[operand]]
+    return stablehlo.DotDimensionNumbers.get(batch[0], batch[1], contracting[0], contracting[1])
