@@ -48,6 +48,7 @@ class _Recomputed:
     Attributes:
         value, nbytes: the value and its size.
         ops: those that compute it again, in program order; () if it cannot be computed again.
+        why_not: why it cannot.
         readers: the blocks that read it, by their paths from the block of the value, each with its name there.
         seconds: what all the recomputations add.
     """
@@ -55,6 +56,7 @@ class _Recomputed:
     value: int
     nbytes: int
     ops: tuple[int, ...]
+    why_not: str
     readers: tuple[tuple[Path, int], ...]
     seconds: float = 0.0
 
@@ -122,9 +124,10 @@ def _read_in_blocks(graph: Graph, least_bytes: int) -> list[_Recomputed]:
     for value, readers in sorted(uses.items()):
         paths = [_reading_blocks(op, block, ((op.index, block),), inner) for op, block, inner in readers]
         known = tuple(itertools.chain.from_iterable(p for p in paths if p is not None))
-        ops = _producers(graph, value) if None not in paths else ()
+        ops = _producers(graph, value) if None not in paths else "a loop's condition reads it"
+        computed = ((), ops) if isinstance(ops, str) else (ops, "")
         if known or None in paths:
-            recomputed.append(_Recomputed(value, graph.values[value].nbytes, ops, known))
+            recomputed.append(_Recomputed(value, graph.values[value].nbytes, *computed, known))
     return recomputed
 
 
@@ -166,16 +169,20 @@ def _is_in_condition(loop: Op, value: int) -> bool:
     return any(condition.users[v] for v in names)
 
 
-def _producers(graph: Graph, value: int) -> tuple[int, ...]:
-    """The ops that compute a value from small ones and arguments; () if they have effects, loop, or are too many."""
+def _producers(graph: Graph, value: int) -> tuple[int, ...] | str:
+    """The ops that compute a value from small ones and arguments, or why they cannot be repeated."""
     large = max(1, graph.values[value].nbytes // _LARGE_SHARE)
     pending, producers = [graph.values[value].producer], set[int]()
     while pending:
         op = pending.pop()
         if op in producers:
             continue
-        if op in effects(graph) or len(producers) == _MAX_OPS or graph.ops[op].name == "stablehlo.while":
-            return ()
+        if graph.ops[op].name == "stablehlo.while":
+            return "a loop makes it"
+        if op in effects(graph):
+            return "what makes it has effects"
+        if len(producers) == _MAX_OPS:
+            return f"more than {_MAX_OPS} ops make it"
         producers.add(op)
         inputs = (graph.values[v] for v in graph.ops[op].inputs)
         pending += [v.producer for v in inputs if v.is_computed and v.nbytes >= large]
@@ -218,10 +225,7 @@ def _candidate(main: Graph, path: Path, values: Sequence[_Recomputed]) -> Candid
 
 
 def _refusal(main: Graph, path: Path, one: _Recomputed) -> Refusal:
-    message = (
-        "a loop or a branch reads it, and it cannot be computed there again: "
-        f"a loop's condition reads it, or what makes it is a loop, has effects or more than {_MAX_OPS} ops"
-    )
+    message = f"a loop or a branch reads it, and it cannot be computed there again: {one.why_not}"
     return Refusal.of_value(main, path, one.value, "not-repeated", message)
 
 
