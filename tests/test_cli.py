@@ -159,6 +159,14 @@ def test_bad_usage_exits_with_2(arguments: list[str]) -> None:
     assert exit_.value.code == 2
 
 
+def test_an_unknown_argument_gets_the_usage_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["profile", "program.mlir", "--budget", "1GiB"])
+    error = capsys.readouterr().err
+    assert error.startswith("usage: stablehlo-mem profile")
+    assert "unrecognized arguments: --budget" in error
+
+
 def test_an_error_of_ours_exits_with_3_and_debug_shows_it(
     exported: jax.export.Exported, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,7 +52,9 @@ _Command = Callable[[argparse.Namespace], int]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; prints errors without tracebacks unless --debug is given."""
-    arguments = _parser().parse_args(argv)
+    arguments, unknown = _parser().parse_known_args(argv)
+    if unknown:
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")  # with the usage of the command
     command: _Command = arguments.command
     try:
         if _needs_no_accelerator(arguments):
@@ -237,7 +239,7 @@ def _parser() -> argparse.ArgumentParser:
 
     def command(name: str, run: _Command, text: str, *options: argparse.ArgumentParser) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, parents=options)
-        added.set_defaults(command=run)
+        added.set_defaults(command=run, parser=added)
         return added
 
     # SUPPRESS: a subcommand that does not have --debug must not reset what came before it.
