@@ -36,13 +36,13 @@ def test_a_front_forgets_what_is_dominated_and_improves_a_slow_end():
 
 
 class Searches:
-    """Stands for `Evaluator`: the program at a static goal takes 1000 / goal seconds and needs `factor` its bytes."""
+    """Stands for `Evaluator`: the program at a static goal takes `work` / goal seconds and needs `factor` its bytes."""
 
     options = Options()
 
-    def __init__(self, factor=1.0, compiles=16, max_seconds=math.inf):
+    def __init__(self, factor=1.0, compiles=16, max_seconds=math.inf, work=1000):
         self.factor, self.left, self.asked, self.evaluations = factor, compiles, [], []
-        self.max_seconds = max_seconds
+        self.max_seconds, self.work = max_seconds, work
 
     def is_slow(self, found):
         return found.seconds > self.max_seconds
@@ -53,7 +53,7 @@ class Searches:
 
     def search(self, form, goal):
         self.asked.append(goal.temp_bytes)
-        return state(goal.temp_bytes, 1000 / goal.temp_bytes), ()
+        return state(goal.temp_bytes, self.work / goal.temp_bytes), ()
 
     def measure(self, found, refusals):
         self.left -= 1
@@ -101,9 +101,18 @@ def test_where_nothing_fits_within_the_limit_of_the_price_a_program_within_it_is
 
 
 def test_nothing_is_compiled_for_what_the_estimates_cannot_tell():
-    searches = Searches()
+    searches = Searches(work=1850)
     assert run(searches, state(100, 10.0), [state(1000, 9.8)], 200).seconds == 10.0
+    assert len(searches.asked) == 1
     assert searches.left == 16
+
+
+def test_loops_may_be_faster_than_what_does_not_fit():
+    searches = Searches(factor=0.5)
+    assert run(searches, state(100, 10.0), [state(1000, 9.8)], 200).seconds < 5
+    searches = Searches(factor=0.5)
+    assert run(searches, state(100, 5.0), [state(1000, 9.8)], 200).seconds == 5.0, "it is faster already"
+    assert not searches.asked
 
 
 def test_the_limit_of_compilations_holds():

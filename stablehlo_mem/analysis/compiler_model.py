@@ -85,8 +85,13 @@ class CompilerModel(abc.ABC):
             kind: the class of the op.
             kernels: those that would compute it on the fly.
             reused: whether one of them would compute its elements more than once, for a broadcast.
-            uses: how often one of them would compute each element, for windows or for shifted copies.
+            uses: how often one of them would compute each element, for windows, for shifted copies or for broadcasts
+                as far as `counted_repeats` says.
         """
+
+    def counted_repeats(self, graph: Graph, broadcast: Op) -> int:
+        """As how many uses of each element the repetitions of a broadcast count: see `materialises`."""
+        return 1
 
     @abc.abstractmethod
     def fuses_reduction(self, graph: Graph, op: Op, kernels: Kernels) -> bool:

@@ -213,12 +213,14 @@ class _Sweep:
         self.kernels[op.index] = kernels
         from_memory = op.name in self.model.reads_from_memory and not in_library
         uses = 1.0 if materialised else self._uses(value)
-        if op.name == "stablehlo.reduce_window":
-            uses *= self._windows_of_element(op)
-            self._charge(kernels, self.model.window_scratch_bytes(self.graph, op))
         enlarges = op.name == "stablehlo.broadcast_in_dim" and (
             self.graph.values[value].nbytes > self.graph.values[op.operands[0]].nbytes
         )
+        if enlarges:
+            uses *= self.model.counted_repeats(self.graph, op)
+        if op.name == "stablehlo.reduce_window":
+            uses *= self._windows_of_element(op)
+            self._charge(kernels, self.model.window_scratch_bytes(self.graph, op))
         after_dot = len(tensors) - sum(self.model.reads_after_dot(self.graph, v) for v in tensors)
         for operand in op.operands:
             _add(self.readers if from_memory else self.fusing, operand, kernels)

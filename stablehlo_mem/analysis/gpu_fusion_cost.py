@@ -27,7 +27,7 @@ _L1_SPEEDUP = _L2_SPEEDUP * 8
 _FLOPS_A_BYTE = _CORES * 128 * 2 * 1.98e9 / 4.8e12
 """Arithmetic in the time that a byte takes from memory: an H200's cores, lanes, fused multiply-adds and clock rate over
 its bandwidth (`targets.gpu_configs`), used for all chips."""
-_LAUNCH_BYTES = 1e-6 * 4.8e12
+LAUNCH_BYTES = 1e-6 * 4.8e12
 """Likewise for the launch of a kernel: `kKernelLaunchOverhead`."""
 _NOT_HIDDEN = 0.05
 """What does not run beside the longer one, of arithmetic and memory traffic: `kMemoryComputeParallelism` is 0.95."""
@@ -78,7 +78,7 @@ def is_written_once(graph: Graph, value: int, kernels: int, uses: float) -> bool
     reduced = (uses - 1) * math.prod(data.shape) * _FLOPS["add"]
     written = data.nbytes + (uses - 1) * data.nbytes / (_L2_SPEEDUP if data.nbytes < L2_BYTES else 1.0)
     fused = kernels * _kernel_bytes(uses * read, uses * flops + reduced)
-    return fused > _kernel_bytes(read + data.nbytes, flops) + kernels * _kernel_bytes(written, reduced) + _LAUNCH_BYTES
+    return fused > _kernel_bytes(read + data.nbytes, flops) + kernels * _kernel_bytes(written, reduced) + LAUNCH_BYTES
 
 
 def is_written_for_columns(graph: Graph, value: int, columns: int) -> bool:
@@ -98,7 +98,7 @@ def is_written_for_columns(graph: Graph, value: int, columns: int) -> bool:
     blocks = max(1, columns // _BLOCK_COLUMNS)
     requested = sum(nbytes for nbytes, _ in reads) / (blocks * _BLOCK_BYTES)
     fused = _kernel_bytes(max(read, requested), flops * max(1.0, _CORES / blocks))
-    return fused > _kernel_bytes(read + data.nbytes, flops) + data.nbytes + _LAUNCH_BYTES
+    return fused > _kernel_bytes(read + data.nbytes, flops) + data.nbytes + LAUNCH_BYTES
 
 
 def _kernel_bytes(read: float, flops: float) -> float:

@@ -26,7 +26,7 @@ from stablehlo_mem.analysis.fusion_classes import (
     selection_index_bytes,
     transposed_operands,
 )
-from stablehlo_mem.analysis.gpu_fusion_cost import L2_BYTES, is_written_for_columns, is_written_once
+from stablehlo_mem.analysis.gpu_fusion_cost import L2_BYTES, LAUNCH_BYTES, is_written_for_columns, is_written_once
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Graph, Op, reachable
@@ -113,6 +113,14 @@ class XlaGpu(CompilerModel):
             return columns > 0 and is_written_for_columns(graph, value, columns)
         fusing = all(self._takes_in_operands(graph, graph.ops[k]) for k in kernels)
         return fusing and is_written_once(graph, value, len(kernels), uses)
+
+    def counted_repeats(self, graph: Graph, broadcast: Op) -> int:
+        """All, if the value takes longer to write than a kernel to launch: weights of pairs, for three coordinates each.
+
+        What is smaller, such as statistics of rows, the kernel computes that makes what it is computed from.
+        """
+        whole, repeated = (graph.values[v] for v in (*broadcast.operands, *broadcast.results))
+        return math.prod(repeated.shape) // math.prod(whole.shape) if whole.nbytes > LAUNCH_BYTES else 1
 
     def _columns_summed(self, graph: Graph, kernel: Op) -> int:
         """How many sums a kernel makes side by side if it reduces other dimensions than the last; else 0."""

@@ -46,8 +46,8 @@ def cheaper(
     if evaluator.is_slow(fitting.state) and bracket.is_close(goal):
         # Nothing much larger fits, but what is had within the limit of the price is to be known.
         goal = bracket.middle(goal)
-    for _ in range(_MAX_SEARCHES):
-        if not bracket.has_gain(goal) or returns == _MAX_RETURNS or not evaluator.may_compile:
+    for searches in range(_MAX_SEARCHES):
+        if not bracket.has_gain(goal, is_first=searches == 0) or returns == _MAX_RETURNS or not evaluator.may_compile:
             break
         state = evaluator.search(form, Goal(fitting.target.chip, evaluator.options, int(goal)))[0]
         if state.fingerprint in seen or not _is_faster(state, bracket.fitting.state):
@@ -80,11 +80,15 @@ class _Bracket:
         above = (e for e in self.evaluator.evaluations if e.state.peak.temp_bytes > low and not self.fits(e))
         return min(above, key=lambda e: e.state.peak.temp_bytes, default=None)
 
-    def has_gain(self, goal: float) -> bool:
-        """Whether a program for a goal may be clearly faster than the one that fits: the ceiling is."""
-        return (
-            not self.is_close(goal) and self.ceiling is not None and _is_faster(self.ceiling.state, self.fitting.state)
-        )
+    def has_gain(self, goal: float, *, is_first: bool) -> bool:
+        """Whether a program for a goal may be clearly faster than the one that fits: the ceiling is.
+
+        Loops may be faster than the ceiling too: the first goal is searched for unless the program that fits is.
+        """
+        if self.is_close(goal) or self.ceiling is None:
+            return False
+        fitting, ceiling = self.fitting.state, self.ceiling.state
+        return _is_faster(ceiling, fitting) or (is_first and not _is_faster(fitting, ceiling))
 
     def is_close(self, goal: float) -> bool:
         """Whether a goal is too near to the program that fits for another one to lie between."""
