@@ -115,7 +115,7 @@ class XlaGpu(CompilerModel):
         return fusing and is_written_once(graph, value, len(kernels), uses)
 
     def counted_repeats(self, graph: Graph, broadcast: Op) -> int:
-        """All, if the value takes longer to write than a kernel to launch: weights of pairs, for three coordinates each.
+        """All, if the value takes longer to write than a kernel to launch, such as the weights of pairs.
 
         What is smaller, such as statistics of rows, the kernel computes that makes what it is computed from.
         """
