@@ -129,11 +129,8 @@ def test_bytes_that_are_no_program_are_called_that(tmp_path: pathlib.Path, capsy
         ("12x", f"cannot read the budget '12x': give {FORMS}"),
         ("0", f"a budget of 0 is no memory at all: give {FORMS}"),
         (str(2**63), f"a budget of {2**63} is more than any memory: give {FORMS}"),
-        ("0%", f"a budget of '0%' leaves no room for any temporary: give \"min\" for the smallest peak, or {FORMS}"),
-        (
-            "0% of device",
-            f"a budget of '0% of device' is no memory at all: give \"min\" for the smallest peak, or {FORMS}",
-        ),
+        ("0%", f"a budget of '0%' leaves no room for any temporary: give {FORMS}"),
+        ("0% of device", f"a budget of '0% of device' is no memory at all: give {FORMS}"),
         ("120%", f"a budget of '120%' is more than there is: give at most 100%, or {FORMS}"),
     ],
 )

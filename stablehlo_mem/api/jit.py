@@ -71,7 +71,7 @@ def jit(
     budget = budget if isinstance(budget, str) else parsed  # as a key of JAX's caches: an array of one number is none
     if fun is None:
         return functools.partial(jit, budget=budget, target=target, options=options, host=host, **jit_kwargs)
-    if isinstance(fun, (str, int)):
+    if isinstance(fun, str):
         raise InputError(f"the first argument of stablehlo_mem.jit is a function: name the budget, budget={fun!r}")
     check_callable(fun)
     signature = _signature(fun, host, jit_kwargs)
