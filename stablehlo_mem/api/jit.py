@@ -68,14 +68,15 @@ def jit(
         TargetError: on the call, as in `optimize`.
     """
     parsed = parse_budget(budget)
-    budget = budget if isinstance(budget, str) else parsed  # as a key of JAX's caches: an array of one number is none
     if fun is None:
         return functools.partial(jit, budget=budget, target=target, options=options, host=host, **jit_kwargs)
     if isinstance(fun, str):
         raise InputError(f"the first argument of stablehlo_mem.jit is a function: name the budget, budget={fun!r}")
     check_callable(fun)
     signature = _signature(fun, host, jit_kwargs)
-    traceable = _traceable(fun, Settings(budget, target, options, name_of(fun)), signature)
+    # It is a key of JAX's caches, which an array of one number cannot be.
+    hashable = budget if isinstance(budget, str) else parsed
+    traceable = _traceable(fun, Settings(hashable, target, options, name_of(fun)), signature)
     make = functools.partial(_jitted, fun, traceable)
     if signature.host is None:
         return make(jit_kwargs)
