@@ -15,6 +15,7 @@ def test_the_demo_runs_and_keeps_its_budgets(capsys: pytest.CaptureFixture[str])
     assert "4,096 tokens on this CPU" in out
     assert "would need" in out
     assert "largest relative difference" in out
+    assert "demo.py:" in out  # its own lines: no file around it has them
     for target in demo.OTHER_TARGETS:
         assert target in out
 

@@ -423,6 +423,26 @@ def test_static_temporaries_agree_with_the_compiler(name: str, target: str, uppe
     assert comparison.holds(upper=upper), f"static / measured = {comparison.ratio}"
 
 
+def pairs(x: Any, y: Any) -> Any:
+    return ((x[:, None] - y[None]) ** 2).sum(-1)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, m: ((x[None] - x[:, None]) * (m[None] / (pairs(x, x) + 1e-3) ** 1.5)[..., None]).sum(1),
+        jax.grad(lambda x, v: ((jnp.exp(-0.5 * pairs(x, x)) @ v) ** 2).sum()),
+    ],
+)
+def test_xla_gpu_writes_what_a_broadcast_repeats_and_no_broadcast(f: Any):
+    """Weights of all pairs, for the three coordinates of each; the factor of an exponent is a number."""
+    n = 4096
+    profile = shm.profile(export(jax.jit(f), platforms=["cuda"])(spec(n, 3), spec(n)), target="cuda:h200")
+    assert isinstance(profile.measured, Measured)
+    assert 4 * n * n <= profile.measured.temp_bytes
+    assert 0.9 <= profile.temp_bytes / profile.measured.temp_bytes <= 1.5
+
+
 @pytest.mark.parametrize(
     ("f", "shapes"),
     [

@@ -70,7 +70,7 @@ def is_written_once(graph: Graph, value: int, kernels: int, uses: float) -> bool
         graph: the block.
         value: the result of a fusible op.
         kernels: how many kernels use it.
-        uses: how often each of them uses an element: in windows, or in shifted copies.
+        uses: how often each of them uses an element: in windows, in shifted copies, or repeated by a broadcast.
     """
     data = graph.values[value]
     reads, flops = _reads_and_flops(graph, value)

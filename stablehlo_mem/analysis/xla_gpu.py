@@ -101,9 +101,10 @@ class XlaGpu(CompilerModel):
         either is enough: the slice is copied. A broadcast is never written: what it repeats is, which is smaller.
         """
         producer = graph.producer(value)
-        if producer is not None and producer.name == "stablehlo.broadcast_in_dim":
+        name = producer.name if producer is not None else ""
+        if name == "stablehlo.broadcast_in_dim":
             return False
-        if producer is not None and producer.name == "stablehlo.dynamic_slice":
+        if name == "stablehlo.dynamic_slice":
             if reused or len(kernels) > 1:
                 return True
         elif reused and len(kernels) > 1:

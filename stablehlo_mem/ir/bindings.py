@@ -313,7 +313,8 @@ def splat_text(op: Any) -> str | None:
 
 
 _OWN_FILES = str(pathlib.Path(__file__).parents[1]) + os.sep
-_source_info_util.register_exclusion(_OWN_FILES)  # so that what `jit` calls has the line of its own caller
+for _calling in ("api", "jaxpr"):  # what they call has the line of their own caller; the demo's lines are its own
+    _source_info_util.register_exclusion(_OWN_FILES + _calling + os.sep)
 _LIBRARIES = ("/jax/_src/", "/jax/experimental/", "<frozen ", _OWN_FILES)
 _INSTALLED = ("/site-packages/", "/dist-packages/", sysconfig.get_path("stdlib") + os.sep)
 """In the paths of what users did not write themselves: installed packages and Python's own."""

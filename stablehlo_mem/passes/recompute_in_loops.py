@@ -29,6 +29,7 @@ from stablehlo_mem.analysis.peak_memory import Peak
 from stablehlo_mem.analysis.used_bytes import used_share
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import Graph, Op, Path, effects, entry_graph, nested_graph
 from stablehlo_mem.ir.loop_carries import drop_dead_carries, invariant_carries, readers_in, unchanged
 from stablehlo_mem.ir.trip_count import block_runs
@@ -43,12 +44,11 @@ _MAX_OPS = 200
 
 @dataclasses.dataclass(frozen=True)
 class _Recomputed:
-    """A value of a block that its loops and branches read.
+    """A value of a block that its loops and branches read, and can compute again.
 
     Attributes:
         value, nbytes: the value and its size.
-        ops: those that compute it again, in program order; () if it cannot be computed again.
-        why_not: why it cannot.
+        ops: those that compute it again, in program order.
         readers: the blocks that read it, by their paths from the block of the value, each with its name there.
         seconds: what all the recomputations add.
     """
@@ -56,7 +56,6 @@ class _Recomputed:
     value: int
     nbytes: int
     ops: tuple[int, ...]
-    why_not: str
     readers: tuple[tuple[Path, int], ...]
     seconds: float = 0.0
 
@@ -87,8 +86,9 @@ class RecomputeInLoops(Pass[RecomputedValues]):
         missing = peak.temp_bytes - goal.temp_bytes
         for path, _ in peak.ops_around:
             values = _read_in_blocks(nested_graph(graph, path), goal.temp_bytes // _LARGE_SHARE)
-            yield from (_refusal(graph, path, one) for one in values if not one.ops)
-            able = [_timed(graph, path, one, goal) for one in values if one.ops]
+            kept = {value: one for value, one in values.items() if isinstance(one, Blocked)}
+            yield from (Refusal.of_value(graph, path, value, why.code, why.message) for value, why in kept.items())
+            able = [_timed(graph, path, one, goal) for one in values.values() if isinstance(one, _Recomputed)]
             able.sort(key=lambda one: (one.seconds / one.nbytes, one.value))
             reached = itertools.accumulate(one.nbytes for one in able)
             enough = 1 + next((i for i, nbytes in enumerate(reached) if nbytes >= missing), len(able) - 1)
@@ -103,31 +103,33 @@ class RecomputeInLoops(Pass[RecomputedValues]):
     def apply(self, module: ir.Module, params: RecomputedValues) -> None:
         """Computes the values of a step in the blocks that read them, in place."""
         graph = nested_graph(entry_graph(module), params.path)
-        by_value = {one.value: one for one in _read_in_blocks(graph, 0)}
+        read = _read_in_blocks(graph, 0)
         with module.context:
-            for one in (by_value[value] for value in params.values):
+            for one in (read[value] for value in params.values):
+                assert isinstance(one, _Recomputed)
                 for path, value in one.readers:
                     _recompute(graph, one, nested_graph(graph, path), value)
             _bypass_invariant_results(graph)
             drop_dead_carries(module)
 
 
-def _read_in_blocks(graph: Graph, least_bytes: int) -> list[_Recomputed]:
-    """The values of at least so many bytes that a block computes and its loops and branches read."""
+def _read_in_blocks(graph: Graph, least_bytes: int) -> dict[int, _Recomputed | Blocked]:
+    """The values of at least so many bytes that a block computes and its loops and branches read; why some stay."""
     uses: dict[int, list[tuple[Op, int, int]]] = {}
     for op in graph.ops:
         for block, inner, outer in _invariant_values(op):
             value = graph.values[outer]
             if value.is_computed and graph.ops[value.producer].inputs and value.nbytes >= max(1, least_bytes):
                 uses.setdefault(outer, []).append((op, block, inner))
-    recomputed: list[_Recomputed] = []
+    recomputed: dict[int, _Recomputed | Blocked] = {}
     for value, readers in sorted(uses.items()):
         paths = [_reading_blocks(op, block, ((op.index, block),), inner) for op, block, inner in readers]
         known = tuple(itertools.chain.from_iterable(p for p in paths if p is not None))
-        ops = _producers(graph, value) if None not in paths else "a loop's condition reads it"
-        computed = ((), ops) if isinstance(ops, str) else (ops, "")
-        if known or None in paths:
-            recomputed.append(_Recomputed(value, graph.values[value].nbytes, *computed, known))
+        ops = _producers(graph, value) if None not in paths else _not_repeated("a loop's condition reads it")
+        if isinstance(ops, Blocked):
+            recomputed[value] = ops
+        elif known:
+            recomputed[value] = _Recomputed(value, graph.values[value].nbytes, ops, known)
     return recomputed
 
 
@@ -169,7 +171,11 @@ def _is_in_condition(loop: Op, value: int) -> bool:
     return any(condition.users[v] for v in names)
 
 
-def _producers(graph: Graph, value: int) -> tuple[int, ...] | str:
+def _not_repeated(why: str) -> Blocked:
+    return Blocked("not-repeated", f"a loop or a branch reads it, and it cannot be computed there again: {why}")
+
+
+def _producers(graph: Graph, value: int) -> tuple[int, ...] | Blocked:
     """The ops that compute a value from small ones and arguments, or why they cannot be repeated."""
     large = max(1, graph.values[value].nbytes // _LARGE_SHARE)
     pending, producers = [graph.values[value].producer], set[int]()
@@ -178,11 +184,11 @@ def _producers(graph: Graph, value: int) -> tuple[int, ...] | str:
         if op in producers:
             continue
         if graph.ops[op].name == "stablehlo.while":
-            return "a loop makes it"
+            return _not_repeated("a loop makes it")
         if op in effects(graph):
-            return "what makes it has effects"
+            return _not_repeated("what makes it has effects")
         if len(producers) == _MAX_OPS:
-            return f"more than {_MAX_OPS} ops make it"
+            return _not_repeated(f"more than {_MAX_OPS} ops make it")
         producers.add(op)
         inputs = (graph.values[v] for v in graph.ops[op].inputs)
         pending += [v.producer for v in inputs if v.is_computed and v.nbytes >= large]
@@ -206,7 +212,8 @@ def _timed(main: Graph, path: Path, one: _Recomputed, goal: Goal) -> _Recomputed
 
 def _candidate(main: Graph, path: Path, values: Sequence[_Recomputed]) -> Candidate:
     largest = max(values, key=lambda one: one.nbytes)
-    refusal = _refusal(main, path, largest)
+    message = "computing it again where loops read it frees nothing"
+    refusal = Refusal.of_value(main, path, largest.value, "no-gain", message)
     more = and_others(len(values))
     readers = len({reader for one in values for reader, _ in one.readers})
     params = RecomputedValues(path=path, values=tuple(sorted(one.value for one in values)), readers=readers)
@@ -217,16 +224,9 @@ def _candidate(main: Graph, path: Path, values: Sequence[_Recomputed]) -> Candid
         numerics="exact",
         summary=f"compute {refusal.value}{more} again inside the loops that read it, instead of keeping it",
         identity=(RecomputeInLoops.name, path, largest.value),
-        refusal_if_useless=dataclasses.replace(
-            refusal, code="no-gain", message="computing it again where loops read it frees nothing"
-        ),
+        refusal_if_useless=refusal,
         needs_lookahead=True,
     )
-
-
-def _refusal(main: Graph, path: Path, one: _Recomputed) -> Refusal:
-    message = f"a loop or a branch reads it, and it cannot be computed there again: {one.why_not}"
-    return Refusal.of_value(main, path, one.value, "not-repeated", message)
 
 
 def _recompute(graph: Graph, one: _Recomputed, body: Graph, value: int) -> None:
