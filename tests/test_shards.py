@@ -25,6 +25,8 @@ NAMES = (
         "mapped sequence",
         "train step",
         "mapped train step",
+        "gradient of mapped",
+        "gradient of ring",
     ),
     *WITHIN,
 )
@@ -77,6 +79,13 @@ def test_what_each_device_does_is_split_within_it(outcomes, name):
     splits = [step for step in outcomes[name]["steps"] if step["pass"] == "split-into-loops"]
     assert splits
     assert all(split["path"] for split in splits)
+
+
+@pytest.mark.parametrize("name", ["gradient of mapped", "gradient of ring"])
+def test_a_loop_runs_a_shard_map_and_its_gradient_on_chunks(outcomes, name):
+    splits = [step for step in outcomes[name]["steps"] if step["pass"] == "split-into-loops"]
+    assert any(split["path"] == [] for split in splits)
+    assert outcomes[name]["more collectives"] == []
 
 
 def test_jit_plans_for_each_of_the_devices_that_its_arguments_lie_on(outcomes):

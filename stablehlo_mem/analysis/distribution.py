@@ -24,6 +24,14 @@ from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, SplitOp
 _EXCHANGING = ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.reduce")
 """Ops whose operands and results are moved: what others exchange depends on the partitioner's choices and is less."""
 
+_PASSES = {
+    **{f"stablehlo.{name}": 1 for name in ("all_gather", "all_to_all", "collective_broadcast", "collective_permute")},
+    "stablehlo.all_reduce": 2,
+    "stablehlo.reduce_scatter": 1,
+}
+"""How often the larger of what a device has before and after a collective of a `shard_map` passes it: a ring reduces,
+and gathers the sums again."""
+
 _Factors = dict[int, int]
 """By how many devices each factor of an op is shared out; those of no other are left out."""
 _CACHED = 2**14
@@ -68,8 +76,9 @@ def sharing_devices(graph: Graph, op: Op) -> int:
 
 
 def exchanged_bytes(graph: Graph, op: Op) -> float:
-    """Bytes that one device receives so that an op can run, shared out by as many as can."""
-    return sum(_exchange(graph, op).moved)
+    """Bytes that one device receives so that an op can run, shared out by as many as can, or for a collective."""
+    sides = (sum(graph.values[v].nbytes for v in values) for values in (op.operands, op.results))
+    return _PASSES[op.name] * max(sides) if op.name in _PASSES else sum(_exchange(graph, op).moved)
 
 
 def gathered_bytes(graph: Graph, op: Op) -> dict[int, int]:

@@ -11,6 +11,7 @@ from stablehlo_mem.frontend.clamp_starts import SLICING, clamp_starts
 from stablehlo_mem.frontend.host_uses import place_uses
 from stablehlo_mem.frontend.merge_extrema import merge_extrema
 from stablehlo_mem.frontend.order_factors import order_factors
+from stablehlo_mem.frontend.shard_map_residuals import compute_where_read, lay_residuals
 from stablehlo_mem.ir.barriers import split_barriers
 from stablehlo_mem.ir.bindings import (
     RULE,
@@ -26,6 +27,7 @@ from stablehlo_mem.ir.bindings import (
 from stablehlo_mem.ir.graph import entry_graph, main_function
 from stablehlo_mem.ir.shards import mark_shards, remove_marks
 from stablehlo_mem.ir.structural_equality import is_same_block
+from stablehlo_mem.sharding_rules.region_edges import MANUAL_COMPUTATION
 
 _IDENTITIES = ("stablehlo.reshape", "stablehlo.convert", "stablehlo.slice", "stablehlo.pad")
 """Ops that change nothing where operand and result have the same type, pads by something aside."""
@@ -36,8 +38,8 @@ def canonicalize(module: ir.Module) -> None:
 
     Before: `%1 = call @f(%0)`, `%2:2 = stablehlo.composite "chlo.top_k" %1`, barriers of several operands.
     After: f's body in place of the call, `%2:2 = chlo.top_k(%1)`, one barrier an operand, starts of slices that cannot
-    be out of bounds, a maximum taken from the argmax beside it, a repeated factor second, a copy to the device of what
-    arithmetic reads in the host's memory, `sdy.sharding_rule`s.
+    be out of bounds, a maximum taken from the argmax beside it, a repeated factor second, a constant in the `shard_map`
+    that reads it, a copy to the device of what arithmetic reads in the host's memory, `sdy.sharding_rule`s.
     """
     with module.context:
         open_functions(module)
@@ -48,12 +50,17 @@ def canonicalize(module: ir.Module) -> None:
     with module.context:
         merge_extrema(_collect(module, "stablehlo.reduce"))
         order_factors(_collect(module, "stablehlo.multiply"))
+        compute_where_read(_collect(module, MANUAL_COMPUTATION))
     if _collect(module, *SLICING):
         clamp_starts(entry_graph(module))
         run_passes(module, "cse", "canonicalize")
     with module.context:
         place_uses(main_function(module))
     attach_rules(module)
+    if _collect(module, MANUAL_COMPUTATION):
+        with module.context:
+            lay_residuals(entry_graph(module))
+        attach_rules(module)
 
 
 def open_functions(module: ir.Module) -> None:

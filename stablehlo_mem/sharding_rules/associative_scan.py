@@ -192,7 +192,7 @@ def attributes_of(scan: AssociativeScan, function: str) -> dict[str, Any]:
 
 def _emit(context: EmitContext) -> tuple[list[Any], list[Any]]:
     """A scan on a chunk, after the accumulated value of the chunks before."""
-    builder = _ScanBuilder(context.rules.of_block(_function(context.op)), context.operands)
+    builder = _ScanBuilder(context.rules.of_block(_function(context.op), context.rules.parts), context.operands)
     scan, elements = builder.scan, builder.elements
     n = builder.size(elements[0])
     first = [builder.part(e, 0, 1) for e in elements]

@@ -1,4 +1,4 @@
-"""Rules of the ops whose regions run: while, case and if. An axis passes them as it passes the ops inside.
+"""Rules of while, case and if, whose regions run. An axis passes them as it passes the ops inside.
 
 A while is split along its batch as a whole: the loop over chunks contains all of its steps, on sliced carries. Here are
 its edges and how it is emitted; its factor rule is made by `region_rule`.
@@ -11,10 +11,10 @@ from collections import defaultdict
 from typing import Any
 
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import RULE, ir, stablehlo
+from stablehlo_mem.ir.bindings import RULE, ir
 from stablehlo_mem.ir.graph import Op
 from stablehlo_mem.sharding_rules.chunk_emitter import ChunkEmitter
-from stablehlo_mem.sharding_rules.op_rule import EmitContext, OpRule, RegionEdge
+from stablehlo_mem.sharding_rules.op_rule import Chunk, EmitContext, OpRule, RegionEdge
 from stablehlo_mem.sharding_rules.reductions import SUM
 from stablehlo_mem.sharding_rules.region_edges import PARTIAL, WHOLE, ChunkForm, OpVariant, Region, RegionSplit
 from stablehlo_mem.sharding_rules.region_propagation import split_of
@@ -58,15 +58,24 @@ def _emit(context: EmitContext) -> list[Any]:
         arguments = [v.type for v in context.operands] if block.arguments else []
         target = new.regions[number].blocks.append(*arguments, arg_locs=[op.location] * len(arguments))
         with ir.InsertionPoint(target):
-            _BlockEmitter(region, split, number, context, target).run()
+            emit_block(region, split, number, context, target, context.chunk)
     return list(new.results)
+
+
+def emit_block(
+    region: Region, split: RegionSplit, number: int, context: EmitContext, target: Any, chunk: Chunk
+) -> None:
+    """Emits one block of a region on one chunk into a block that has its arguments."""
+    _BlockEmitter(region, split, number, context, target, chunk).run()
 
 
 class _BlockEmitter(ChunkEmitter):
     """One block of a region on one chunk: the variants of its ops that are needed, in program order."""
 
-    def __init__(self, region: Region, split: RegionSplit, number: int, context: EmitContext, target: Any):
-        super().__init__(region.rules[number], split.n, context.chunk)
+    def __init__(
+        self, region: Region, split: RegionSplit, number: int, context: EmitContext, target: Any, chunk: Chunk
+    ):
+        super().__init__(region.rules[number], split.n, chunk)
         self.target = target
         self.forms, self.needed = region.returned_forms(split, number), region.needed(split, number)
         self.emitted: dict[tuple[int, ChunkForm], Any] = {}
@@ -84,8 +93,10 @@ class _BlockEmitter(ChunkEmitter):
                 results = self.results(variant)
             op = self.graph.ops[variant.op]
             self.emitted.update(zip(zip(op.results, variant.results, strict=True), results, strict=True))
-        with self.graph.handles[-1].location:
-            stablehlo.return_([self.in_form(v, f) for v, f in zip(self.graph.returned, self.forms, strict=True)])
+        end = self.graph.handles[-1]
+        with end.location:
+            returned = [self.in_form(v, f) for v, f in zip(self.graph.returned, self.forms, strict=True)]
+            ir.Operation.create(end.name, [], returned)
         self.rebind()
 
     def results(self, variant: OpVariant) -> list[Any]:
@@ -130,11 +141,11 @@ class _BlockEmitter(ChunkEmitter):
             builders.rebind(op.operation, new)
 
 
-# Repeated elements are masked inside.
-_SUMS = dataclasses.replace(SUM, identity=lambda op, position, operands: None)
+SUMS_OF_BLOCKS = dataclasses.replace(SUM, identity=lambda op, position, operands: None)
+"""How partial results of blocks combine: repeated elements are masked inside."""
 
 OP_RULES = {
-    "stablehlo.while": OpRule(emit=_emit, reduction=_SUMS, edges=_while_edges),
-    "stablehlo.case": OpRule(emit=_emit, reduction=_SUMS, edges=_branch_edges),
-    "stablehlo.if": OpRule(emit=_emit, reduction=_SUMS, edges=_branch_edges),
+    "stablehlo.while": OpRule(emit=_emit, reduction=SUMS_OF_BLOCKS, edges=_while_edges),
+    "stablehlo.case": OpRule(emit=_emit, reduction=SUMS_OF_BLOCKS, edges=_branch_edges),
+    "stablehlo.if": OpRule(emit=_emit, reduction=SUMS_OF_BLOCKS, edges=_branch_edges),
 }

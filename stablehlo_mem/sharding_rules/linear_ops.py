@@ -15,7 +15,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 def linear_groups(op: Any) -> Groups:
     """The groups of operands in each of which an op is linear; none if it is not."""
-    if op.name in _SUMS or (op.name == "stablehlo.reduce" and is_sum(op)):
+    if op.name in _SUMS or (op.name in _REDUCING and is_sum(op)):
         return (tuple(range(len(op.operands))),)
     if op.name == "stablehlo.divide" and not is_float(op.results[0].type):
         return ()  # quotients of integers are rounded, and do not add up
@@ -25,9 +25,11 @@ def linear_groups(op: Any) -> Groups:
 
 
 _SUMS = frozenset({"stablehlo.add", "stablehlo.subtract", "stablehlo.concatenate"})
+_REDUCING = frozenset({"stablehlo.reduce", "stablehlo.all_reduce", "stablehlo.reduce_scatter"})
 _OF_ONE = (
     *("negate", "reshape", "transpose", "broadcast_in_dim", "slice", "reverse", "optimization_barrier"),
     *("real", "imag", "dynamic_slice", "gather", "divide"),
+    *("all_gather", "all_to_all", "collective_broadcast", "collective_permute"),
 )
 _LINEAR: dict[str, Groups] = {
     **{f"stablehlo.{name}": ((0,),) for name in _OF_ONE},

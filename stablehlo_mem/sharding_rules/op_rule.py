@@ -41,6 +41,10 @@ class Chunk:
     counted: Any | None = None
     parts: int = 1
 
+    def share(self, count: int) -> Chunk:
+        """What one of so many equal shares of all parts has of it."""
+        return dataclasses.replace(self, size=self.size // count, parts=self.parts // count)
+
     def start_in(self, elements: int) -> Any:
         """Its first element in a dimension of which it has so many, a multiple of its own; an i32 scalar."""
         return builders.scaled(self.start, elements // self.size)
@@ -62,8 +66,8 @@ class BlockRules(Protocol):
         """An op split into `n` along a dimension of one of its inputs or results, or why it cannot be."""
         ...
 
-    def of_block(self, graph: Graph) -> BlockRules:
-        """The rules of another block's ops."""
+    def of_block(self, graph: Graph, parts: int) -> BlockRules:
+        """The rules of another block's ops, along axes of so many parts."""
         ...
 
 

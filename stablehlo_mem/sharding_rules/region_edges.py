@@ -1,4 +1,4 @@
-"""`Region`: an op whose blocks run (while, case, if), with the edges at which values enter and leave them.
+"""`Region`: an op whose blocks run (while, case, if, manual_computation), with the edges of its blocks' values.
 
 And how an axis passes it: `RegionSplit`, which `region_propagation` finds and `control_flow` emits.
 """
@@ -16,6 +16,7 @@ from stablehlo_mem.sharding_rules.batched_while import own_condition
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.op_rule import BlockRules, Reduction, Side
 
+MANUAL_COMPUTATION = "sdy.manual_computation"
 WHOLE: Literal["whole"] = "whole"
 PARTIAL: Literal["partial"] = "partial"
 ChunkForm = int | Literal["whole", "partial"]
@@ -68,17 +69,21 @@ class Region:
         entering: for each block, the edge of each argument and captured value.
         returning: for each block, the edges that a value is returned to.
         parts: of the axes, see `RuleBook.within`.
+        shares: of an axis, each of which one run of the blocks has: the blocks of a manual computation run on every
+            device, on its part of each value.
+        as_it_lies: whether an axis passes only along dimensions that lie in so many shares.
         cache: the results of its analyses.
     """
 
-    def __init__(self, rules: BlockRules, op: int):
+    def __init__(self, rules: BlockRules, op: int, *, as_it_lies: bool = True):
         edges = rules.op_rules[rules.graph.ops[op].name].edges
         assert edges is not None
         self.graph, self.op, self.op_rules = rules.graph, rules.graph.ops[op], rules.op_rules
         self.edges, self.blocks = edges(self.op), self.op.blocks
         self.cache = AnalysisCache()
-        self.rules = tuple(rules.of_block(block) for block in self.blocks)
-        self.parts = rules.parts
+        self.parts, self.as_it_lies = rules.parts, as_it_lies
+        self.shares = self.parts if self.op.name == MANUAL_COMPUTATION else 1
+        self.rules = tuple(rules.of_block(block, self.parts // self.shares) for block in self.blocks)
         self.entering: list[dict[int, int]] = [{} for _ in self.blocks]
         self.returning: list[dict[int, list[int]]] = [{} for _ in self.blocks]
         for number, edge in enumerate(self.edges):
@@ -145,9 +150,21 @@ class Region:
         return needed[::-1]
 
     def shape(self, number: int) -> tuple[int, ...]:
-        """The shape of an edge's value."""
+        """The shape of an edge's value in the blocks."""
+        edge = self.edges[number]
+        block, value = next(iter((*edge.enters, *edge.returns)))
+        return self.blocks[block].values[value].shape
+
+    def is_shared(self, number: int, dimension: int) -> bool:
+        """Whether runs of the blocks have equal shares of an edge's dimension, as many as the axis has."""
+        return not self.as_it_lies or self.parts_of(number, dimension) == self.shares
+
+    def parts_of(self, number: int, dimension: int) -> int:
+        """In how many parts an edge's dimension lies outside the blocks."""
         edge = self.edges[number]
         if edge.operand is not None:
-            return self.graph.values[self.op.inputs[edge.operand]].shape
-        assert edge.result is not None
-        return self.graph.values[self.op.results[edge.result]].shape
+            outer = self.op.inputs[edge.operand]
+        else:
+            assert edge.result is not None
+            outer = self.op.results[edge.result]
+        return self.graph.values[outer].shape[dimension] // max(1, self.shape(number)[dimension])

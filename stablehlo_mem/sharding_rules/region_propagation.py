@@ -46,7 +46,10 @@ class _Stopped(Exception):
 
 @cached_analysis
 def split_region(region: Region, dims: EdgeDims, n: int) -> RegionSplit | Blocked:
-    """A region split into `n` along dimensions of edges, and of the edges they propagate to."""
+    """A region split into `n` along dimensions of edges, and of the edges they propagate to.
+
+    Of an axis with several shares (`Region.shares`) `n` is what one of them has.
+    """
     propagation = _propagated(region, dims, n)
     if isinstance(propagation, Blocked):
         return propagation
@@ -83,11 +86,12 @@ def find_split(region: Region, split_op: SplitOp) -> RegionSplit | Blocked:
             dimension = split_op.operand_dims[edge.operand]
         if dimension is not None:
             dims.append((number, dimension))
-    split = split_region(region, tuple(dims), split_op.n)
+    n = split_op.n // region.shares
+    split = split_region(region, tuple(dims), n)
     if isinstance(split, RegionSplit):
         return split
     # From all its edges at once an op that could be split in two ways may be reached the other way round.
-    found = (_widest_split(region, edge, dimension, split_op.n) for edge, dimension in dims)
+    found = (_widest_split(region, edge, dimension, n) for edge, dimension in dims)
     same = (one for one in found if isinstance(one, RegionSplit) and one.dims == tuple(dims))
     return next(same, split)
 
@@ -174,6 +178,8 @@ class _Propagation:
         block, op = requester
         if self.dims.setdefault(edge, dimension) != dimension:
             raise _Stopped(self.region.blocks[block], op, "it would split a value along two of its dimensions")
+        if not self.region.is_shared(edge, dimension):
+            raise _Stopped(self.region.blocks[block], op, "devices have other parts of a value that it would split")
         if self.region.shape(edge)[dimension] % self.n:
             # A merged dimension can be split into as many parts as its major factor.
             reason, size = "it would split a value more finely than its dimension", self.region.shape(edge)[dimension]

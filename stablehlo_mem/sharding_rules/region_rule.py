@@ -23,6 +23,7 @@ def region_rule(region: Region, edge: int, dimension: int, n: int) -> FactorRule
     are split with it. Equal ops share their rules.
     """
     rules = equal_ops_cache(region.graph, region.op.index).tables["region_rule"]
+    n //= region.shares
     key = (edge, dimension, n, region.parts)
     if key in rules:
         return rules[key]
@@ -52,7 +53,7 @@ class _Builder:
     def rule_of_split(self, split: RegionSplit) -> FactorRule:
         """All that is split together is one factor, with the number of the first of its dimensions."""
         factor = self.first[split.dims[0][0]] + split.dims[0][1]
-        self.sizes[factor] = split.n
+        self.sizes[factor] = split.n * self.region.shares
         factors: dict[tuple[int, int], tuple[int, ...]] = {}
         for edge, dimension in split.dims:
             minor = self.first[-1] + self.first[edge] + dimension

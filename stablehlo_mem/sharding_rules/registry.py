@@ -26,6 +26,7 @@ from stablehlo_mem.sharding_rules import (
     linalg,
     ragged_dot,
     reductions,
+    shard_map,
     top_k,
     windows,
 )
@@ -43,6 +44,7 @@ OP_RULES: dict[str, OpRule] = {
     **linalg.OP_RULES,
     **windows.OP_RULES,
     **control_flow.OP_RULES,
+    **shard_map.OP_RULES,
     **associative_scan.OP_RULES,
 }
 

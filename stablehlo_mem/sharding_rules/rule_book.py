@@ -41,9 +41,9 @@ class RuleBook:
         """
         return self if parts == self.parts else RuleBook(self.graph, self.op_rules, parts)
 
-    def of_block(self, graph: Graph) -> RuleBook:
-        """The rules of another block's ops."""
-        return RuleBook(graph, self.op_rules, self.parts)
+    def of_block(self, graph: Graph, parts: int) -> RuleBook:
+        """The rules of another block's ops, along axes of so many parts."""
+        return RuleBook(graph, self.op_rules, parts)
 
     @cached_analysis
     def split(self, op: int, side: Side, position: int, dimension: int, n: int) -> SplitOp | Blocked:

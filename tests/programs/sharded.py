@@ -82,6 +82,51 @@ def mapped_step(w1, w2, x, y):
     return jax.tree.map(lambda w: jax.lax.pmean(w, "x"), train_step(w1, w2, x, y))
 
 
+def _mesh() -> Mesh:
+    return Mesh(np.array(jax.devices()[:DEVICES]), ("x",))
+
+
+def row_losses(w1, w2, x, y):
+    return ((jnp.tanh(x @ w1) @ w2 - y) ** 2).mean(1)
+
+
+def gradient_of_mapped(w1, w2, x, y):
+    """The gradient of a `shard_map` is another one, to which the first one hands what it needs."""
+    mapped = jax.shard_map(row_losses, mesh=_mesh(), in_specs=_BATCH, out_specs=ROWS)
+    return jax.grad(lambda w1, w2: mapped(w1, w2, x, y).mean(), (0, 1))(w1, w2)
+
+
+def gradient_of_rows(w1, w2, x, y):
+    return jax.grad(lambda w1, w2: row_losses(w1, w2, x, y).mean(), (0, 1))(w1, w2)
+
+
+def ring_attention(q, k, v):
+    """Keys and values go round the devices; each adds what its queries see of them, with a running maximum."""
+
+    def step(carry, _):
+        k, v, out, most, total = carry
+        scores = jnp.einsum("hqd,hkd->hqk", q, k) / np.sqrt(q.shape[-1])
+        new = jnp.maximum(most, scores.max(-1))
+        weights, scale = jnp.exp(scores - new[..., None]), jnp.exp(most - new)
+        out = out * scale[..., None] + jnp.einsum("hqk,hkd->hqd", weights, v)
+        k, v = (jax.lax.ppermute(a, "x", [(i, (i + 1) % DEVICES) for i in range(DEVICES)]) for a in (k, v))
+        return (k, v, out, new, total * scale + weights.sum(-1)), None
+
+    total = 0 * q[..., 0]
+    (_, _, out, _, total), _ = jax.lax.scan(step, (k, v, 0 * q, total - 1e30, total), length=DEVICES)
+    return out / total[..., None]
+
+
+def gradient_of_ring(q, k, v):
+    mapped = jax.shard_map(ring_attention, mesh=_mesh(), in_specs=(SEQUENCE,) * 3, out_specs=SEQUENCE)
+    return jax.grad(lambda *given: (mapped(*given) ** 2).sum(), (0, 1, 2))(q, k, v)
+
+
+def gradient_of_attention(q, k, v):
+    scaled = np.sqrt(q.shape[-1])
+    return jax.grad(lambda q, k, v: (attention(q / scaled, k, v) ** 2).sum(), (0, 1, 2))(q, k, v)
+
+
 @dataclasses.dataclass(frozen=True)
 class Distributed:
     """A function, its arguments' shapes and where they lie, and the share of the temporaries it is given."""
@@ -121,12 +166,16 @@ PROGRAMS = {
     "mapped train step": Distributed(
         mapped_step, _LAYERS, _BATCH, (WHOLE, WHOLE), 0.6, train_step, mapped=True, donated=(0, 1)
     ),
+    "gradient of mapped": Distributed(gradient_of_mapped, _LAYERS, _BATCH, (WHOLE, WHOLE), 0.6, gradient_of_rows),
+    "gradient of ring": Distributed(
+        gradient_of_ring, _HEADS, (SEQUENCE,) * 3, (SEQUENCE,) * 3, 0.25, gradient_of_attention
+    ),
 }
 
 
 def outcome(one: Distributed) -> dict[str, Any]:
     """Plans a program for its share of the temporaries, runs both and compares."""
-    mesh = Mesh(np.array(jax.devices()[:DEVICES]), ("x",))
+    mesh = _mesh()
     shardings = [NamedSharding(mesh, spec) for spec in one.given]
     fun = jax.shard_map(one.fun, mesh=mesh, in_specs=one.given, out_specs=one.results) if one.mapped else one.fun
     out = jax.tree.map(lambda spec: NamedSharding(mesh, spec), one.results)
@@ -166,7 +215,7 @@ def outcome(one: Distributed) -> dict[str, Any]:
 
 def called() -> dict[str, Any]:
     """A function under `shm.jit`, given arrays that lie on several devices."""
-    mesh = Mesh(np.array(jax.devices()[:DEVICES]), ("x",))
+    mesh = _mesh()
     w, x = (normals(*shape, seed=i) for i, shape in enumerate(((6, 32, 32), (2048, 32))))
     places = NamedSharding(mesh, WHOLE), NamedSharding(mesh, ROWS)
     arguments = [jax.device_put(v, place) for v, place in zip((w, x), places, strict=True)]

@@ -1,0 +1,224 @@
+"""What a `shard_map` hands to its gradient, changed so that one loop can run both on chunks: `canonicalize` calls it.
+
+JAX hands residuals on with the devices in their first dimension, whichever that is: [64, 512] on each of eight devices
+is [512, 512] outside. An axis passes a manual computation along dimensions that lie in as many parts as the axis has.
+So a residual gets the devices in the dimensions that go with those of operands that lie in parts, the others in a new
+first one. What depends on no operand, such as the factor of attention's scores, is computed where it is read: as a
+result it would be there after the last chunk only, and the loop would have to end between the two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from stablehlo_mem.ir import builders
+from stablehlo_mem.ir.bindings import ir, sdy
+from stablehlo_mem.ir.graph import Graph, blocks_of
+from stablehlo_mem.sharding_rules import OP_RULES, RuleBook
+from stablehlo_mem.sharding_rules.region_edges import MANUAL_COMPUTATION, Region, RegionSplit
+from stablehlo_mem.sharding_rules.region_propagation import split_region
+
+_OTHERS = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("all_gather", "all_to_all", "collective_broadcast", "collective_permute", "custom_call", "recv", "rng"),
+        *("rng_bit_generator", "infeed", "create_token"),
+    )
+)
+"""Ops without blocks that exchange something, have an effect or are not worth repeating."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Residual:
+    """A result of a manual computation that only other ones read, each as an operand that lies as it does.
+
+    Attributes:
+        source: the manual computation; `result`: the position among its results.
+        readers: the others, each with the position among its operands.
+    """
+
+    source: Any
+    result: int
+    readers: tuple[tuple[Any, int], ...]
+
+    @property
+    def returned(self) -> Any:
+        """What the block of the source returns."""
+        return _end(self.source).operands[self.result]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Along:
+    """A dimension that goes with one of an operand that is shared out over these mesh axes, so in so many parts."""
+
+    dimension: int
+    axes: list[Any]
+    parts: int
+
+
+def compute_where_read(computations: Sequence[Any]) -> None:
+    """Computes constants in the manual computations that read them, and drops results that nothing reads, in place.
+
+    Args:
+        computations: the manual computations of a module.
+    """
+    for residual in _residuals(computations):
+        constant = _constant_ops(residual.source.regions[0].blocks[0], residual.returned)
+        for reader, operand in residual.readers if constant else ():
+            body, values = reader.regions[0].blocks[0], dict[Any, Any]()
+            with builders.building(body.operations[0].operation, reader.location):
+                builders.repeat_ops(constant, values)
+            body.arguments[operand].replace_all_uses_with(values[residual.returned])
+    # The last first: what it no longer reads, those before it need not return.
+    for op in reversed(computations):
+        _drop_unread(op)
+
+
+def lay_residuals(main: Graph) -> None:
+    """Lets residuals lie along the dimensions that go with those of operands, in place; the graph is stale then."""
+    for graph in list(blocks_of(main)):
+        for op in graph.ops:
+            if op.name == MANUAL_COMPUTATION:
+                residuals = list(_residuals([graph.handles[op.index]]))
+                if residuals:
+                    region = Region(RuleBook(graph, OP_RULES), op.index, as_it_lies=False)
+                    along = _along_operands(region, graph.handles[op.index])
+                    for residual in residuals:
+                        with residual.source.location:
+                            _lay(residual, along.get(residual.result, ()))
+
+
+def _residuals(computations: Sequence[Any]) -> Iterator[_Residual]:
+    for op in computations:
+        shardings = _shardings(op, "out")
+        for number, result in enumerate(op.results):
+            readers = [(use.owner.operation, use.operand_number) for use in result.uses]
+            if readers and all(_reads_alike(op, shardings[number], *reader) for reader in readers):
+                yield _Residual(op, number, tuple(readers))
+
+
+def _reads_alike(op: Any, sharding: Any, reader: Any, operand: int) -> bool:
+    """Whether each device has of an operand what it returns as a result that lies so."""
+    alike = reader.name == op.name and reader.attributes["manual_axes"] == op.attributes["manual_axes"]
+    return alike and _shardings(reader, "in")[operand] == sharding
+
+
+def _shardings(op: Any, side: str) -> list[Any]:
+    return [
+        sdy.TensorShardingAttr(s) for s in sdy.TensorShardingPerValueAttr(op.attributes[f"{side}_shardings"]).shardings
+    ]
+
+
+def _end(op: Any) -> Any:
+    """The op that returns from a manual computation."""
+    return list(op.regions[0].blocks[0].operations)[-1].operation
+
+
+def _constant_ops(body: Any, value: Any) -> list[Any]:
+    """The ops of a block that a value is computed by if it depends on no argument, in order; else none."""
+    needed, pending = set[Any](), [value]
+    while pending:
+        op = pending.pop().owner
+        if isinstance(op, ir.Block) or list(op.regions) or not op.name.startswith("stablehlo.") or op.name in _OTHERS:
+            return []
+        if op not in needed:
+            needed.add(op)
+            pending += op.operands
+    return [op.operation for op in body.operations if op.operation in needed]
+
+
+def _drop_unread(op: Any) -> None:
+    """Builds a manual computation anew without the operands that its block does not read and the unread results."""
+    body, end = op.regions[0].blocks[0], _end(op)
+    read = [bool(list(argument.uses)) for argument in body.arguments]
+    used = [bool(list(result.uses)) for result in op.results]
+    if all(read) and all(used):
+        return
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    for side, kept in (("in", read), ("out", used)):
+        attributes[f"{side}_shardings"] = sdy.TensorShardingPerValueAttr.get(_kept(_shardings(op, side), kept))
+    with op.location, ir.InsertionPoint(op):
+        types = [result.type for result in _kept(op.results, used)]
+        new = ir.Operation.create(op.name, types, _kept(op.operands, read), attributes, regions=1)
+    with end.location, ir.InsertionPoint(end):
+        ir.Operation.create(end.name, [], _kept(end.operands, used))
+    end.erase()
+    body.append_to(new.regions[0])
+    for number in reversed([i for i, is_read in enumerate(read) if not is_read]):
+        body.erase_argument(number)
+    for old, result in zip(_kept(op.results, used), new.results, strict=True):
+        old.replace_all_uses_with(result)
+    op.erase()
+
+
+def _kept(items: Any, kept: Sequence[bool]) -> list[Any]:
+    return [item for item, is_kept in zip(items, kept, strict=True) if is_kept]
+
+
+def _along_operands(region: Region, op: Any) -> dict[int, list[_Along]]:
+    """For results the dimensions that go with those of operands that lie in parts, the first operands' first."""
+    found: dict[int, list[_Along]] = {}
+    for number, sharding in enumerate(_shardings(op, "in")):
+        for dimension, axes in enumerate(_axes(sharding)):
+            parts, extent = region.parts_of(number, dimension), region.shape(number)[dimension]
+            split = split_region(region, ((number, dimension),), extent) if parts > 1 < extent else None
+            for edge, form in split.dims if isinstance(split, RegionSplit) else ():
+                result = region.edges[edge].result
+                if result is not None:
+                    found.setdefault(result, []).append(_Along(form, axes, parts))
+    return found
+
+
+def _axes(sharding: Any) -> list[list[Any]]:
+    """The mesh axes that each dimension is shared out over."""
+    return [list(sdy.DimensionShardingAttr(d).axes) for d in sharding.dimension_shardings]
+
+
+def _lay(residual: _Residual, along: Sequence[_Along]) -> None:
+    """Lets the parts of a residual lie along other dimensions; those that go with none along a new first one."""
+    result, value = residual.source.results[residual.result], residual.returned
+    shape, local = list(result.type.shape), list(value.type.shape)
+    sharding = _shardings(residual.source, "out")[residual.result]
+    if not shape or shape[0] == local[0] or shape[1:] != local[1:]:
+        return
+    axes, parts = _axes(sharding)[0], shape[0] // local[0]
+    placed: dict[int, _Along] = {}
+    for one in along:
+        if one.dimension not in placed and set(one.axes) <= set(axes):
+            placed[one.dimension] = one
+            axes, parts = [axis for axis in axes if axis not in one.axes], parts // one.parts
+    if axes:
+        local = [1, *local]
+        placed = {0: _Along(0, axes, parts)} | {d + 1: one for d, one in placed.items()}
+        end = _end(residual.source)
+        with builders.building(end, end.location):
+            end.operands[residual.result] = builders.reshaped(value, local)
+    outside = [n * placed[d].parts if d in placed else n for d, n in enumerate(local)]
+    dimensions = (placed[d].axes if d in placed else [] for d in range(len(local)))
+    placement = [sdy.DimensionShardingAttr.get(of_dimension, is_closed=True) for of_dimension in dimensions]
+    new = sdy.TensorShardingAttr.get(sharding.mesh_or_ref, placement)
+    result.set_type(builders.retype(result.type, outside))
+    _set_sharding(residual.source, "out", residual.result, new)
+    for reader, operand in residual.readers:
+        _set_sharding(reader, "in", operand, new)
+        _set_shape(reader, operand, local)
+
+
+def _set_shape(op: Any, operand: int, shape: list[int]) -> None:
+    """Gives the argument of a manual computation's block another shape: inside, it is a view of that."""
+    body = op.regions[0].blocks[0]
+    argument = body.arguments[operand]
+    before = list(argument.type.shape)
+    if before != shape:
+        argument.set_type(builders.retype(argument.type, shape))
+        with builders.building(body.operations[0].operation, op.location):
+            view = builders.reshaped(argument, before)
+        argument.replace_all_uses_except(view, view.owner.operation)
+
+
+def _set_sharding(op: Any, side: str, position: int, sharding: Any) -> None:
+    shardings = _shardings(op, side)
+    shardings[position] = sharding
+    op.attributes[f"{side}_shardings"] = sdy.TensorShardingPerValueAttr.get(shardings)
