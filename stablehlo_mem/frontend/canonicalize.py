@@ -50,17 +50,13 @@ def canonicalize(module: ir.Module) -> None:
     with module.context:
         merge_extrema(_collect(module, "stablehlo.reduce"))
         order_factors(_collect(module, "stablehlo.multiply"))
-        compute_where_read(_collect(module, MANUAL_COMPUTATION))
+        compute_where_read(module)
     if _collect(module, *SLICING):
         clamp_starts(entry_graph(module))
         run_passes(module, "cse", "canonicalize")
     with module.context:
         place_uses(main_function(module))
     attach_rules(module)
-    if _collect(module, MANUAL_COMPUTATION):
-        with module.context:
-            lay_residuals(entry_graph(module))
-        attach_rules(module)
 
 
 def open_functions(module: ir.Module) -> None:
@@ -73,10 +69,14 @@ def open_functions(module: ir.Module) -> None:
 def attach_rules(module: ir.Module) -> None:
     """Attaches Shardy's factor rules, and in a distributed program marks the part of each value that a device has.
 
-    The custom rules that JAX puts on its custom calls stay.
+    The custom rules that JAX puts on its custom calls stay. What a `shard_map` hands to another one lies as the rules
+    say, also where a step has put the two into one block.
     """
     run_passes(module, RULES_PASS)
     mark_shards(module)
+    if _collect(module, MANUAL_COMPUTATION) and lay_residuals(entry_graph(module)):
+        run_passes(module, RULES_PASS)
+        mark_shards(module)
 
 
 def remove_rules(module: ir.Module) -> None:

@@ -10,12 +10,13 @@ result it would be there after the last chunk only, and the loop would have to e
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import ir, sdy
+from stablehlo_mem.ir.bindings import ir, sdy, walk_operations
 from stablehlo_mem.ir.graph import Graph, blocks_of
+from stablehlo_mem.ir.loop_carries import drop_dead_carries
 from stablehlo_mem.sharding_rules import OP_RULES, RuleBook
 from stablehlo_mem.sharding_rules.region_edges import MANUAL_COMPUTATION, Region, RegionSplit
 from stablehlo_mem.sharding_rules.region_propagation import split_region
@@ -28,6 +29,8 @@ _OTHERS = frozenset(
     )
 )
 """Ops without blocks that exchange something, have an effect or are not worth repeating."""
+
+_VIEWS = ("stablehlo.reshape", "stablehlo.broadcast_in_dim")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,51 +61,92 @@ class _Along:
     parts: int
 
 
-def compute_where_read(computations: Sequence[Any]) -> None:
-    """Computes constants in the manual computations that read them, and drops results that nothing reads, in place.
-
-    Args:
-        computations: the manual computations of a module.
-    """
-    for residual in _residuals(computations):
-        constant = _constant_ops(residual.source.regions[0].blocks[0], residual.returned)
-        for reader, operand in residual.readers if constant else ():
-            body, values = reader.regions[0].blocks[0], dict[Any, Any]()
-            with builders.building(body.operations[0].operation, reader.location):
-                builders.repeat_ops(constant, values)
-            body.arguments[operand].replace_all_uses_with(values[residual.returned])
+def compute_where_read(module: ir.Module) -> None:
+    """Computes constants in the manual computations that read them, in loops too, and drops what nothing reads then."""
+    computations, is_changed = _computations(module), False
+    for reader in computations:
+        body = reader.regions[0].blocks[0]
+        for number, operand in enumerate(reader.operands):
+            source = _origin(operand)
+            if isinstance(source.owner, ir.Block) or not _reads_alike(source, reader, number):
+                continue
+            returned = _end(source.owner).operands[ir.OpResult(source).result_number]
+            constant, values = _constant_ops(source.owner.regions[0].blocks[0], returned), dict[Any, Any]()
+            if constant:
+                with builders.building(body.operations[0].operation, reader.location):
+                    builders.repeat_ops(constant, values)
+                body.arguments[number].replace_all_uses_with(values[returned])
+                is_changed = True
+    if is_changed:
+        _drop_unread(computations)
+        drop_dead_carries(module)
     # The last first: what it no longer reads, those before it need not return.
-    for op in reversed(computations):
-        _drop_unread(op)
+    _drop_unread(reversed(_computations(module)))
 
 
-def lay_residuals(main: Graph) -> None:
-    """Lets residuals lie along the dimensions that go with those of operands, in place; the graph is stale then."""
+def _computations(module: ir.Module) -> list[Any]:
+    return [op for op in walk_operations(module.operation) if op.name == MANUAL_COMPUTATION]
+
+
+def _origin(value: Any) -> Any:
+    """What a value is that loops hand on unchanged."""
+    while isinstance(value.owner, ir.Block):
+        loop, number = value.owner.owner.operation, value.arg_number
+        if loop.name != "stablehlo.while" or list(loop.regions[1].blocks[0].operations)[-1].operands[number] != value:
+            break
+        value = loop.operands[number]
+    return value
+
+
+def lay_residuals(main: Graph) -> bool:
+    """Lets residuals lie along the dimensions that go with those of operands, in place, and says whether any did not.
+
+    The graph is stale then.
+    """
+    is_changed = False
     for graph in list(blocks_of(main)):
         for op in graph.ops:
-            if op.name == MANUAL_COMPUTATION:
-                residuals = list(_residuals([graph.handles[op.index]]))
-                if residuals:
-                    region = Region(RuleBook(graph, OP_RULES), op.index, as_it_lies=False)
-                    along = _along_operands(region, graph.handles[op.index])
-                    for residual in residuals:
-                        with residual.source.location:
-                            _lay(residual, along.get(residual.result, ()))
+            residuals = list(_residuals(graph.handles[op.index])) if op.name == MANUAL_COMPUTATION else []
+            residuals = [residual for residual in residuals if _is_laid_by_jax(residual)]
+            if residuals:
+                region = Region(RuleBook(graph, OP_RULES), op.index, as_it_lies=False)
+                along = _along_operands(region, graph.handles[op.index])
+                for residual in residuals:
+                    with residual.source.location:
+                        is_changed |= _lay(residual, along.get(residual.result, ()))
+    return is_changed
 
 
-def _residuals(computations: Sequence[Any]) -> Iterator[_Residual]:
-    for op in computations:
-        shardings = _shardings(op, "out")
-        for number, result in enumerate(op.results):
-            readers = [(use.owner.operation, use.operand_number) for use in result.uses]
-            if readers and all(_reads_alike(op, shardings[number], *reader) for reader in readers):
-                yield _Residual(op, number, tuple(readers))
+def _residuals(op: Any) -> Iterator[_Residual]:
+    """The results of a manual computation that only others read."""
+    for number, result in enumerate(op.results):
+        _skip_views(result)
+        readers = [(use.owner.operation, use.operand_number) for use in result.uses]
+        if readers and all(_reads_alike(result, *reader) for reader in readers):
+            yield _Residual(op, number, tuple(readers))
 
 
-def _reads_alike(op: Any, sharding: Any, reader: Any, operand: int) -> bool:
-    """Whether each device has of an operand what it returns as a result that lies so."""
-    alike = reader.name == op.name and reader.attributes["manual_axes"] == op.attributes["manual_axes"]
-    return alike and _shardings(reader, "in")[operand] == sharding
+def _skip_views(value: Any) -> None:
+    """Has what reads a value by way of reshapes to its own type read it: rows of stacks are computed again so."""
+    for use in list(value.uses):
+        views = [use.owner.operation]
+        while views[-1].name in _VIEWS and len(list(views[-1].results[0].uses)) == 1:
+            if views[-1].results[0].type == value.type:
+                views[-1].results[0].replace_all_uses_with(value)
+                for view in reversed(views):
+                    view.erase()
+                break
+            (use,) = views[-1].results[0].uses
+            views.append(use.owner.operation)
+
+
+def _reads_alike(result: Any, reader: Any, operand: int) -> bool:
+    """Whether each device has of an operand what a manual computation over the same axes returns there."""
+    op = result.owner
+    if op.name != MANUAL_COMPUTATION or reader.name != op.name:
+        return False
+    alike = reader.attributes["manual_axes"] == op.attributes["manual_axes"]
+    return alike and _shardings(reader, "in")[operand] == _shardings(op, "out")[ir.OpResult(result).result_number]
 
 
 def _shardings(op: Any, side: str) -> list[Any]:
@@ -129,13 +173,17 @@ def _constant_ops(body: Any, value: Any) -> list[Any]:
     return [op.operation for op in body.operations if op.operation in needed]
 
 
-def _drop_unread(op: Any) -> None:
-    """Builds a manual computation anew without the operands that its block does not read and the unread results."""
+def _drop_unread(computations: Iterable[Any]) -> None:
+    """Builds manual computations anew without operands that their blocks do not read, and without unread results."""
+    for op in computations:
+        read = [bool(list(argument.uses)) for argument in op.regions[0].blocks[0].arguments]
+        used = [bool(list(result.uses)) for result in op.results]
+        if not all(read) or not all(used):
+            _keep(op, read, used)
+
+
+def _keep(op: Any, read: Sequence[bool], used: Sequence[bool]) -> None:
     body, end = op.regions[0].blocks[0], _end(op)
-    read = [bool(list(argument.uses)) for argument in body.arguments]
-    used = [bool(list(result.uses)) for result in op.results]
-    if all(read) and all(used):
-        return
     attributes = {name: op.attributes[name] for name in op.attributes}
     for side, kept in (("in", read), ("out", used)):
         attributes[f"{side}_shardings"] = sdy.TensorShardingPerValueAttr.get(_kept(_shardings(op, side), kept))
@@ -176,19 +224,30 @@ def _axes(sharding: Any) -> list[list[Any]]:
     return [list(sdy.DimensionShardingAttr(d).axes) for d in sharding.dimension_shardings]
 
 
-def _lay(residual: _Residual, along: Sequence[_Along]) -> None:
-    """Lets the parts of a residual lie along other dimensions; those that go with none along a new first one."""
+def _is_laid_by_jax(residual: _Residual) -> bool:
+    """Whether the devices have parts of a residual's first dimension, in which each has several elements, alone."""
+    result, value = residual.source.results[residual.result], residual.returned
+    shape, local = list(result.type.shape), list(value.type.shape)
+    return shape[1:] == local[1:] and 1 < local[0] < shape[0] if shape else False
+
+
+def _lay(residual: _Residual, along: Sequence[_Along]) -> bool:
+    """Lets the parts of a residual lie along other dimensions; those that go with none along a new first one.
+
+    Returns:
+        Whether they lie otherwise than before.
+    """
     result, value = residual.source.results[residual.result], residual.returned
     shape, local = list(result.type.shape), list(value.type.shape)
     sharding = _shardings(residual.source, "out")[residual.result]
-    if not shape or shape[0] == local[0] or shape[1:] != local[1:]:
-        return
     axes, parts = _axes(sharding)[0], shape[0] // local[0]
     placed: dict[int, _Along] = {}
     for one in along:
         if one.dimension not in placed and set(one.axes) <= set(axes):
             placed[one.dimension] = one
             axes, parts = [axis for axis in axes if axis not in one.axes], parts // one.parts
+    if set(placed) == {0} and not axes:
+        return False
     if axes:
         local = [1, *local]
         placed = {0: _Along(0, axes, parts)} | {d + 1: one for d, one in placed.items()}
@@ -204,6 +263,7 @@ def _lay(residual: _Residual, along: Sequence[_Along]) -> None:
     for reader, operand in residual.readers:
         _set_sharding(reader, "in", operand, new)
         _set_shape(reader, operand, local)
+    return True
 
 
 def _set_shape(op: Any, operand: int, shape: list[int]) -> None:
