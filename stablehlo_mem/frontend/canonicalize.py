@@ -25,9 +25,9 @@ from stablehlo_mem.ir.bindings import (
     walk_operations,
 )
 from stablehlo_mem.ir.graph import entry_graph, main_function
+from stablehlo_mem.ir.manual_computation import computations
 from stablehlo_mem.ir.shards import mark_shards, remove_marks
 from stablehlo_mem.ir.structural_equality import is_same_block
-from stablehlo_mem.sharding_rules.region_edges import MANUAL_COMPUTATION
 
 _IDENTITIES = ("stablehlo.reshape", "stablehlo.convert", "stablehlo.slice", "stablehlo.pad")
 """Ops that change nothing where operand and result have the same type, pads by something aside."""
@@ -74,7 +74,7 @@ def attach_rules(module: ir.Module) -> None:
     """
     run_passes(module, RULES_PASS)
     mark_shards(module)
-    if _collect(module, MANUAL_COMPUTATION) and lay_residuals(entry_graph(module)):
+    if computations(module) and lay_residuals(entry_graph(module)):
         run_passes(module, RULES_PASS)
         mark_shards(module)
 

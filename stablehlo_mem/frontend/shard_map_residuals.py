@@ -14,11 +14,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import ir, sdy, walk_operations
+from stablehlo_mem.ir.bindings import ir, sdy
 from stablehlo_mem.ir.graph import Graph, blocks_of
 from stablehlo_mem.ir.loop_carries import drop_dead_carries
+from stablehlo_mem.ir.manual_computation import (
+    MANUAL_COMPUTATION,
+    body_of,
+    computations,
+    created,
+    end_of,
+    lies_alike,
+    operand_shardings,
+    result_shardings,
+    set_shardings,
+)
 from stablehlo_mem.sharding_rules import OP_RULES, RuleBook
-from stablehlo_mem.sharding_rules.region_edges import MANUAL_COMPUTATION, Region, RegionSplit
+from stablehlo_mem.sharding_rules.region_edges import Region, RegionSplit
 from stablehlo_mem.sharding_rules.region_propagation import split_region
 
 _OTHERS = frozenset(
@@ -49,7 +60,7 @@ class _Residual:
     @property
     def returned(self) -> Any:
         """What the block of the source returns."""
-        return _end(self.source).operands[self.result]
+        return end_of(self.source).operands[self.result]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,29 +74,25 @@ class _Along:
 
 def compute_where_read(module: ir.Module) -> None:
     """Computes constants in the manual computations that read them, in loops too, and drops what nothing reads then."""
-    computations, is_changed = _computations(module), False
-    for reader in computations:
-        body = reader.regions[0].blocks[0]
+    found, is_changed = computations(module), False
+    for reader in found:
+        body = body_of(reader)
         for number, operand in enumerate(reader.operands):
             source = _origin(operand)
-            if isinstance(source.owner, ir.Block) or not _reads_alike(source, reader, number):
+            if isinstance(source.owner, ir.Block) or not lies_alike(source, reader, number):
                 continue
-            returned = _end(source.owner).operands[ir.OpResult(source).result_number]
-            constant, values = _constant_ops(source.owner.regions[0].blocks[0], returned), dict[Any, Any]()
+            returned = end_of(source.owner).operands[ir.OpResult(source).result_number]
+            constant, values = _constant_ops(body_of(source.owner), returned), dict[Any, Any]()
             if constant:
                 with builders.building(body.operations[0].operation, reader.location):
                     builders.repeat_ops(constant, values)
                 body.arguments[number].replace_all_uses_with(values[returned])
                 is_changed = True
     if is_changed:
-        _drop_unread(computations)
+        _drop_unread(found)
         drop_dead_carries(module)
     # The last first: what it no longer reads, those before it need not return.
-    _drop_unread(reversed(_computations(module)))
-
-
-def _computations(module: ir.Module) -> list[Any]:
-    return [op for op in walk_operations(module.operation) if op.name == MANUAL_COMPUTATION]
+    _drop_unread(reversed(computations(module)))
 
 
 def _origin(value: Any) -> Any:
@@ -122,7 +129,7 @@ def _residuals(op: Any) -> Iterator[_Residual]:
     for number, result in enumerate(op.results):
         _skip_views(result)
         readers = [(use.owner.operation, use.operand_number) for use in result.uses]
-        if readers and all(_reads_alike(result, *reader) for reader in readers):
+        if readers and all(lies_alike(result, *reader) for reader in readers):
             yield _Residual(op, number, tuple(readers))
 
 
@@ -140,26 +147,6 @@ def _skip_views(value: Any) -> None:
             views.append(use.owner.operation)
 
 
-def _reads_alike(result: Any, reader: Any, operand: int) -> bool:
-    """Whether each device has of an operand what a manual computation over the same axes returns there."""
-    op = result.owner
-    if op.name != MANUAL_COMPUTATION or reader.name != op.name:
-        return False
-    alike = reader.attributes["manual_axes"] == op.attributes["manual_axes"]
-    return alike and _shardings(reader, "in")[operand] == _shardings(op, "out")[ir.OpResult(result).result_number]
-
-
-def _shardings(op: Any, side: str) -> list[Any]:
-    return [
-        sdy.TensorShardingAttr(s) for s in sdy.TensorShardingPerValueAttr(op.attributes[f"{side}_shardings"]).shardings
-    ]
-
-
-def _end(op: Any) -> Any:
-    """The op that returns from a manual computation."""
-    return list(op.regions[0].blocks[0].operations)[-1].operation
-
-
 def _constant_ops(body: Any, value: Any) -> list[Any]:
     """The ops of a block that a value is computed by if it depends on no argument, in order; else none."""
     needed, pending = set[Any](), [value]
@@ -173,23 +160,21 @@ def _constant_ops(body: Any, value: Any) -> list[Any]:
     return [op.operation for op in body.operations if op.operation in needed]
 
 
-def _drop_unread(computations: Iterable[Any]) -> None:
+def _drop_unread(found: Iterable[Any]) -> None:
     """Builds manual computations anew without operands that their blocks do not read, and without unread results."""
-    for op in computations:
-        read = [bool(list(argument.uses)) for argument in op.regions[0].blocks[0].arguments]
+    for op in found:
+        read = [bool(list(argument.uses)) for argument in body_of(op).arguments]
         used = [bool(list(result.uses)) for result in op.results]
         if not all(read) or not all(used):
             _keep(op, read, used)
 
 
 def _keep(op: Any, read: Sequence[bool], used: Sequence[bool]) -> None:
-    body, end = op.regions[0].blocks[0], _end(op)
-    attributes = {name: op.attributes[name] for name in op.attributes}
-    for side, kept in (("in", read), ("out", used)):
-        attributes[f"{side}_shardings"] = sdy.TensorShardingPerValueAttr.get(_kept(_shardings(op, side), kept))
+    body, end = body_of(op), end_of(op)
+    operands = _kept(zip(op.operands, operand_shardings(op), strict=True), read)
+    results = _kept(zip((r.type for r in op.results), result_shardings(op), strict=True), used)
     with op.location, ir.InsertionPoint(op):
-        types = [result.type for result in _kept(op.results, used)]
-        new = ir.Operation.create(op.name, types, _kept(op.operands, read), attributes, regions=1)
+        new = created(op, operands, results)
     with end.location, ir.InsertionPoint(end):
         ir.Operation.create(end.name, [], _kept(end.operands, used))
     end.erase()
@@ -208,7 +193,7 @@ def _kept(items: Any, kept: Sequence[bool]) -> list[Any]:
 def _along_operands(region: Region, op: Any) -> dict[int, list[_Along]]:
     """For results the dimensions that go with those of operands that lie in parts, the first operands' first."""
     found: dict[int, list[_Along]] = {}
-    for number, sharding in enumerate(_shardings(op, "in")):
+    for number, sharding in enumerate(operand_shardings(op)):
         for dimension, axes in enumerate(_axes(sharding)):
             parts, extent = region.parts_of(number, dimension), region.shape(number)[dimension]
             split = split_region(region, ((number, dimension),), extent) if parts > 1 < extent else None
@@ -239,7 +224,7 @@ def _lay(residual: _Residual, along: Sequence[_Along]) -> bool:
     """
     result, value = residual.source.results[residual.result], residual.returned
     shape, local = list(result.type.shape), list(value.type.shape)
-    sharding = _shardings(residual.source, "out")[residual.result]
+    sharding = result_shardings(residual.source)[residual.result]
     axes, parts = _axes(sharding)[0], shape[0] // local[0]
     placed: dict[int, _Along] = {}
     for one in along:
@@ -251,7 +236,7 @@ def _lay(residual: _Residual, along: Sequence[_Along]) -> bool:
     if axes:
         local = [1, *local]
         placed = {0: _Along(0, axes, parts)} | {d + 1: one for d, one in placed.items()}
-        end = _end(residual.source)
+        end = end_of(residual.source)
         with builders.building(end, end.location):
             end.operands[residual.result] = builders.reshaped(value, local)
     outside = [n * placed[d].parts if d in placed else n for d, n in enumerate(local)]
@@ -259,16 +244,20 @@ def _lay(residual: _Residual, along: Sequence[_Along]) -> bool:
     placement = [sdy.DimensionShardingAttr.get(of_dimension, is_closed=True) for of_dimension in dimensions]
     new = sdy.TensorShardingAttr.get(sharding.mesh_or_ref, placement)
     result.set_type(builders.retype(result.type, outside))
-    _set_sharding(residual.source, "out", residual.result, new)
+    set_shardings(residual.source, results=_with(result_shardings(residual.source), residual.result, new))
     for reader, operand in residual.readers:
-        _set_sharding(reader, "in", operand, new)
+        set_shardings(reader, operands=_with(operand_shardings(reader), operand, new))
         _set_shape(reader, operand, local)
     return True
 
 
+def _with(items: list[Any], position: int, item: Any) -> list[Any]:
+    return [*items[:position], item, *items[position + 1 :]]
+
+
 def _set_shape(op: Any, operand: int, shape: list[int]) -> None:
     """Gives the argument of a manual computation's block another shape: inside, it is a view of that."""
-    body = op.regions[0].blocks[0]
+    body = body_of(op)
     argument = body.arguments[operand]
     before = list(argument.type.shape)
     if before != shape:
@@ -276,9 +265,3 @@ def _set_shape(op: Any, operand: int, shape: list[int]) -> None:
         with builders.building(body.operations[0].operation, op.location):
             view = builders.reshaped(argument, before)
         argument.replace_all_uses_except(view, view.owner.operation)
-
-
-def _set_sharding(op: Any, side: str, position: int, sharding: Any) -> None:
-    shardings = _shardings(op, side)
-    shardings[position] = sharding
-    op.attributes[f"{side}_shardings"] = sdy.TensorShardingPerValueAttr.get(shardings)

@@ -12,11 +12,11 @@ from typing import Literal
 
 from stablehlo_mem.ir.analysis_cache import AnalysisCache
 from stablehlo_mem.ir.blocked import Blocked
+from stablehlo_mem.ir.manual_computation import MANUAL_COMPUTATION
 from stablehlo_mem.sharding_rules.batched_while import own_condition
 from stablehlo_mem.sharding_rules.factor_rule import SplitOp
 from stablehlo_mem.sharding_rules.op_rule import BlockRules, Reduction, Side
 
-MANUAL_COMPUTATION = "sdy.manual_computation"
 WHOLE: Literal["whole"] = "whole"
 PARTIAL: Literal["partial"] = "partial"
 ChunkForm = int | Literal["whole", "partial"]

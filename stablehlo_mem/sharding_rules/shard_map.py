@@ -11,12 +11,13 @@ import dataclasses
 from typing import Any
 
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import RULE, ir, sdy
+from stablehlo_mem.ir.bindings import ir, sdy
 from stablehlo_mem.ir.graph import Op
+from stablehlo_mem.ir.manual_computation import MANUAL_COMPUTATION, created, operand_shardings, result_shardings
 from stablehlo_mem.sharding_rules.control_flow import SUMS_OF_BLOCKS, emit_block
 from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, elementwise_rule, same_shape_rule
 from stablehlo_mem.sharding_rules.op_rule import Chunk, EmitContext, OpRule, RegionEdge
-from stablehlo_mem.sharding_rules.region_edges import MANUAL_COMPUTATION, Region, RegionSplit
+from stablehlo_mem.sharding_rules.region_edges import Region, RegionSplit
 from stablehlo_mem.sharding_rules.region_propagation import split_of
 
 _MOVED = {
@@ -38,29 +39,20 @@ def _emit(context: EmitContext) -> list[Any]:
     """The manual computation with its block on the share that a device has of the chunk."""
     region = Region(context.rules, context.split_op.op)
     split, op, chunk = split_of(region, context.split_op), context.op, context.chunk.share(region.shares)
-    # The block sees no values from outside: where the chunk begins is handed in.
+    # The block sees no values from outside: where the chunk begins is handed in, to every device.
     counts = {f.name: v for f in dataclasses.fields(chunk) if isinstance(v := getattr(chunk, f.name), ir.Value)}
-    attributes = {name: op.attributes[name] for name in op.attributes if name != RULE}
-    attributes["in_shardings"] = _with_scalars(op, len(counts))
+    mesh = [*operand_shardings(op), *result_shardings(op)][0].mesh_or_ref
+    shardings = [*operand_shardings(op), *[sdy.TensorShardingAttr.get(mesh, [])] * len(counts)]
     results = [builders.retype(r.type, shape) for r, shape in zip(op.results, context.result_shapes, strict=True)]
-    new = ir.Operation.create(op.name, results, [*context.operands, *counts.values()], attributes, regions=1)
+    operands = zip([*context.operands, *counts.values()], shardings, strict=True)
+    new = created(op, list(operands), list(zip(results, result_shardings(op), strict=True)))
     arguments = [*_argument_types(region, split, chunk), *(value.type for value in counts.values())]
     target = new.regions[0].blocks.append(*arguments, arg_locs=[op.location] * len(arguments))
-    inside = dataclasses.replace(
-        chunk, **dict(zip(counts, list(target.arguments)[len(context.operands) :], strict=True))
-    )
+    handed_in = list(target.arguments)[len(context.operands) :]
+    inside = dataclasses.replace(chunk, **dict(zip(counts, handed_in, strict=True)))
     with ir.InsertionPoint(target):
         emit_block(region, split, 0, context, target, inside)
     return list(new.results)
-
-
-def _with_scalars(op: Any, count: int) -> ir.Attribute:
-    """The shardings of a manual computation's operands, and of so many scalars more that every device has."""
-    shardings, others = (
-        sdy.TensorShardingPerValueAttr(op.attributes[f"{side}_shardings"]).shardings for side in ("in", "out")
-    )
-    mesh = sdy.TensorShardingAttr([*shardings, *others][0]).mesh_or_ref
-    return sdy.TensorShardingPerValueAttr.get([*shardings, *[sdy.TensorShardingAttr.get(mesh, [])] * count])
 
 
 def _argument_types(region: Region, split: RegionSplit, chunk: Chunk) -> list[Any]:
