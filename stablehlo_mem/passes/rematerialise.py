@@ -37,7 +37,6 @@ from stablehlo_mem.pass_api.candidate import (
     Options,
     Refusal,
     Step,
-    StepParams,
     and_others,
     prefix_lengths,
 )
@@ -45,13 +44,14 @@ from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.rewriting_pass import block_paths
 from stablehlo_mem.rewriting.scan_segments import find_backward, segment_length, take_in_segments
 from stablehlo_mem.rewriting.scan_stacks import RowRecomputation, ScanLoop, find_readers, find_scan, recompute, stored
+from stablehlo_mem.rewriting.shard_map_pairs import PairedParams, apply_in_pair, in_pairs
 from stablehlo_mem.rewriting.stack_readers import is_taken_in
 
 T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DroppedStacks(StepParams):
+class DroppedStacks(PairedParams):
     """Which stacks of a scan are dropped.
 
     Attributes:
@@ -78,12 +78,8 @@ class Rematerialise(Pass[DroppedStacks]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates that drop ever more of each scan's stacks that are alive at the peak."""
-        for path in block_paths(graph):
-            block = nested_graph(graph, path)
-            for op in block.ops:
-                scan = find_scan(block, op)
-                if scan is not None:
-                    yield from _ScanAtPeak(graph, path, scan, peak).proposals(goal)
+        yield from _proposals(graph, peak, goal)
+        yield from in_pairs(_proposals, graph, peak, goal)
 
     def describe(self, params: DroppedStacks) -> str:
         """How many stacks are dropped."""
@@ -93,23 +89,36 @@ class Rematerialise(Pass[DroppedStacks]):
 
     def apply(self, module: ir.Module, params: DroppedStacks) -> None:
         """Drops the stacks of a step and computes their rows again where they are read, in place."""
-        main = entry_graph(module)
-        graph = nested_graph(main, params.path)
-        scan, dropped = _scan(graph, params.loop), params.dropped
-        with module.context:
-            if params.segment > 1:
-                number = _loops(main).index((params.path, params.loop))
-                take_in_segments(graph, scan, _possible(find_backward(graph, scan, dropped)), params.segment)
-                drop_dead_carries(module)
-                block_cse(module)  # rows of one index are computed together: their readers are to have one index
-                main = entry_graph(module)
-                path, loop = _loops(main)[number]
-                graph = nested_graph(main, path)
-                scan = _scan(graph, loop)
-                dropped = tuple(scan.rows)
-            _RowRecomputer(graph, scan, dropped).run()
+        apply_in_pair(module, params, _apply)
+
+
+def _proposals(graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
+    for path in block_paths(graph):
+        block = nested_graph(graph, path)
+        for op in block.ops:
+            scan = find_scan(block, op)
+            if scan is not None:
+                yield from _ScanAtPeak(graph, path, scan, peak).proposals(goal)
+
+
+def _apply(module: ir.Module, params: DroppedStacks) -> None:
+    main = entry_graph(module)
+    graph = nested_graph(main, params.path)
+    scan, dropped = _scan(graph, params.loop), params.dropped
+    with module.context:
+        if params.segment > 1:
+            number = _loops(main).index((params.path, params.loop))
+            take_in_segments(graph, scan, _possible(find_backward(graph, scan, dropped)), params.segment)
             drop_dead_carries(module)
-        block_cse(module)
+            block_cse(module)  # rows of one index are computed together: their readers are to have one index
+            main = entry_graph(module)
+            path, loop = _loops(main)[number]
+            graph = nested_graph(main, path)
+            scan = _scan(graph, loop)
+            dropped = tuple(scan.rows)
+        _RowRecomputer(graph, scan, dropped).run()
+        drop_dead_carries(module)
+    block_cse(module)
 
 
 def _loops(main: Graph) -> list[OpPath]:
