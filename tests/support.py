@@ -383,6 +383,14 @@ def without_stacks(module: ir.Module, choose: Callable[[list[int]], list[int]] =
     return 0
 
 
+def dropped_in_pairs(graph: Graph) -> list[Candidate]:
+    """What rematerialise drops on CPU of what a `shard_map` stores for its gradient, step by step."""
+    goal = Goal(CHIPS["cpu"], Options(), 0)
+    found = Rematerialise().propose(graph, find_peak(graph, goal.chip), goal)
+    of_pairs = (c for c in found if isinstance(c, Candidate) and c.step.params.pair)
+    return [c for c in of_pairs if c.step.params.segment == 1]
+
+
 def _drop(module: ir.Module, loop: int, stacks: list[int], segment: int = 1, path: Path = ()) -> None:
     params = DroppedStacks(path=path, loop=loop, dropped=tuple(stacks), stacks=0, steps=0, segment=segment)
     Rematerialise().apply(module, params)

@@ -26,6 +26,7 @@ NAMES = (
         "train step",
         "mapped train step",
         "gradient of mapped",
+        "gradient of mapped layers",
         "gradient of ring",
     ),
     *WITHIN,
@@ -86,6 +87,11 @@ def test_a_loop_runs_a_shard_map_and_its_gradient_on_chunks(outcomes, name):
     splits = [step for step in outcomes[name]["steps"] if step["pass"] == "split-into-loops"]
     assert any(split["path"] == [] for split in splits)
     assert outcomes[name]["more collectives"] == []
+
+
+def test_what_a_shard_map_stores_for_its_gradient_is_computed_again_in_that(outcomes):
+    steps = outcomes["gradient of mapped layers"]["steps"]
+    assert any(step["pass"] == "rematerialise" and step["pair"] for step in steps)
 
 
 def test_jit_plans_for_each_of_the_devices_that_its_arguments_lie_on(outcomes):

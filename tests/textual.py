@@ -1,15 +1,16 @@
 """Textual cases: tests/ir/<name>.mlir holds a program, `// -----`, and all of what a rewrite makes of it.
 
 The first line says what is done: `// canonicalize`; `// rematerialise`, all stacks of the first scan that has any to
-drop; `// fuse-into-scan`, the readers of the one stack that is read whole; `// fission-scans`, what the one scan
-accumulates; `// recompute-in-loops`, all it can;
-`// compute-where-read`, the first for a GPU; `// sink-converts`, the first for a TPU; `// offload-to-host`, all it can;
-`// offload-residuals`, the first; `// recompute-residuals`, all it can; `// hold-copies`; `// finish-before-loops`;
-`// join-barriers`; `// slice-as-integers`; `// order-dots`; `// write-over-arguments`, `// write-over-arguments,
-delayed`; `// stream-arguments`, `// stream-arguments, copied again`, 64 bytes at a time; `// lookup-from-host`, the
-first; `// reblock-scans by CHUNK`, the first; `// rewrite PASS [bytes first]`, everywhere the pass matches; or
-`// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names the first op whose result is the seed,
-in normal form, nested blocks included, and BYTES is the least size of the values that are split, 1 if not given.
+drop; `// rematerialise in a pair`, all that a `shard_map` stores for its gradient; `// fuse-into-scan`, the readers of
+the one stack that is read whole; `// fission-scans`, what the one scan accumulates; `// recompute-in-loops`, all it
+can; `// compute-where-read`, the first for a GPU; `// sink-converts`, the first for a TPU; `// offload-to-host`, all it
+can; `// offload-residuals`, the first; `// recompute-residuals`, all it can; `// hold-copies`; `//
+finish-before-loops`; `// join-barriers`; `// slice-as-integers`; `// order-dots`; `// write-over-arguments`, `//
+write-over-arguments, delayed`; `// stream-arguments`, `// stream-arguments, copied again`, 64 bytes at a time; `//
+lookup-from-host`, the first; `// reblock-scans by CHUNK`, the first; `// rewrite PASS [bytes first]`, everywhere the
+pass matches; or `// split OP along DIMENSION by CHUNK [from BYTES] [streaming]`, where OP names the first op whose
+result is the seed, in normal form, nested blocks included, and BYTES is the least size of the values that are split, 1
+if not given.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from stablehlo_mem.passes.offload_to_host import OffloadToHost
 from stablehlo_mem.passes.reblock_scans import ReblockScans, outline
 from stablehlo_mem.passes.recompute_in_loops import RecomputeInLoops
 from stablehlo_mem.passes.recompute_residuals import RecomputeResiduals
+from stablehlo_mem.passes.rematerialise import Rematerialise
 from stablehlo_mem.passes.sink_converts import SinkConverts
 from stablehlo_mem.passes.stream_arguments import StreamArguments, StreamedArguments
 from stablehlo_mem.rewriting.finish_before_loops import finish_before_loops
@@ -45,6 +47,7 @@ from stablehlo_mem.splitting.split_step import Split, split
 from tests.support import (
     accumulated,
     blocks,
+    dropped_in_pairs,
     first_for_gpu,
     fusable,
     lookups,
@@ -99,6 +102,8 @@ def rewritten(source: str) -> str:
         split(module, dataclasses.replace(seed, streaming=bool(match[5])))
     elif source.startswith("// rematerialise\n"):
         assert without_stacks(module)
+    elif source.startswith("// rematerialise in a pair\n"):
+        Rematerialise().apply(module, dropped_in_pairs(entry_graph(module))[-1].step.params)
     elif source.startswith("// fuse-into-scan\n"):
         (candidate,) = fusable(entry_graph(module))
         assert isinstance(candidate, Candidate)

@@ -4,13 +4,14 @@ JAX hands residuals on with the devices in their first dimension, whichever that
 is [512, 512] outside. An axis passes a manual computation along dimensions that lie in as many parts as the axis has.
 So a residual gets the devices in the dimensions that go with those of operands that lie in parts, the others in a new
 first one. What depends on no operand, such as the factor of attention's scores, is computed where it is read: as a
-result it would be there after the last chunk only, and the loop would have to end between the two.
+result it would be there after the last chunk only, and the loop would have to end between the two. So is what
+elementwise ops make of other residuals, as compilers do, for which a `shard_map` is no border.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import builders
@@ -41,6 +42,14 @@ _OTHERS = frozenset(
 )
 """Ops without blocks that exchange something, have an effect or are not worth repeating."""
 
+_CHEAP = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("abs", "add", "and", "broadcast_in_dim", "clamp", "compare", "constant", "convert", "iota", "maximum"),
+        *("minimum", "multiply", "negate", "not", "or", "reshape", "select", "sign", "subtract", "xor"),
+    )
+)
+"""Elementwise ops of a few instructions, which compilers repeat in every kernel that reads their results."""
 _VIEWS = ("stablehlo.reshape", "stablehlo.broadcast_in_dim")
 
 
@@ -73,26 +82,51 @@ class _Along:
 
 
 def compute_where_read(module: ir.Module) -> None:
-    """Computes constants in the manual computations that read them, in loops too, and drops what nothing reads then."""
-    found, is_changed = computations(module), False
-    for reader in found:
-        body = body_of(reader)
-        for number, operand in enumerate(reader.operands):
-            source = _origin(operand)
-            if isinstance(source.owner, ir.Block) or not lies_alike(source, reader, number):
-                continue
-            returned = end_of(source.owner).operands[ir.OpResult(source).result_number]
-            constant, values = _constant_ops(body_of(source.owner), returned), dict[Any, Any]()
-            if constant:
-                with builders.building(body.operations[0].operation, reader.location):
-                    builders.repeat_ops(constant, values)
-                body.arguments[number].replace_all_uses_with(values[returned])
-                is_changed = True
-    if is_changed:
+    """Computes constants, and what elementwise ops make of other residuals, in the manual computation that reads them.
+
+    In place, in loops too; what nothing reads then is dropped.
+    """
+    found = computations(module)
+    changed = [reader for reader in found if _computes_itself(reader)]
+    if changed:
         _drop_unread(found)
         drop_dead_carries(module)
     # The last first: what it no longer reads, those before it need not return.
     _drop_unread(reversed(computations(module)))
+
+
+def _computes_itself(reader: Any) -> bool:
+    """Has a manual computation compute what it is handed and can; says whether there is anything."""
+    body, is_changed = body_of(reader), False
+    first = body.operations[0].operation
+    origins = [_origin(operand) for operand in reader.operands]
+    residuals = {i: v for i, v in enumerate(origins) if isinstance(v, ir.OpResult) and lies_alike(v, reader, i)}
+    for source in dict.fromkeys(value.owner for value in residuals.values()):
+        known = {**_shared_arguments(source, reader, origins)}
+        for position, value in residuals.items():
+            if value.owner == source:
+                known[end_of(source).operands[value.result_number]] = body.arguments[position]
+        for op in [op.operation for op in body_of(source).operations]:
+            for value in (result for result in op.results if result in known):
+                ops, values = _repeated_ops(source, value, known), dict(known)
+                if ops:
+                    with builders.building(first, reader.location):
+                        builders.repeat_ops(ops, values)
+                    known[value].replace_all_uses_with(values[value])
+                    known[value], is_changed = values[value], True
+    return is_changed
+
+
+def _shared_arguments(source: Any, reader: Any, origins: Sequence[Any]) -> dict[Any, Any]:
+    """The arguments of the source's block that the reader's block has too."""
+    lying, shared = operand_shardings(reader), dict[Any, Any]()
+    for operand, sharding, argument in zip(
+        source.operands, operand_shardings(source), body_of(source).arguments, strict=True
+    ):
+        for position, origin in enumerate(origins):
+            if origin == _origin(operand) and lying[position] == sharding:
+                shared[argument] = body_of(reader).arguments[position]
+    return shared
 
 
 def _origin(value: Any) -> Any:
@@ -147,17 +181,26 @@ def _skip_views(value: Any) -> None:
             views.append(use.owner.operation)
 
 
-def _constant_ops(body: Any, value: Any) -> list[Any]:
-    """The ops of a block that a value is computed by if it depends on no argument, in order; else none."""
-    needed, pending = set[Any](), [value]
+def _repeated_ops(source: Any, value: Any, known: Mapping[Any, Any]) -> list[Any]:
+    """The ops of a block by which a value is computed from known ones, in order; none if it is not worth repeating.
+
+    What depends on no argument is, and so are elementwise ops.
+    """
+    needed, pending, is_constant = set[Any](), [value], True
     while pending:
-        op = pending.pop().owner
+        one = pending.pop()
+        if one is not value and one in known:
+            is_constant = False
+            continue
+        op = one.owner
         if isinstance(op, ir.Block) or list(op.regions) or not op.name.startswith("stablehlo.") or op.name in _OTHERS:
             return []
         if op not in needed:
             needed.add(op)
             pending += op.operands
-    return [op.operation for op in body.operations if op.operation in needed]
+    if not is_constant and not all(op.name in _CHEAP for op in needed):
+        return []
+    return [op.operation for op in body_of(source).operations if op.operation in needed]
 
 
 def _drop_unread(found: Iterable[Any]) -> None:

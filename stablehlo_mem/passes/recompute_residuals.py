@@ -34,9 +34,10 @@ from stablehlo_mem.ir.barriers import grouped_barriers, next_group
 from stablehlo_mem.ir.bindings import ir, run_passes
 from stablehlo_mem.ir.graph import Graph, Path, entry_graph, nested_graph
 from stablehlo_mem.ir.trip_count import block_runs
-from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, StepParams, and_others, prefix_lengths
+from stablehlo_mem.pass_api.candidate import Candidate, Goal, Refusal, Step, and_others, prefix_lengths
 from stablehlo_mem.pass_api.pass_protocol import Pass
 from stablehlo_mem.rewriting.recomputation import Recomputation, Recomputed, Residuals, is_rearranged
+from stablehlo_mem.rewriting.shard_map_pairs import PairedParams, apply_in_pair, in_pairs
 
 _SHARES = (0.5, 0.75, 1.0)
 """Candidates drop at least so much of what can be dropped: a few for the planner to choose from."""
@@ -45,7 +46,7 @@ _LEAST_SHARE = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecomputedResiduals(StepParams):
+class RecomputedResiduals(PairedParams):
     """What is computed again in a block.
 
     Attributes:
@@ -69,10 +70,9 @@ class RecomputeResiduals(Pass[RecomputedResiduals]):
 
     def propose(self, graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate | Refusal]:
         """Candidates that drop ever more of the values that wait at the peak, in its block or in one around it."""
-        if not compiler_model(goal.chip).keeps_barriers:
-            return
-        for path, place in peak.ops_around:
-            yield from candidates_at(graph, path, place, peak, goal)
+        if compiler_model(goal.chip).keeps_barriers:
+            yield from _proposals(graph, peak, goal)
+            yield from in_pairs(_proposals, graph, peak, goal)
 
     def describe(self, params: RecomputedResiduals) -> str:
         """How many values, in how many places."""
@@ -81,13 +81,22 @@ class RecomputeResiduals(Pass[RecomputedResiduals]):
 
     def apply(self, module: ir.Module, params: RecomputedResiduals) -> None:
         """Repeats the ops of each segment, and has what comes after read the copies, in place."""
-        graph = nested_graph(entry_graph(module), params.path)
-        group = next_group(module)
-        latest: dict[Any, Any] = {}
-        with module.context:
-            for number, segment in enumerate(params.segments, group):
-                _repeat(graph, segment, number, params.place, latest)
-        run_passes(module, "canonicalize")
+        apply_in_pair(module, params, _apply)
+
+
+def _proposals(graph: Graph, peak: Peak, goal: Goal) -> Iterator[Candidate]:
+    for path, place in peak.ops_around:
+        yield from candidates_at(graph, path, place, peak, goal)
+
+
+def _apply(module: ir.Module, params: RecomputedResiduals) -> None:
+    graph = nested_graph(entry_graph(module), params.path)
+    group = next_group(module)
+    latest: dict[Any, Any] = {}
+    with module.context:
+        for number, segment in enumerate(params.segments, group):
+            _repeat(graph, segment, number, params.place, latest)
+    run_passes(module, "canonicalize")
 
 
 def candidates_at(main: Graph, path: Path, place: int, peak: Peak, goal: Goal) -> Iterator[Candidate]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.analysis.peak_memory import Peak, find_peak
+from stablehlo_mem.frontend.canonicalize import drop_identities
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.barriers import GROUP, group_of, next_group
@@ -101,6 +102,7 @@ def apply_in_pair(module: ir.Module, params: Any, apply: Callable[[ir.Module, An
     with module.context:
         _renumber_groups(inside, next_group(module))
         _Parting(nested_graph(main, params.pair.path), params.pair, inside, mesh_axes(module)).run()
+        drop_identities(module)
     run_passes(module, "canonicalize")
 
 

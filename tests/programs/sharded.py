@@ -127,6 +127,24 @@ def gradient_of_attention(q, k, v):
     return jax.grad(lambda q, k, v: (attention(q / scaled, k, v) ** 2).sum(), (0, 1, 2))(q, k, v)
 
 
+def mapped_layers(w, x):
+    """Each device has its part of the weights, and gathers those of one layer at a time."""
+
+    def layer(x, w):
+        return x + jnp.tanh(x @ jax.lax.all_gather(w, "x", axis=0, tiled=True)), None
+
+    return jax.lax.psum((jax.lax.scan(layer, x, w)[0] ** 2).sum(), "x")
+
+
+def gradient_of_layers(w, x):
+    mapped = jax.shard_map(mapped_layers, mesh=_mesh(), in_specs=(SEQUENCE, ROWS), out_specs=WHOLE)
+    return jax.grad(mapped)(w, x)
+
+
+def gradient_of_plain_layers(w, x):
+    return jax.grad(lambda w: (jax.lax.scan(lambda x, w: (x + jnp.tanh(x @ w), None), x, w)[0] ** 2).sum())(w)
+
+
 @dataclasses.dataclass(frozen=True)
 class Distributed:
     """A function, its arguments' shapes and where they lie, and the share of the temporaries it is given."""
@@ -167,6 +185,15 @@ PROGRAMS = {
         mapped_step, _LAYERS, _BATCH, (WHOLE, WHOLE), 0.6, train_step, mapped=True, donated=(0, 1)
     ),
     "gradient of mapped": Distributed(gradient_of_mapped, _LAYERS, _BATCH, (WHOLE, WHOLE), 0.6, gradient_of_rows),
+    "gradient of mapped layers": Distributed(
+        gradient_of_layers,
+        ((8, 64, 64), (4096, 64)),
+        (SEQUENCE, ROWS),
+        SEQUENCE,
+        0.6,
+        gradient_of_plain_layers,
+        options=_EXACT,
+    ),
     "gradient of ring": Distributed(
         gradient_of_ring, _HEADS, (SEQUENCE,) * 3, (SEQUENCE,) * 3, 0.25, gradient_of_attention
     ),
