@@ -1,7 +1,9 @@
 """The static memory profile: one tiny program per rule of the fusion model, and the real compilers on real programs."""
 
 import dataclasses
+import functools
 import importlib.util
+import math
 import pathlib
 import re
 from typing import Any, cast
@@ -440,6 +442,23 @@ def test_xla_gpu_writes_what_a_broadcast_repeats_and_no_broadcast(f: Any):
     profile = shm.profile(export(jax.jit(f), platforms=["cuda"])(spec(n, 3), spec(n)), target="cuda:h200")
     assert isinstance(profile.measured, Measured)
     assert 4 * n * n <= profile.measured.temp_bytes
+    assert 0.9 <= profile.temp_bytes / profile.measured.temp_bytes <= 1.5
+
+
+def test_xla_gpu_converts_what_a_convolution_adds_up_in_a_wider_type():
+    """As the gradient of a kernel is added up over chunks of a batch in bfloat16."""
+    shapes = (16, 64, 64, 64), (3, 3, 64, 64)
+    x, w = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes)
+    wide = functools.partial(
+        jax.lax.conv_general_dilated,
+        window_strides=(1, 1),
+        padding="SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        preferred_element_type=jnp.float32,
+    )
+    profile = shm.profile(export(jax.jit(wide), platforms=["cuda"])(x, w), target="cuda:h200")
+    assert isinstance(profile.measured, Measured)
+    assert 4 * math.prod(shapes[0]) <= profile.measured.temp_bytes
     assert 0.9 <= profile.temp_bytes / profile.measured.temp_bytes <= 1.5
 
 

@@ -254,6 +254,10 @@ class CompilerModel(abc.ABC):
         """How many times the arithmetic of a ragged dot is done: once for each group where the others are masked."""
         return 1
 
+    def widens_operands(self, graph: Graph, op: Op) -> bool:
+        """Whether the operands of a dot or convolution are converted to the wider type of its result first."""
+        return False
+
     def early_dot_copies(self, graph: Graph, dot: Op) -> Collection[int]:
         """The operands of a dot that are copied into another order as soon as they exist."""
         return ()

@@ -205,7 +205,8 @@ def flop_seconds(graph: Graph, op: Op, chip: Chip) -> float:
 
 def _matmul_rate(graph: Graph, op: Op, chip: Chip) -> float:
     """The rate of a dot or convolution: that of float32 in full where it asks for that precision."""
-    itemsize = _operand_itemsize(graph, op)
+    values = op.results if compiler_model(chip).widens_operands(graph, op) else op.operands[:2]
+    itemsize = max(dtype_bytes(graph.values[v].dtype) for v in values)
     return chip.flops_per_second if itemsize > 2 and asks_full_precision(graph, op) else chip.matmul_rate(itemsize)
 
 

@@ -29,7 +29,7 @@ from stablehlo_mem.analysis.fusion_classes import (
 from stablehlo_mem.analysis.gpu_fusion_cost import L2_BYTES, LAUNCH_BYTES, is_written_for_columns, is_written_once
 from stablehlo_mem.analysis.loop_invariants import constants_of_dots
 from stablehlo_mem.ir.bindings import ir
-from stablehlo_mem.ir.graph import Graph, Op, reachable
+from stablehlo_mem.ir.graph import Graph, Op, dtype_bytes, reachable
 from stablehlo_mem.ir.op_attributes import (
     attention_direction,
     dot_numbers,
@@ -265,11 +265,17 @@ class XlaGpu(CompilerModel):
         """All groups: a dense dot of rows that are masked for each (`ragged_dot_rewriter.cc`)."""
         return ragged_dot(graph, op).groups
 
+    def widens_operands(self, graph: Graph, op: Op) -> bool:
+        """Those of a convolution of 16-bit floats that is to add up in f32, as a split sum is: cuDNN has no such one."""
+        itemsizes = (dtype_bytes(graph.values[v].dtype) for v in (op.results[0], *op.operands[:2]))
+        return op.name == "stablehlo.convolution" and next(itemsizes) > max(itemsizes)
+
     def kernel_scratch_bytes(self, graph: Graph, op: Op) -> int:
         """Rows masked for each group, indices of a top-k or of a selection, one side of a sort, transposed operands."""
         if op.name == "stablehlo.convolution":
             copied = not features_last(graph, op) or _has_uneven_padding(graph, op)
-            return graph.values[op.operands[0]].nbytes if copied else 0
+            widened = 2 * sum(graph.values[v].nbytes for v in op.operands) if self.widens_operands(graph, op) else 0
+            return widened + (graph.values[op.operands[0]].nbytes if copied else 0)
         if op.name == "chlo.ragged_dot":
             dot = ragged_dot(graph, op)
             return dot.groups * sum(graph.values[v].nbytes for v in dot.grouped)
