@@ -15,9 +15,11 @@ import stablehlo_mem as shm
 from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.op_cost import op_flops
 from stablehlo_mem.attention import pallas_flash
+from stablehlo_mem.attention.on_devices import Shares
 from stablehlo_mem.attention.pattern import AttentionOp, attention_ops
 from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules
 from stablehlo_mem.frontend.program import ingest
+from stablehlo_mem.ir.bindings import walk_operations
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.graph import entry_graph
 from stablehlo_mem.passes.cudnn_attention import CudnnAttention
@@ -183,16 +185,32 @@ def test_calls_are_charged():
     assert compiler_model(chip).kernel_scratch_bytes(graph, backward) == 4 * rows * (64 + 1)
 
 
-def test_what_lies_on_several_devices_is_left_alone():
-    """The calls have no rule by which a compiler could divide them."""
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [
+        ('{"x"}, {}, {}, {}', Shares(batch=2)),
+        ('{}, {}, {"x"}, {}', Shares(heads=2)),
+        ('{}, {"x"}, {}, {}', "distributed"),
+    ],
+    ids=["batch", "heads", "queries"],
+)
+def test_each_device_runs_the_kernel_on_its_examples_and_heads(place, found):
+    """A compiler could not divide the calls; queries and keys that devices share out are left alone."""
     source, _ = source_and_expected("cudnn_attention_output")
-    sharding = ' {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}, {}]>}'
+    sharding = f" {{sdy.sharding = #sdy.sharding<@mesh, [{place}]>}}"
     sharded = source.replace("64xbf16>,", f"64xbf16>{sharding},", 1)
-    for program, code in ((source, None), (f'sdy.mesh @mesh = <["x"=2]>\n{sharded}', "distributed")):
-        graph = graph_of(program)
-        (root,) = attention_ops(graph)
-        match = CudnnAttention().match(graph, root, prefer_memory=False)
-        assert (match.code if isinstance(match, Blocked) else None) == code
+    module = normal(f'sdy.mesh @mesh = <["x"=2]>\n{sharded}')
+    graph = entry_graph(module)
+    (root,) = attention_ops(graph)
+    match = CudnnAttention().match(graph, root, prefer_memory=False)
+    if isinstance(match, Blocked):
+        assert match.code == found
+    else:
+        assert match.detail.shares == found
+        assert rewrite(module, CudnnAttention()) == 1
+        (call,) = (op for op in walk_operations(module.operation) if op.name == "stablehlo.custom_call")
+        whole, part = (graph.values[graph.arguments[0]].shape, call.operands[0].type.shape)
+        assert np.prod(part) * 2 == np.prod(whole)
 
 
 def test_masks_of_a_scan_are_seen_through():

@@ -94,6 +94,14 @@ def test_what_a_shard_map_stores_for_its_gradient_is_computed_again_in_that(outc
     assert any(step["pass"] == "rematerialise" and step["pair"] for step in steps)
 
 
+def test_each_device_runs_the_attention_kernel_on_its_part(outcomes):
+    one = outcomes["kernel"]
+    assert one["calls"] == 4
+    assert one["shapes"] == [[2, 256, 2, 64]] * 2
+    assert one["more collectives"] == []
+    assert one["wrong"] == []
+
+
 def test_jit_plans_for_each_of_the_devices_that_its_arguments_lie_on(outcomes):
     one = outcomes["called"]
     assert one["arguments"] == one["arguments by jax"]

@@ -21,7 +21,13 @@ from stablehlo_mem.ir.shards import Parts
 from stablehlo_mem.sharding_rules import rule_of
 from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, SplitOp
 
-_EXCHANGING = ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.reduce")
+_EXCHANGING = (
+    "stablehlo.dot_general",
+    "stablehlo.convolution",
+    "stablehlo.reduce",
+    "stablehlo.gather",
+    "stablehlo.scatter",
+)
 """Ops whose operands and results are moved: what others exchange depends on the partitioner's choices and is less."""
 
 _PASSES = {

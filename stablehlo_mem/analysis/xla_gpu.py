@@ -266,7 +266,7 @@ class XlaGpu(CompilerModel):
         return ragged_dot(graph, op).groups
 
     def widens_operands(self, graph: Graph, op: Op) -> bool:
-        """Those of a convolution of 16-bit floats that is to add up in f32, as a split sum is: cuDNN has no such one."""
+        """Those of a convolution of 16-bit floats that adds up in f32, as a split sum does: cuDNN has no such one."""
         itemsizes = (dtype_bytes(graph.values[v].dtype) for v in (op.results[0], *op.operands[:2]))
         return op.name == "stablehlo.convolution" and next(itemsizes) > max(itemsizes)
 

@@ -8,7 +8,7 @@ Where results are better computed elsewhere than propagation puts them (`ir.plac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from stablehlo_mem.ir.bindings import (
@@ -16,6 +16,7 @@ from stablehlo_mem.ir.bindings import (
     clone_module,
     functions,
     ir,
+    module_of,
     run_passes,
     sdy,
     signature_attributes,
@@ -96,6 +97,39 @@ def _propagated(module: ir.Module, meshes: dict[str, dict[str, int]]) -> Iterato
                 yield ir.IntegerAttr(op.attributes[_NUMBER]).value, op
 
 
+def propagated_shardings(handle: Any, values: Iterable[Any]) -> list[Any]:
+    """Where values lie as Shardy propagates it in the module of an op, None where it says nothing; edits nothing."""
+    module = module_of(handle).operation
+    copy = clone_module(module)
+    meshes = mesh_axes(copy)
+    with module.context:
+        i64 = ir.IntegerType.get_signless(64)
+        numbers: dict[Any, int] = {}
+        pairs = zip(walk_operations(copy.operation), walk_operations(module), strict=True)
+        for number, (op, own) in enumerate(pairs):
+            numbers[own] = number
+            op.attributes[_NUMBER] = ir.IntegerAttr.get(i64, number)
+            if PLACE in op.attributes:
+                op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([op.attributes[PLACE]])
+        run_passes(copy, PROPAGATION, verify=False)
+        found = {
+            ir.IntegerAttr(op.attributes[_NUMBER]).value: op
+            for op in walk_operations(copy.operation)
+            if _NUMBER in op.attributes
+        }
+        places = Places(meshes)
+        return [places.sharding(_counterpart(value, numbers, found)) for value in values]
+
+
+def _counterpart(value: Any, numbers: dict[Any, int], found: dict[int, Any]) -> Any:
+    """What a value is in a copy, whose ops are found by their numbers."""
+    if not isinstance(value.owner, ir.Block):
+        return found[numbers[value.owner.operation]].results[value.result_number]
+    op = value.owner.owner.operation
+    number = next(i for i, region in enumerate(op.regions) if region.blocks[0] == value.owner)
+    return found[numbers[op]].regions[number].blocks[0].arguments[value.arg_number]
+
+
 def _fits(op: Any, sharding: Any, meshes: dict[str, dict[str, int]]) -> bool:
     """Whether an op's result can lie so: an op may be a copy of one of another shape."""
     shape = op.results[0].type.shape if len(op.results) == 1 else ()
@@ -158,7 +192,8 @@ def marked_parts(op: Any, known: dict[Any, tuple[Parts, ...]] | None = None) -> 
 
 def mesh_axes(module: ir.Module) -> dict[str, dict[str, int]]:
     """The sizes of the axes of each mesh of a module, by their names."""
-    meshes = (op.operation.attributes for op in module.body.operations if op.operation.name == "sdy.mesh")
+    ops = module.operation.regions[0].blocks[0].operations
+    meshes = (op.operation.attributes for op in ops if op.operation.name == "sdy.mesh")
     return {ir.StringAttr(mesh["sym_name"]).value: mesh_sizes(mesh["mesh"]) for mesh in meshes}
 
 

@@ -17,6 +17,7 @@ from stablehlo_mem.analysis.fusion_classes import is_nested
 from stablehlo_mem.analysis.op_cost import Matmul
 from stablehlo_mem.attention import empty_rows
 from stablehlo_mem.attention.layout import KernelShape, Layout, Placement, layout_of, own_dims
+from stablehlo_mem.attention.on_devices import OnDevices, Shares, shares_of
 from stablehlo_mem.attention.pattern import SAME, AttentionOp, attention_ops
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
@@ -33,6 +34,7 @@ from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
 class _Detail:
     op: AttentionOp
     layout: Layout
+    shares: Shares
 
 
 class AttentionPass(RewritingPass):
@@ -72,9 +74,11 @@ class AttentionPass(RewritingPass):
             return op
         layout = layout_of(graph, op.attention, rows_first=self.rows_first, has_key_masks=self.has_key_masks)
         training = op.gradient is not None
-        if any(max(graph.values[v].parts, default=1) > 1 for v in (tensor.value for tensor in op.attention.inputs)):
-            return Blocked("distributed", "its operands lie on several devices, between which no kernel is divided")
-        reason = _mixed(graph, op) or self.unsupported(layout.shape, training=training)
+        shares = shares_of(graph, op, layout)
+        if shares is None:
+            return Blocked("distributed", "devices share out more of its operands than examples and heads")
+        shape = shares.of_one(layout.shape)
+        reason = _mixed(graph, op) or self.unsupported(shape, training=training)
         if reason:
             return Blocked("no-kernel", reason)
         inputs = [tensor.value for tensor in op.attention.inputs]
@@ -83,11 +87,11 @@ class AttentionPass(RewritingPass):
         return Match(
             root=root,
             removed=needed_only_by(graph, root, inputs),
-            new_bytes=_bias_bytes(layout.shape) + self.scratch_bytes(layout.shape, training=training),
-            kernels=_kernels(graph, op, layout.shape),
+            new_bytes=_bias_bytes(shape) + self.scratch_bytes(shape, training=training),
+            kernels=_kernels(graph, op, shape),
             numerics=_numerics(graph, op),
             summary=f"compute the {op.part} of attention {graph.values[graph.ops[root].results[0]]} by {self.library}",
-            detail=_Detail(op, layout),
+            detail=_Detail(op, layout, shares),
             shared_inputs=(scores.queries.value, scores.keys.value),
         )
 
@@ -107,7 +111,9 @@ class AttentionPass(RewritingPass):
         has_gradient = any(part.gradient is not None for part in _parts(graph, op))
         operands, kept = placement.operands(), placement.rows_with_keys()
         training = has_gradient or (self.trains_in_loops and is_nested(graph))
-        forward = self.forward(layout.shape, operands, training=training)
+        devices = OnDevices(graph, op, layout, detail.shares)
+        shape, count = devices.local, len(operands)
+        forward = devices.run(lambda given: self.forward(shape, given, training=training), operands)
         like = graph.mlir_values[graph.ops[match.root].results[0]].type
         queries, values = op.attention.scores.queries, op.attention.values
         depth, rows, columns = own_dims(queries), (layout.row, layout.heads), (layout.column, layout.key_heads)
@@ -116,7 +122,10 @@ class AttentionPass(RewritingPass):
             return [placement.result(output, op.labels, like, own_dims(values), *rows)]
         gradient = placement.output_gradient(op.gradient)
         of_kernel = gradient if kept is None else empty_rows.masked(layout.shape, gradient, kept)
-        of_query, of_key, of_value = self.backward(layout.shape, operands, forward, of_kernel)
+        of_query, of_key, of_value = devices.run(
+            lambda given: self.backward(shape, given[:count], given[count:-1], given[-1]),
+            [*operands, *forward, of_kernel],
+        )
         if op.part == "query gradient":
             key_depth = [dict(op.attention.scores.dot.summed)[d] for d in depth]
             result = placement.result(of_query, op.labels, like, key_depth, *rows)

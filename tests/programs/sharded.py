@@ -19,10 +19,16 @@ from jax.export import export
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import stablehlo_mem as shm
+from stablehlo_mem.frontend.canonicalize import remove_rules
+from stablehlo_mem.frontend.program import as_exported, ingest
+from stablehlo_mem.ir.bindings import walk_operations
 from stablehlo_mem.jaxpr.plan_at_lowering import recording
-from tests.support import UNOPTIMISED, in_f64, memory_of, normals, yardstick
+from stablehlo_mem.passes.cudnn_attention import CudnnAttention
+from tests.attention_reference import with_formulas
+from tests.support import UNOPTIMISED, in_f64, memory_of, normal, normals, rewrite, yardstick
 
 DEVICES = 8
+_CALL = "stablehlo.custom_call"
 HEADS = PartitionSpec("x")
 SEQUENCE = PartitionSpec(None, "x")
 WHOLE = PartitionSpec()
@@ -288,6 +294,47 @@ def called_inside() -> dict[str, Any]:
     }
 
 
+def masked_attention(q, k, v, lengths):
+    """Causal, over the first keys of each example: batch, queries, heads, depth."""
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) / np.sqrt(q.shape[-1])
+    kept = jnp.tri(q.shape[1], dtype=bool) & (jnp.arange(k.shape[1]) < lengths[:, None])[:, None, None]
+    weights = jax.nn.softmax(jnp.where(kept, scores, -1e30), -1).astype(q.dtype)
+    return jnp.einsum("bhqk,bkhd->bqhd", weights, v)
+
+
+def gradient_of_masked(q, k, v, lengths):
+    loss = lambda *given: jnp.sin(masked_attention(*given, lengths).astype(jnp.float32)).sum()  # noqa: E731
+    return jax.grad(loss, (0, 1, 2))(q, k, v)
+
+
+def by_kernel() -> dict[str, Any]:
+    """Attention whose examples and heads lie on 4 x 2 devices, by the formulas of cuDNN's kernels."""
+    mesh = Mesh(np.array(jax.devices()[:DEVICES]).reshape(4, 2), ("a", "b"))
+    places = [NamedSharding(mesh, PartitionSpec("a", None, "b"))] * 3 + [NamedSharding(mesh, PartitionSpec("a"))]
+    values = [normals(8, 256, 4, 64, seed=i).astype(jnp.bfloat16) for i in range(3)]
+    values.append(np.arange(64, 256, 24, dtype=np.int32))
+    arguments = [jax.device_put(v, place) for v, place in zip(values, places, strict=True)]
+    out = tuple(places[:3])
+    original = export(jax.jit(gradient_of_masked, out_shardings=out))(*arguments)
+    program = ingest(original)
+    module = normal(program)
+    calls = rewrite(module, CudnnAttention())
+    shapes = [op.operands[0].type.shape for op in walk_operations(module.operation) if op.name == _CALL]
+    with_formulas(module)
+    remove_rules(module)
+    new, compiled = _run(as_exported(program, module, "cpu"), arguments, ())
+    old, plain = _run(original, arguments, ())
+    exact = in_f64(gradient_of_masked, *values)
+    return {
+        "calls": calls,
+        "shapes": [list(shape) for shape in shapes],
+        "more collectives": sorted(_collectives(compiled) - _collectives(plain)),
+        "wrong": [
+            wrong for three in zip(new, old, exact, strict=True) if (wrong := yardstick(*map(np.asarray, three)))
+        ],
+    }
+
+
 def _doubled(w: np.ndarray, x: np.ndarray) -> np.ndarray:
     return in_f64(scanned_step, w, 2 * x)[0]
 
@@ -318,4 +365,4 @@ def _signature(exported: Any) -> tuple[Any, ...]:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     outcomes = {name: outcome(one) for name, one in PROGRAMS.items()}
-    print(json.dumps({**outcomes, "called": called(), "called inside": called_inside()}))
+    print(json.dumps({**outcomes, "called": called(), "called inside": called_inside(), "kernel": by_kernel()}))
