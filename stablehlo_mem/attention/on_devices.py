@@ -11,13 +11,17 @@ from typing import Any
 
 from stablehlo_mem.attention.algebra import Tensor
 from stablehlo_mem.attention.layout import KernelShape, Layout
-from stablehlo_mem.attention.pattern import AttentionOp
+from stablehlo_mem.attention.pattern import AttentionOp, attention_ops
 from stablehlo_mem.ir import builders
+from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, module_of, sdy
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.ir.manual_computation import MANUAL_COMPUTATION
 from stablehlo_mem.ir.shards import axis_refs, mesh_axes, propagated_shardings
 
+_Divided = tuple[int | None, int | None]
+_BIAS = 3
+"""The position of a bias among a kernel's operands: after queries, keys and values."""
 Build = Callable[[Sequence[Any]], list[Any]]
 """Builds a kernel's call from its operands, at the insertion point."""
 
@@ -54,6 +58,8 @@ def shares_of(graph: Graph, op: AttentionOp, layout: Layout) -> Shares | None:
     tensors = [*op.attention.inputs, *([op.gradient.of_output] if op.gradient is not None else [])]
     if all(max(graph.values[t.value].parts, default=1) == 1 for t in tensors):
         return Shares()
+    if _is_in_shard_map(graph.handles[op.root]):
+        return None
     parts = _parts(graph, scores.queries)
     firsts = (
         [*layout.batch[:1], *layout.key_heads[:1]] if layout.heads[:1] == layout.key_heads[:1] else layout.batch[:1]
@@ -61,15 +67,25 @@ def shares_of(graph: Graph, op: AttentionOp, layout: Layout) -> Shares | None:
     shares = Shares(*(parts.get(labels[0], 1) if labels else 1 for labels in (layout.batch, layout.key_heads)))
     for tensor in tensors:
         for label, count in _parts(graph, tensor).items():
-            if label not in firsts or count != parts.get(label, 1):
+            if label not in firsts or count != parts.get(label, 1) or scores.sizes[label] % count:
                 return None
     return shares
 
 
-def _parts(graph: Graph, tensor: Tensor) -> dict[int | None, int]:
+def _is_in_shard_map(op: Any) -> bool:
+    """Whether an op is in a manual computation, where other axes of the mesh cannot be made manual too."""
+    while op.name != "builtin.module":
+        op = op.parent.operation
+        if op.name == MANUAL_COMPUTATION:
+            return True
+    return False
+
+
+def _parts(graph: Graph, tensor: Tensor) -> dict[int, int]:
     """The dimensions of the scores along which a tensor lies in parts."""
     counts = graph.values[tensor.value].parts or ()
-    return {label: count for label, count in zip(tensor.labels, counts, strict=False) if count > 1}
+    pairs = zip(tensor.labels, counts, strict=False)
+    return {label: count for label, count in pairs if label is not None and count > 1}
 
 
 class OnDevices:
@@ -81,58 +97,71 @@ class OnDevices:
         if shares == Shares():
             return
         queries = op.attention.scores.queries
-        handle = graph.handles[op.root]
-        sharding = sdy.TensorShardingAttr(*propagated_shardings(handle, [graph.mlir_values[queries.value]]))
+        sharding = sdy.TensorShardingAttr(_query_shardings(graph)[queries.value])
         axes = dict(zip(queries.labels, axis_refs(sharding), strict=True))
-        self.mesh = sharding.mesh_or_ref
+        self.mesh: Any = sharding.mesh_or_ref
         self.batch_axes = axes[layout.batch[0]] if shares.batch > 1 else []
         self.head_axes = axes[layout.heads[0]] if shares.heads > 1 else []
-        self.names = list(mesh_axes(module_of(handle))[self.mesh.value])
+        self.names = list(mesh_axes(module_of(graph.handles[0]))[self.mesh.value])
 
     def run(self, build: Build, operands: Sequence[Any]) -> list[Any]:
         """The results of a call for operands as they lie outside; it is built for `local`."""
         if self.shares == Shares():
             return build(operands)
-        types = [self.resized(value.type, self.shape, inwards=True) for value in operands]
         location = operands[0].location
-        results: list[Any] = []
+        divided = [self.divided(i, len(value.type.shape)) for i, value in enumerate(operands)]
+        types = [self.resized(v.type, dims, inwards=True) for v, dims in zip(operands, divided, strict=True)]
         holder = ir.Operation.create("builtin.module", regions=1)
         block = holder.regions[0].blocks.append(*types, arg_locs=[location] * len(types))
         with ir.InsertionPoint(block):
             results = build(list(block.arguments))
             ir.Operation.create("sdy.return", [], results)
-        inside = [self.sharding(list(v.type.shape), self.local) for v in block.arguments]
-        outside = [self.sharding(list(v.type.shape), self.local) for v in results]
-        attributes = {
-            "in_shardings": sdy.TensorShardingPerValueAttr.get(inside),
-            "out_shardings": sdy.TensorShardingPerValueAttr.get(outside),
+        made = [self.divided(0, len(value.type.shape)) for value in results]
+        attributes: dict[str, ir.Attribute] = {
+            "in_shardings": self.shardings(operands, divided),
+            "out_shardings": self.shardings(results, made),
             "manual_axes": sdy.ManualAxesAttr.get([ir.StringAttr.get(name) for name in self.names]),
         }
-        types = [self.resized(value.type, self.local, inwards=False) for value in results]
+        types = [self.resized(v.type, dims, inwards=False) for v, dims in zip(results, made, strict=True)]
         new = ir.Operation.create(MANUAL_COMPUTATION, types, list(operands), attributes, regions=1)
         block.append_to(new.regions[0])
         holder.erase()
         return list(new.results)
 
-    def resized(self, of: Any, shape: KernelShape, *, inwards: bool) -> Any:
+    def divided(self, position: int, rank: int) -> _Divided:
+        """The dimensions of a kernel's operand, or of a result of some rank, that are batch and heads.
+
+        None where it has none, or is the same for all.
+        """
+        if position == _BIAS and self.shape.bias is not None:
+            batch, heads = self.shape.bias
+            return (0 if batch > 1 else None), (1 if heads > 1 else None)
+        heads = 2 if rank == len(self.shape.query) and self.shape.rows_first else 1
+        return 0, (heads if rank > len(("batch", "keys")) else None)
+
+    def resized(self, of: Any, dims: _Divided, *, inwards: bool) -> Any:
         """The type of a part of a value, or of the whole of which it is a part."""
         sizes = list(of.shape)
-        for dimension, parts in zip(_divided(sizes, shape), (self.shares.batch, self.shares.heads), strict=True):
+        for dimension, parts in zip(dims, (self.shares.batch, self.shares.heads), strict=True):
             if dimension is not None:
                 sizes[dimension] = sizes[dimension] // parts if inwards else sizes[dimension] * parts
         return builders.retype(of, sizes)
 
-    def sharding(self, sizes: list[int], shape: KernelShape) -> Any:
-        """How a value lies of which one device has such a part."""
-        batch, heads = _divided(sizes, shape)
-        axes = {batch: self.batch_axes, heads: self.head_axes}
-        dimensions = [sdy.DimensionShardingAttr.get(axes.get(d, []), is_closed=True) for d in range(len(sizes))]
-        return sdy.TensorShardingAttr.get(self.mesh, dimensions)
+    def shardings(self, values: Sequence[Any], divided: Sequence[_Divided]) -> ir.Attribute:
+        """How values lie of which each device has a part."""
+        found: list[Any] = []
+        for value, (batch, heads) in zip(values, divided, strict=True):
+            axes = {batch: self.batch_axes, heads: self.head_axes}
+            rank = range(len(value.type.shape))
+            dimensions = [sdy.DimensionShardingAttr.get(axes.get(d, []), is_closed=True) for d in rank]
+            found.append(sdy.TensorShardingAttr.get(self.mesh, dimensions))
+        return sdy.TensorShardingPerValueAttr.get(found)
 
 
-def _divided(sizes: list[int], shape: KernelShape) -> tuple[int | None, int | None]:
-    """The dimensions of an operand or result of a kernel that are batch and heads; None where it is for all of them."""
-    if shape.bias_shape == tuple(sizes):
-        return (0 if sizes[0] > 1 else None), (1 if sizes[1] > 1 else None)
-    heads = 2 if len(sizes) == 4 and shape.rows_first else 1
-    return 0, (heads if len(sizes) > 2 else None)
+@cached_analysis
+def _query_shardings(graph: Graph) -> dict[int, Any]:
+    """Where the queries of all attention in a block lie."""
+    ops = (op for op in attention_ops(graph).values() if isinstance(op, AttentionOp))
+    queries = list(dict.fromkeys(op.attention.scores.queries.value for op in ops))
+    values = [graph.mlir_values[value] for value in queries]
+    return dict(zip(queries, propagated_shardings(graph.handles[0], values), strict=True))
