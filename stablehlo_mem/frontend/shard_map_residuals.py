@@ -24,6 +24,7 @@ from stablehlo_mem.ir.manual_computation import (
     computations,
     created,
     end_of,
+    is_fully_manual,
     lies_alike,
     operand_shardings,
     result_shardings,
@@ -147,11 +148,12 @@ def lay_residuals(main: Graph) -> bool:
     is_changed = False
     for graph in list(blocks_of(main)):
         for op in graph.ops:
-            residuals = list(_residuals(graph.handles[op.index])) if op.name == MANUAL_COMPUTATION else []
-            residuals = [residual for residual in residuals if _is_laid_by_jax(residual)]
+            handle = graph.handles[op.index]
+            is_settled = op.name == MANUAL_COMPUTATION and is_fully_manual(handle)
+            residuals = [one for one in _residuals(handle) if _is_laid_by_jax(one)] if is_settled else []
             if residuals:
                 region = Region(RuleBook(graph, OP_RULES), op.index, as_it_lies=False)
-                along = _along_operands(region, graph.handles[op.index])
+                along = _along_operands(region, handle)
                 for residual in residuals:
                     with residual.source.location:
                         is_changed |= _lay(residual, along.get(residual.result, ()))

@@ -64,6 +64,13 @@ def created(like: Any, operands: Sequence[tuple[Any, Any]], results: Sequence[tu
     return ir.Operation.create(like.name, types, values, attributes, regions=1)
 
 
+def is_fully_manual(op: Any) -> bool:
+    """Whether a manual computation is over all axes of its mesh: then nothing is left open about where values lie."""
+    shardings = [*operand_shardings(op), *result_shardings(op)]
+    dimensions = (sdy.DimensionShardingAttr(d) for sharding in shardings for d in sharding.dimension_shardings)
+    return all(dimension.is_closed for dimension in dimensions)
+
+
 def lies_alike(result: Any, reader: Any, operand: int) -> bool:
     """Whether a manual computation reads, on each device, what another one over the same axes returns there."""
     op = result.owner

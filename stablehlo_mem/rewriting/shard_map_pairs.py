@@ -24,12 +24,13 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.barriers import GROUP, group_of, next_group
 from stablehlo_mem.ir.bindings import func, ir, run_passes, sdy, walk_operations
-from stablehlo_mem.ir.graph import Graph, Path, entry_graph, main_function, nested_graph
+from stablehlo_mem.ir.graph import Graph, Path, effects, entry_graph, main_function, nested_graph
 from stablehlo_mem.ir.manual_computation import (
     MANUAL_COMPUTATION,
     body_of,
     created,
     end_of,
+    is_fully_manual,
     lies_alike,
     operand_shardings,
     result_shardings,
@@ -108,7 +109,7 @@ def apply_in_pair(module: ir.Module, params: Any, apply: Callable[[ir.Module, An
 
 @cached_analysis
 def _pairs(main: Graph) -> tuple[ShardMapPair, ...]:
-    """The pairs of a module whose blocks have all axes of the mesh, so that no sharding is said inside."""
+    """The pairs of a module over all axes of their mesh, so that no sharding is said inside, and without effects."""
     pairs: dict[ShardMapPair, None] = {}
     for path in block_paths(main):
         graph = nested_graph(main, path)
@@ -117,13 +118,10 @@ def _pairs(main: Graph) -> tuple[ShardMapPair, ...]:
                 first = graph.producer(value)
                 if first is not None and first.name == MANUAL_COMPUTATION:
                     pair = ShardMapPair(path, first.index, second.index)
-                    if _residuals(graph, pair) and _is_fully_manual(graph.handles[second.index]):
-                        pairs[pair] = None
+                    both = {first.index, second.index}
+                    if both.isdisjoint(effects(graph)) and all(is_fully_manual(graph.handles[op]) for op in both):
+                        pairs |= {pair: None} if _residuals(graph, pair) else {}
     return tuple(pairs)
-
-
-def _is_fully_manual(op: Any) -> bool:
-    return not any(inner.name.startswith("sdy.sharding") for inner in walk_operations(op))
 
 
 def _residuals(graph: Graph, pair: ShardMapPair) -> dict[int, tuple[int, int]]:
