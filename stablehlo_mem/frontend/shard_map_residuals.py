@@ -145,8 +145,8 @@ def lay_residuals(main: Graph) -> bool:
 
     The graph is stale then.
     """
-    is_changed = False
-    for graph in list(blocks_of(main)):
+    found: list[tuple[_Residual, Sequence[_Along]]] = []
+    for graph in blocks_of(main):
         for op in graph.ops:
             handle = graph.handles[op.index]
             is_settled = op.name == MANUAL_COMPUTATION and is_fully_manual(handle)
@@ -154,10 +154,12 @@ def lay_residuals(main: Graph) -> bool:
             if residuals:
                 region = Region(RuleBook(graph, OP_RULES), op.index, as_it_lies=False)
                 along = _along_operands(region, handle)
-                for residual in residuals:
-                    with residual.source.location:
-                        is_changed |= _lay(residual, along.get(residual.result, ()))
-    return is_changed
+                found += [(residual, along.get(residual.result, ())) for residual in residuals]
+    changed: list[_Residual] = []
+    for residual, of_residual in found:
+        with residual.source.location:
+            changed += [residual] if _lay(residual, of_residual) else []
+    return bool(changed)
 
 
 def _residuals(op: Any) -> Iterator[_Residual]:
