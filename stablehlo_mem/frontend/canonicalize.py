@@ -26,7 +26,7 @@ from stablehlo_mem.ir.bindings import (
 )
 from stablehlo_mem.ir.graph import entry_graph, main_function
 from stablehlo_mem.ir.manual_computation import computations
-from stablehlo_mem.ir.shards import mark_shards, remove_marks
+from stablehlo_mem.ir.shards import is_distributed, mark_shards, remove_marks
 from stablehlo_mem.ir.structural_equality import is_same_block
 
 _IDENTITIES = ("stablehlo.reshape", "stablehlo.convert", "stablehlo.slice", "stablehlo.pad")
@@ -74,7 +74,7 @@ def attach_rules(module: ir.Module) -> None:
     """
     run_passes(module, RULES_PASS)
     mark_shards(module)
-    if computations(module) and lay_residuals(entry_graph(module)):
+    if is_distributed(module) and computations(module) and lay_residuals(entry_graph(module)):
         run_passes(module, RULES_PASS)
         mark_shards(module)
 
