@@ -23,7 +23,7 @@ from stablehlo_mem.frontend.canonicalize import drop_identities
 from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.barriers import GROUP, group_of, next_group
-from stablehlo_mem.ir.bindings import func, ir, run_passes, sdy, walk_operations
+from stablehlo_mem.ir.bindings import func, ir, module_of, run_passes, sdy, walk_operations
 from stablehlo_mem.ir.graph import Graph, Path, effects, entry_graph, main_function, nested_graph
 from stablehlo_mem.ir.manual_computation import (
     MANUAL_COMPUTATION,
@@ -157,6 +157,10 @@ def _joined(main: Graph, pair: ShardMapPair) -> ir.Module:
     with first.context, first.location:
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
+            # Collectives name meshes, of which there may be others than those of shardings.
+            for op in module_of(first).regions[0].blocks[0].operations:
+                if op.operation.name != "func.func":
+                    op.operation.clone()
             types = [v.type for v in arguments], [v.type for v in results]
             function = func.FuncOp("main", types, visibility="public")
         block = function.add_entry_block()
