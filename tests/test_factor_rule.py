@@ -270,3 +270,20 @@ def test_what_adds_up_in_parts():
     assert groups("stablehlo.divide %a, %b : tensor<4xf32>", f, f) == ((0,),)
     assert groups("stablehlo.divide %a, %b : tensor<4xi32>", i, i) == ()
     assert groups("stablehlo.maximum %a, %b : tensor<4xf32>", f, f) == ()
+
+
+def test_a_collective_of_several_shapes_has_no_rule():
+    """One rule says which dimension of all of them is split."""
+    graph = graph_of(
+        """
+        func.func public @main(%x: tensor<4x6xf32>, %y: tensor<6x4xf32>) -> (tensor<4x6xf32>, tensor<6x4xf32>) {
+          %0:2 = "stablehlo.all_reduce"(%x, %y) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+          ^bb0(%l: tensor<f32>, %r: tensor<f32>):
+            %1 = stablehlo.add %l, %r : tensor<f32>
+            stablehlo.return %1 : tensor<f32>
+          }) : (tensor<4x6xf32>, tensor<6x4xf32>) -> (tensor<4x6xf32>, tensor<6x4xf32>)
+          return %0#0, %0#1 : tensor<4x6xf32>, tensor<6x4xf32>
+        }
+        """
+    )
+    assert rule_of(graph, 0) is None

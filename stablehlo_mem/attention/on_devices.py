@@ -16,7 +16,7 @@ from stablehlo_mem.ir import builders
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import ir, module_of, sdy
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.ir.manual_computation import MANUAL_COMPUTATION
+from stablehlo_mem.ir.manual_computation import MANUAL_COMPUTATION, created, lying
 from stablehlo_mem.ir.shards import axis_refs, mesh_axes, propagated_shardings
 
 _Divided = tuple[int | None, int | None]
@@ -117,13 +117,11 @@ class OnDevices:
             results = build(list(block.arguments))
             ir.Operation.create("sdy.return", [], results)
         made = [self.divided(0, len(value.type.shape)) for value in results]
-        attributes: dict[str, ir.Attribute] = {
-            "in_shardings": self.shardings(operands, divided),
-            "out_shardings": self.shardings(results, made),
-            "manual_axes": sdy.ManualAxesAttr.get([ir.StringAttr.get(name) for name in self.names]),
-        }
+        axes = sdy.ManualAxesAttr.get([ir.StringAttr.get(name) for name in self.names])
         types = [self.resized(v.type, dims, inwards=False) for v, dims in zip(results, made, strict=True)]
-        new = ir.Operation.create(MANUAL_COMPUTATION, types, list(operands), attributes, regions=1)
+        given = [(v, self.sharding(v, dims)) for v, dims in zip(operands, divided, strict=True)]
+        shardings = [self.sharding(v, dims) for v, dims in zip(results, made, strict=True)]
+        new = created(axes, given, list(zip(types, shardings, strict=True)))
         block.append_to(new.regions[0])
         holder.erase()
         return list(new.results)
@@ -147,15 +145,11 @@ class OnDevices:
                 sizes[dimension] = sizes[dimension] // parts if inwards else sizes[dimension] * parts
         return builders.retype(of, sizes)
 
-    def shardings(self, values: Sequence[Any], divided: Sequence[_Divided]) -> ir.Attribute:
-        """How values lie of which each device has a part."""
-        found: list[Any] = []
-        for value, (batch, heads) in zip(values, divided, strict=True):
-            axes = {batch: self.batch_axes, heads: self.head_axes}
-            rank = range(len(value.type.shape))
-            dimensions = [sdy.DimensionShardingAttr.get(axes.get(d, []), is_closed=True) for d in rank]
-            found.append(sdy.TensorShardingAttr.get(self.mesh, dimensions))
-        return sdy.TensorShardingPerValueAttr.get(found)
+    def sharding(self, value: Any, divided: _Divided) -> Any:
+        """How a value lies of which each device has a part."""
+        batch, heads = divided
+        axes = {batch: self.batch_axes, heads: self.head_axes}
+        return lying(self.mesh, [axes.get(d, []) for d in range(len(value.type.shape))])
 
 
 @cached_analysis

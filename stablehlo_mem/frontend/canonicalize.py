@@ -11,7 +11,7 @@ from stablehlo_mem.frontend.clamp_starts import SLICING, clamp_starts
 from stablehlo_mem.frontend.host_uses import place_uses
 from stablehlo_mem.frontend.merge_extrema import merge_extrema
 from stablehlo_mem.frontend.order_factors import order_factors
-from stablehlo_mem.frontend.shard_map_residuals import compute_where_read, lay_residuals
+from stablehlo_mem.frontend.shard_map_residuals import hand_on_less, lay_residuals
 from stablehlo_mem.ir.barriers import split_barriers
 from stablehlo_mem.ir.bindings import (
     RULE,
@@ -25,7 +25,6 @@ from stablehlo_mem.ir.bindings import (
     walk_operations,
 )
 from stablehlo_mem.ir.graph import entry_graph, main_function
-from stablehlo_mem.ir.manual_computation import computations
 from stablehlo_mem.ir.shards import is_distributed, mark_shards, remove_marks
 from stablehlo_mem.ir.structural_equality import is_same_block
 
@@ -50,7 +49,7 @@ def canonicalize(module: ir.Module) -> None:
     with module.context:
         merge_extrema(_collect(module, "stablehlo.reduce"))
         order_factors(_collect(module, "stablehlo.multiply"))
-        compute_where_read(module)
+        hand_on_less(module)
     if _collect(module, *SLICING):
         clamp_starts(entry_graph(module))
         run_passes(module, "cse", "canonicalize")
@@ -74,7 +73,7 @@ def attach_rules(module: ir.Module) -> None:
     """
     run_passes(module, RULES_PASS)
     mark_shards(module)
-    if is_distributed(module) and computations(module) and lay_residuals(entry_graph(module)):
+    if is_distributed(module) and lay_residuals(module):
         run_passes(module, RULES_PASS)
         mark_shards(module)
 

@@ -15,33 +15,31 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import ir, sdy
-from stablehlo_mem.ir.graph import Graph, blocks_of
+from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.graph import blocks_of, entry_graph
 from stablehlo_mem.ir.loop_carries import drop_dead_carries
 from stablehlo_mem.ir.manual_computation import (
-    MANUAL_COMPUTATION,
+    COLLECTIVES,
     body_of,
     computations,
     created,
     end_of,
     is_fully_manual,
     lies_alike,
+    lying,
     operand_shardings,
     result_shardings,
     set_shardings,
 )
+from stablehlo_mem.ir.shards import axis_refs
 from stablehlo_mem.sharding_rules import OP_RULES, RuleBook
 from stablehlo_mem.sharding_rules.region_edges import Region, RegionSplit
 from stablehlo_mem.sharding_rules.region_propagation import split_region
 
-_OTHERS = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        *("all_gather", "all_to_all", "collective_broadcast", "collective_permute", "custom_call", "recv", "rng"),
-        *("rng_bit_generator", "infeed", "create_token"),
-    )
+_OTHERS = COLLECTIVES | frozenset(
+    f"stablehlo.{name}" for name in ("create_token", "custom_call", "infeed", "recv", "rng", "rng_bit_generator")
 )
-"""Ops without blocks that exchange something, have an effect or are not worth repeating."""
+"""Ops that exchange something, have an effect or are not worth repeating."""
 
 _CHEAP = frozenset(
     f"stablehlo.{name}"
@@ -82,7 +80,7 @@ class _Along:
     parts: int
 
 
-def compute_where_read(module: ir.Module) -> None:
+def hand_on_less(module: ir.Module) -> None:
     """Computes constants, and what elementwise ops make of other residuals, in the manual computation that reads them.
 
     In place, in loops too; what nothing reads then is dropped.
@@ -120,12 +118,12 @@ def _computes_itself(reader: Any) -> bool:
 
 def _shared_arguments(source: Any, reader: Any, origins: Sequence[Any]) -> dict[Any, Any]:
     """The arguments of the source's block that the reader's block has too."""
-    lying, shared = operand_shardings(reader), dict[Any, Any]()
+    placed, shared = operand_shardings(reader), dict[Any, Any]()
     for operand, sharding, argument in zip(
         source.operands, operand_shardings(source), body_of(source).arguments, strict=True
     ):
         for position, origin in enumerate(origins):
-            if origin == _origin(operand) and lying[position] == sharding:
+            if origin == _origin(operand) and placed[position] == sharding:
                 shared[argument] = body_of(reader).arguments[position]
     return shared
 
@@ -140,26 +138,29 @@ def _origin(value: Any) -> Any:
     return value
 
 
-def lay_residuals(main: Graph) -> bool:
-    """Lets residuals lie along the dimensions that go with those of operands, in place, and says whether any did not.
-
-    The graph is stale then.
-    """
+def lay_residuals(module: ir.Module) -> bool:
+    """Lets residuals lie along the dimensions that go with those of operands, in place; says whether any did not."""
+    of_ops = {op: residuals for op in computations(module) if (residuals := _laid_by_jax(op))}
+    if not of_ops:
+        return False
     found: list[tuple[_Residual, Sequence[_Along]]] = []
-    for graph in blocks_of(main):
+    for graph in blocks_of(entry_graph(module)):
         for op in graph.ops:
-            handle = graph.handles[op.index]
-            is_settled = op.name == MANUAL_COMPUTATION and is_fully_manual(handle)
-            residuals = [one for one in _residuals(handle) if _is_laid_by_jax(one)] if is_settled else []
+            residuals = of_ops.get(graph.handles[op.index], ())
             if residuals:
                 region = Region(RuleBook(graph, OP_RULES), op.index, as_it_lies=False)
-                along = _along_operands(region, handle)
+                along = _along_operands(region, graph.handles[op.index])
                 found += [(residual, along.get(residual.result, ())) for residual in residuals]
     changed: list[_Residual] = []
     for residual, of_residual in found:
         with residual.source.location:
             changed += [residual] if _lay(residual, of_residual) else []
     return bool(changed)
+
+
+def _laid_by_jax(op: Any) -> list[_Residual]:
+    """The residuals of a manual computation over all mesh axes that lie as JAX laid them."""
+    return [one for one in _residuals(op) if _is_laid_by_jax(one)] if is_fully_manual(op) else []
 
 
 def _residuals(op: Any) -> Iterator[_Residual]:
@@ -221,7 +222,7 @@ def _keep(op: Any, read: Sequence[bool], used: Sequence[bool]) -> None:
     operands = _kept(zip(op.operands, operand_shardings(op), strict=True), read)
     results = _kept(zip((r.type for r in op.results), result_shardings(op), strict=True), used)
     with op.location, ir.InsertionPoint(op):
-        new = created(op, operands, results)
+        new = created(op.attributes["manual_axes"], operands, results)
     with end.location, ir.InsertionPoint(end):
         ir.Operation.create(end.name, [], _kept(end.operands, used))
     end.erase()
@@ -241,7 +242,7 @@ def _along_operands(region: Region, op: Any) -> dict[int, list[_Along]]:
     """For results the dimensions that go with those of operands that lie in parts, the first operands' first."""
     found: dict[int, list[_Along]] = {}
     for number, sharding in enumerate(operand_shardings(op)):
-        for dimension, axes in enumerate(_axes(sharding)):
+        for dimension, axes in enumerate(axis_refs(sharding)):
             parts, extent = region.parts_of(number, dimension), region.shape(number)[dimension]
             split = split_region(region, ((number, dimension),), extent) if parts > 1 < extent else None
             for edge, form in split.dims if isinstance(split, RegionSplit) else ():
@@ -249,11 +250,6 @@ def _along_operands(region: Region, op: Any) -> dict[int, list[_Along]]:
                 if result is not None:
                     found.setdefault(result, []).append(_Along(form, axes, parts))
     return found
-
-
-def _axes(sharding: Any) -> list[list[Any]]:
-    """The mesh axes that each dimension is shared out over."""
-    return [list(sdy.DimensionShardingAttr(d).axes) for d in sharding.dimension_shardings]
 
 
 def _is_laid_by_jax(residual: _Residual) -> bool:
@@ -272,7 +268,7 @@ def _lay(residual: _Residual, along: Sequence[_Along]) -> bool:
     result, value = residual.source.results[residual.result], residual.returned
     shape, local = list(result.type.shape), list(value.type.shape)
     sharding = result_shardings(residual.source)[residual.result]
-    axes, parts = _axes(sharding)[0], shape[0] // local[0]
+    axes, parts = axis_refs(sharding)[0], shape[0] // local[0]
     placed: dict[int, _Along] = {}
     for one in along:
         if one.dimension not in placed and set(one.axes) <= set(axes):
@@ -287,9 +283,7 @@ def _lay(residual: _Residual, along: Sequence[_Along]) -> bool:
         with builders.building(end, end.location):
             end.operands[residual.result] = builders.reshaped(value, local)
     outside = [n * placed[d].parts if d in placed else n for d, n in enumerate(local)]
-    dimensions = (placed[d].axes if d in placed else [] for d in range(len(local)))
-    placement = [sdy.DimensionShardingAttr.get(of_dimension, is_closed=True) for of_dimension in dimensions]
-    new = sdy.TensorShardingAttr.get(sharding.mesh_or_ref, placement)
+    new = lying(sharding.mesh_or_ref, [placed[d].axes if d in placed else [] for d in range(len(local))])
     result.set_type(builders.retype(result.type, outside))
     set_shardings(residual.source, results=_with(result_shardings(residual.source), residual.result, new))
     for reader, operand in residual.readers:

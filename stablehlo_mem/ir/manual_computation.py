@@ -12,6 +12,13 @@ from typing import Any
 from stablehlo_mem.ir.bindings import ir, sdy, walk_operations
 
 MANUAL_COMPUTATION = "sdy.manual_computation"
+COLLECTIVES = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute", "reduce_scatter"),
+    )
+)
+"""The ops by which devices exchange what they have in their blocks."""
 
 
 def computations(module: ir.Module) -> list[Any]:
@@ -50,18 +57,25 @@ def set_shardings(op: Any, *, operands: Sequence[Any] | None = None, results: Se
             op.attributes[name] = sdy.TensorShardingPerValueAttr.get(list(shardings))
 
 
-def created(like: Any, operands: Sequence[tuple[Any, Any]], results: Sequence[tuple[Any, Any]]) -> Any:
-    """A manual computation over the mesh axes of another one, its block to be added, at the insertion point.
+def created(axes: ir.Attribute, operands: Sequence[tuple[Any, Any]], results: Sequence[tuple[Any, Any]]) -> Any:
+    """A manual computation over mesh axes, its block to be added, at the insertion point.
 
     Args:
+        axes: as the attribute `manual_axes` of another one says them.
         operands: values, each with how it lies.
         results: types, likewise.
     """
     types, values = [t for t, _ in results], [v for v, _ in operands]
-    attributes = {"manual_axes": like.attributes["manual_axes"]}
+    attributes = {"manual_axes": axes}
     for name, given in (("in_shardings", operands), ("out_shardings", results)):
         attributes[name] = sdy.TensorShardingPerValueAttr.get([sharding for _, sharding in given])
-    return ir.Operation.create(like.name, types, values, attributes, regions=1)
+    return ir.Operation.create(MANUAL_COMPUTATION, types, values, attributes, regions=1)
+
+
+def lying(mesh: Any, axes: Sequence[Sequence[Any]]) -> Any:
+    """The sharding of a value each dimension of which is shared out over some mesh axes."""
+    dimensions = [sdy.DimensionShardingAttr.get(list(of_one), is_closed=True) for of_one in axes]
+    return sdy.TensorShardingAttr.get(mesh, dimensions)
 
 
 def is_fully_manual(op: Any) -> bool:

@@ -78,46 +78,36 @@ def _propagated(module: ir.Module, meshes: dict[str, dict[str, int]]) -> Iterato
     for op in walk_operations(module.operation):
         if PLACE in op.attributes and not _fits(op, op.attributes[PLACE], meshes):
             del op.attributes[PLACE]
+    places = [(op, op.attributes[PLACE]) for op in walk_operations(module.operation) if PLACE in op.attributes]
     copy = clone_module(module)
     remove_marks(module)
     with module.context:
-        # A number for each op, that survives passes.
-        i64 = ir.IntegerType.get_signless(64)
-        pairs = zip(walk_operations(copy.operation), walk_operations(module.operation), strict=True)
-        for number, (op, own) in enumerate(pairs):
-            op.attributes[_NUMBER] = ir.IntegerAttr.get(i64, number)
-            if PLACE in op.attributes:
-                own.attributes[PLACE] = op.attributes[PLACE]
-                op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([op.attributes[PLACE]])
-        # The copy is read once and dropped; verifying it after each of the pipeline's 30 passes takes most of their
-        # time.
-        run_passes(copy, PROPAGATION, verify=False)
-        for op in walk_operations(copy.operation):
-            if _NUMBER in op.attributes:
-                yield ir.IntegerAttr(op.attributes[_NUMBER]).value, op
+        for op, place in places:
+            op.attributes[PLACE] = place
+        yield from _propagate(copy).items()
+
+
+def _propagate(copy: ir.Module) -> dict[int, Any]:
+    """Propagates shardings in a copy of a module; its ops by their numbers in that, in the order of a walk."""
+    # A number for each op, that survives passes.
+    i64 = ir.IntegerType.get_signless(64)
+    for number, op in enumerate(walk_operations(copy.operation)):
+        op.attributes[_NUMBER] = ir.IntegerAttr.get(i64, number)
+        if PLACE in op.attributes:
+            op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([op.attributes[PLACE]])
+    # The copy is read once and dropped; verifying it after each of the pipeline's 30 passes takes most of their time.
+    run_passes(copy, PROPAGATION, verify=False)
+    numbered = (op for op in walk_operations(copy.operation) if _NUMBER in op.attributes)
+    return {ir.IntegerAttr(op.attributes[_NUMBER]).value: op for op in numbered}
 
 
 def propagated_shardings(handle: Any, values: Iterable[Any]) -> list[Any]:
     """Where values lie as Shardy propagates it in the module of an op, None where it says nothing; edits nothing."""
     module = module_of(handle).operation
     copy = clone_module(module)
-    meshes = mesh_axes(copy)
+    numbers = {op: number for number, op in enumerate(walk_operations(module))}
     with module.context:
-        i64 = ir.IntegerType.get_signless(64)
-        numbers: dict[Any, int] = {}
-        pairs = zip(walk_operations(copy.operation), walk_operations(module), strict=True)
-        for number, (op, own) in enumerate(pairs):
-            numbers[own] = number
-            op.attributes[_NUMBER] = ir.IntegerAttr.get(i64, number)
-            if PLACE in op.attributes:
-                op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([op.attributes[PLACE]])
-        run_passes(copy, PROPAGATION, verify=False)
-        found = {
-            ir.IntegerAttr(op.attributes[_NUMBER]).value: op
-            for op in walk_operations(copy.operation)
-            if _NUMBER in op.attributes
-        }
-        places = Places(meshes)
+        found, places = _propagate(copy), Places(mesh_axes(copy))
         return [places.sharding(_counterpart(value, numbers, found)) for value in values]
 
 

@@ -15,6 +15,7 @@ The two cannot be one `shard_map`: %dy is computed from %y by ops on whole value
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from stablehlo_mem.ir.manual_computation import (
     end_of,
     is_fully_manual,
     lies_alike,
+    lying,
     operand_shardings,
     result_shardings,
 )
@@ -136,6 +138,14 @@ def _residuals(graph: Graph, pair: ShardMapPair) -> dict[int, tuple[int, int]]:
     return found
 
 
+def _own_and_kept(graph: Graph, pair: ShardMapPair) -> tuple[list[int], list[int]]:
+    """The operands of the second and the results of the first that are no residuals."""
+    residuals = _residuals(graph, pair)
+    handed = {result for _, result in residuals.values()}
+    own = [i for i in range(len(graph.ops[pair.second].operands)) if i not in residuals]
+    return own, [i for i in range(len(graph.ops[pair.first].results)) if i not in handed]
+
+
 @cached_analysis
 def _inside(main: Graph, pair: ShardMapPair) -> tuple[Graph, ir.Module]:
     """The graph of the program of a pair, and the module that keeps it alive."""
@@ -147,10 +157,7 @@ def _joined(main: Graph, pair: ShardMapPair) -> ir.Module:
     """The program of a pair: the arguments of the first and the second's own, the results of both but for residuals."""
     graph = nested_graph(main, pair.path)
     first, second = graph.handles[pair.first], graph.handles[pair.second]
-    residuals = _residuals(graph, pair)
-    handed = {result for _, result in residuals.values()}
-    own = [i for i in range(len(second.operands)) if i not in residuals]
-    kept = [i for i in range(len(first.results)) if i not in handed]
+    residuals, (own, kept) = _residuals(graph, pair), _own_and_kept(graph, pair)
     returned, end = end_of(first).operands, end_of(second).operands
     arguments = [*body_of(first).arguments, *(body_of(second).arguments[i] for i in own)]
     results = [*(returned[i] for i in kept), *end]
@@ -190,17 +197,16 @@ class _Parting:
     """Builds the two manual computations of a pair anew from its rewritten program.
 
     Attributes:
-        own: the operands of the second that are no residuals.
+        axes: of both, as their attribute says them.
+        own, kept: the operands of the second and the results of the first that are no residuals.
         early: the ops of the program that the first's results depend on.
         constant: the ops that depend on no argument: both computations have those they read.
     """
 
     def __init__(self, graph: Graph, pair: ShardMapPair, program: ir.Module, meshes: dict[str, dict[str, int]]):
         self.first, self.second = graph.handles[pair.first], graph.handles[pair.second]
-        residuals = _residuals(graph, pair)
-        handed = {result for _, result in residuals.values()}
-        self.own = [i for i in range(len(self.second.operands)) if i not in residuals]
-        self.kept = [i for i in range(len(self.first.results)) if i not in handed]
+        self.axes = self.first.attributes["manual_axes"]
+        self.own, self.kept = _own_and_kept(graph, pair)
         self.graph, self.block = entry_graph(program), main_function(program).regions[0].blocks[0]
         self.meshes = meshes
         self.given = len(body_of(self.first).arguments)
@@ -257,7 +263,7 @@ class _Parting:
         results = [(self.first.results[i].type, shardings[i]) for i in self.kept]
         operands = list(zip(self.first.operands, operand_shardings(self.first), strict=True))
         with self.first.location, ir.InsertionPoint(self.first):
-            new = created(self.first, operands, [*results, *(self.outside(v) for v in crossing)])
+            new = created(self.axes, operands, [*results, *(self.outside(v) for v in crossing)])
             block = new.regions[0].blocks.append(*(a.type for a in body_of(self.first).arguments))
         values: dict[Any, Any] = dict(zip(list(self.block.arguments)[: self.given], block.arguments, strict=True))
         with self.first.location, ir.InsertionPoint(block):
@@ -270,8 +276,8 @@ class _Parting:
     def build_second(
         self, ops: Sequence[int], arguments: Sequence[int], crossing: Sequence[int], theirs: Sequence[int], first: Any
     ) -> None:
-        lying, before = operand_shardings(self.second), operand_shardings(self.first)
-        operands = [(self.second.operands[i], lying[i]) for i in self.own]
+        after, before = operand_shardings(self.second), operand_shardings(self.first)
+        operands = [(self.second.operands[i], after[i]) for i in self.own]
         operands += [(self.first.operands[i], before[i]) for i in arguments]
         handed = list(first.results)[len(self.kept) :]
         operands += list(zip(handed, result_shardings(first)[len(self.kept) :], strict=True))
@@ -283,7 +289,7 @@ class _Parting:
             *(end_of(first).operands[len(self.kept) + i].type for i in range(len(crossing))),
         ]
         with self.second.location, ir.InsertionPoint(self.second):
-            new = created(self.second, operands, list(zip(results, result_shardings(self.second), strict=True)))
+            new = created(self.axes, operands, list(zip(results, result_shardings(self.second), strict=True)))
             block = new.regions[0].blocks.append(*types)
         values: dict[Any, Any] = dict(zip(known, list(block.arguments)[: len(known)], strict=True))
         with self.second.location, ir.InsertionPoint(block):
@@ -304,11 +310,6 @@ class _Parting:
         shape = list(local.shape) or [1]
         mesh = [*operand_shardings(self.first), *result_shardings(self.first)][0].mesh_or_ref
         axes = self.meshes[mesh.value]
-        devices = sdy.DimensionShardingAttr.get([sdy.AxisRefAttr.get(name) for name in axes], is_closed=True)
-        others = [sdy.DimensionShardingAttr.get([], is_closed=True)] * (len(shape) - 1)
-        count = 1
-        for size in axes.values():
-            count *= size
-        return builders.retype(local, [count * shape[0], *shape[1:]]), sdy.TensorShardingAttr.get(
-            mesh, [devices, *others]
-        )
+        devices = [sdy.AxisRefAttr.get(name) for name in axes]
+        whole = [math.prod(axes.values()) * shape[0], *shape[1:]]
+        return builders.retype(local, whole), lying(mesh, [devices, *[[]] * (len(shape) - 1)])

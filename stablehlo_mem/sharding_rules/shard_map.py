@@ -11,9 +11,16 @@ import dataclasses
 from typing import Any
 
 from stablehlo_mem.ir import builders
-from stablehlo_mem.ir.bindings import ir, sdy
+from stablehlo_mem.ir.bindings import ir
 from stablehlo_mem.ir.graph import Op
-from stablehlo_mem.ir.manual_computation import MANUAL_COMPUTATION, created, operand_shardings, result_shardings
+from stablehlo_mem.ir.manual_computation import (
+    COLLECTIVES,
+    MANUAL_COMPUTATION,
+    created,
+    lying,
+    operand_shardings,
+    result_shardings,
+)
 from stablehlo_mem.sharding_rules.control_flow import SUMS_OF_BLOCKS, emit_block
 from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, elementwise_rule, same_shape_rule
 from stablehlo_mem.sharding_rules.op_rule import Chunk, EmitContext, OpRule, RegionEdge
@@ -42,10 +49,10 @@ def _emit(context: EmitContext) -> list[Any]:
     # The block sees no values from outside: where the chunk begins is handed in, to every device.
     counts = {f.name: v for f in dataclasses.fields(chunk) if isinstance(v := getattr(chunk, f.name), ir.Value)}
     mesh = [*operand_shardings(op), *result_shardings(op)][0].mesh_or_ref
-    shardings = [*operand_shardings(op), *[sdy.TensorShardingAttr.get(mesh, [])] * len(counts)]
+    shardings = [*operand_shardings(op), *[lying(mesh, [])] * len(counts)]
     results = [builders.retype(r.type, shape) for r, shape in zip(op.results, context.result_shapes, strict=True)]
     operands = zip([*context.operands, *counts.values()], shardings, strict=True)
-    new = created(op, list(operands), list(zip(results, result_shardings(op), strict=True)))
+    new = created(op.attributes["manual_axes"], list(operands), list(zip(results, result_shardings(op), strict=True)))
     arguments = [*_argument_types(region, split, chunk), *(value.type for value in counts.values())]
     target = new.regions[0].blocks.append(*arguments, arg_locs=[op.location] * len(arguments))
     handed_in = list(target.arguments)[len(context.operands) :]
@@ -66,8 +73,13 @@ def _argument_types(region: Region, split: RegionSplit, chunk: Chunk) -> list[An
     return types
 
 
-def _collective_rule(op: Any) -> FactorRule:
-    """Every dimension passes through but those along which a device has more or less afterwards."""
+def _collective_rule(op: Any) -> FactorRule | None:
+    """Every dimension passes through but those along which a device has more or less afterwards.
+
+    None where several values of different shapes are exchanged at once.
+    """
+    if any(len({tuple(v.type.shape) for v in values}) > 1 for values in (op.operands, op.results)):
+        return None
     if op.name not in _MOVED:
         return same_shape_rule(op)
     moved = {op.attributes[name].value for name in _MOVED[op.name]}
@@ -84,15 +96,5 @@ def _collective_rule(op: Any) -> FactorRule:
 
 OP_RULES = {
     MANUAL_COMPUTATION: OpRule(emit=_emit, reduction=SUMS_OF_BLOCKS, edges=_edges),
-    **{
-        f"stablehlo.{name}": OpRule(rule=_collective_rule)
-        for name in (
-            "all_gather",
-            "all_reduce",
-            "all_to_all",
-            "collective_broadcast",
-            "collective_permute",
-            "reduce_scatter",
-        )
-    },
+    **{name: OpRule(rule=_collective_rule) for name in sorted(COLLECTIVES)},
 }
