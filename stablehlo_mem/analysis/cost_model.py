@@ -29,6 +29,7 @@ from stablehlo_mem.analysis.op_cost import (
     exchange_seconds,
     op_bytes,
     op_flops,
+    received_seconds,
     vector_seconds,
 )
 from stablehlo_mem.analysis.used_bytes import computed_share
@@ -199,16 +200,18 @@ class Kernel:
         matmul: the matmul that it is, if it is one.
         moves: an op of the program that moves the same bytes: then they are counted as the chip lays that op's values
             out, and `nbytes` is not used.
+        received: from other devices, so that it can run.
     """
 
     flops: float
     nbytes: float
     matmul: Matmul | None = None
     moves: Op | None = None
+    received: float = 0.0
 
     def seconds(self, chip: Chip) -> float:
         """Its time on a chip; one that moves nothing is a part of another."""
-        launch = chip.launch_seconds if self.nbytes else 0.0
+        launch = (chip.launch_seconds if self.nbytes else 0.0) + received_seconds(self.received, chip)
         if self.matmul is None:
             return launch + vector_seconds(self.flops, self.nbytes, chip)
         arithmetic = self.flops / chip.matmul_rate(self.matmul.itemsize) * self.matmul.packing_factor(chip)

@@ -16,8 +16,10 @@ import math
 from collections.abc import Iterator
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
+from stablehlo_mem.ir.bindings import module_of
 from stablehlo_mem.ir.graph import Graph, Op
-from stablehlo_mem.ir.shards import Parts
+from stablehlo_mem.ir.manual_computation import MANUAL_COMPUTATION, operand_shardings
+from stablehlo_mem.ir.shards import Parts, mesh_axes, sharding_parts
 from stablehlo_mem.sharding_rules import rule_of
 from stablehlo_mem.sharding_rules.factor_rule import Dims, FactorRule, SplitOp
 
@@ -113,6 +115,8 @@ def repeated_bytes(graph: Graph, split_op: SplitOp) -> float:
 @cached_analysis
 def _exchange(graph: Graph, op: Op) -> _Exchange:
     """What devices exchange for an op, shared out by as many as can so that they exchange least."""
+    if op.name == MANUAL_COMPUTATION:
+        return _entering(graph, op)
     placed = _placed(graph, op) if op.name in _EXCHANGING and _is_distributed(graph) else None
     if placed is None:
         return _Exchange()
@@ -125,6 +129,19 @@ def _least_exchange(placed: _Placed, devices: int, operands: tuple[int, ...], re
     """The same for an op of so many bytes of operands and results, shared out by so many devices."""
     ways = (way for way in _ways(placed) if math.prod(way.values()) == devices)
     return min((_in_way(placed, way, operands, results) for way in ways), key=lambda one: sum(one.moved))
+
+
+def _entering(graph: Graph, op: Op) -> _Exchange:
+    """What devices exchange so that the operands of a `shard_map` lie as its specs say."""
+    handle = graph.handles[op.index]
+    meshes, moved, gathered = mesh_axes(module_of(handle)), list[float](), list[float]()
+    for value, sharding in zip(op.operands, operand_shardings(handle), strict=True):
+        sides = graph.values[value].parts, sharding_parts(sharding, meshes)
+        missing, gained = _change(*(dict(enumerate(parts)) for parts in sides))
+        held = graph.values[value].nbytes if missing > 1 else 0
+        moved.append(held * max(1.0, missing / gained))
+        gathered.append(held * missing / gained)
+    return _Exchange((*moved, *[0.0] * len(op.results)), tuple(gathered), (False,) * len(moved))
 
 
 def _placed(graph: Graph, op: Op) -> _Placed | None:

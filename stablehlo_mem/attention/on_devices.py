@@ -1,11 +1,14 @@
-"""Attention whose batch and heads several devices share out: each runs the kernel on its part, as in a `shard_map`.
+"""Attention that several devices share out: each runs the kernel on its examples and heads, as in a `shard_map`.
 
-A partitioner divides no kernel. `rewriting.attention_pass` asks which parts there are, and builds the calls here.
+A partitioner divides no kernel. `rewriting.attention_pass` asks which parts there are, and builds the calls here. Where
+devices share out the sequence, they exchange it for heads around the kernel, which sees all rows of a head: DeepSpeed
+Ulysses (Jacobs et al., 2023).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,10 +31,15 @@ Build = Callable[[Sequence[Any]], list[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Shares:
-    """In how many parts batch and heads of an attention lie."""
+    """In how many parts a kernel's batch and heads lie.
+
+    Attributes:
+        sequence: those of the heads that queries, keys and values have along the sequence outside the kernel.
+    """
 
     batch: int = 1
     heads: int = 1
+    sequence: int = 1
 
     def of_one(self, shape: KernelShape) -> KernelShape:
         """What one device computes."""
@@ -61,15 +69,18 @@ def shares_of(graph: Graph, op: AttentionOp, layout: Layout) -> Shares | None:
     if _is_in_shard_map(graph.handles[op.root]):
         return None
     parts = _parts(graph, scores.queries)
-    firsts = (
-        [*layout.batch[:1], *layout.key_heads[:1]] if layout.heads[:1] == layout.key_heads[:1] else layout.batch[:1]
-    )
-    shares = Shares(*(parts.get(labels[0], 1) if labels else 1 for labels in (layout.batch, layout.key_heads)))
+    sequence = max(parts.get(layout.row, 1), _parts(graph, scores.keys).get(layout.column, 1))
+    parts |= {label: sequence for label in (layout.row, layout.column) if sequence > 1}
+    outer = layout.batch[:1], layout.key_heads[:1] if layout.heads[:1] == layout.key_heads[:1] else ()
+    batch, heads = (math.prod(parts.get(label, 1) for label in labels) for labels in outer)
+    firsts = {label for labels in outer for label in labels}
     for tensor in tensors:
         for label, count in _parts(graph, tensor).items():
-            if label not in firsts or count != parts.get(label, 1) or scores.sizes[label] % count:
+            if label not in {*firsts, layout.row, layout.column} or count != parts.get(label, 1):
                 return None
-    return shares
+    if any(scores.sizes[label] % parts.get(label, 1) for label in firsts) or layout.shape.kv_heads % (heads * sequence):
+        return None
+    return Shares(batch, heads * sequence, sequence)
 
 
 def _is_in_shard_map(op: Any) -> bool:
@@ -96,12 +107,15 @@ class OnDevices:
         self.local = shares.of_one(layout.shape)
         if shares == Shares():
             return
-        queries = op.attention.scores.queries
-        sharding = sdy.TensorShardingAttr(_query_shardings(graph)[queries.value])
-        axes = dict(zip(queries.labels, axis_refs(sharding), strict=True))
+        axes = dict[int | None, list[Any]]()
+        for tensor in (op.attention.scores.keys, op.attention.scores.queries):
+            if graph.values[tensor.value].parts:
+                sharding = sdy.TensorShardingAttr(_shardings(graph)[tensor.value])
+                axes |= {label: refs for label, refs in zip(tensor.labels, axis_refs(sharding), strict=True) if refs}
         self.mesh: Any = sharding.mesh_or_ref
         self.batch_axes = axes[layout.batch[0]] if shares.batch > 1 else []
-        self.head_axes = axes[layout.heads[0]] if shares.heads > 1 else []
+        self.head_axes = axes[layout.heads[0]] if shares.heads > shares.sequence else []
+        self.head_axes += (axes.get(layout.row) or axes[layout.column]) if shares.sequence > 1 else []
         self.names = list(mesh_axes(module_of(graph.handles[0]))[self.mesh.value])
 
     def run(self, build: Build, operands: Sequence[Any]) -> list[Any]:
@@ -153,9 +167,9 @@ class OnDevices:
 
 
 @cached_analysis
-def _query_shardings(graph: Graph) -> dict[int, Any]:
-    """Where the queries of all attention in a block lie."""
-    ops = (op for op in attention_ops(graph).values() if isinstance(op, AttentionOp))
-    queries = list(dict.fromkeys(op.attention.scores.queries.value for op in ops))
-    values = [graph.mlir_values[value] for value in queries]
-    return dict(zip(queries, propagated_shardings(graph.handles[0], values), strict=True))
+def _shardings(graph: Graph) -> dict[int, Any]:
+    """Where the queries and keys of all attention in a block lie."""
+    scores = [op.attention.scores for op in attention_ops(graph).values() if isinstance(op, AttentionOp)]
+    tensors = list(dict.fromkeys(tensor.value for one in scores for tensor in (one.queries, one.keys)))
+    values = [graph.mlir_values[value] for value in tensors]
+    return dict(zip(tensors, propagated_shardings(graph.handles[0], values), strict=True))

@@ -76,7 +76,7 @@ class AttentionPass(RewritingPass):
         training = op.gradient is not None
         shares = shares_of(graph, op, layout)
         if shares is None:
-            return Blocked("distributed", "devices share out more of its operands than examples and heads")
+            return Blocked("distributed", "devices share out its depth, or a sequence of fewer heads than parts")
         shape = shares.of_one(layout.shape)
         reason = _mixed(graph, op) or self.unsupported(shape, training=training)
         if reason:
@@ -88,7 +88,7 @@ class AttentionPass(RewritingPass):
             root=root,
             removed=needed_only_by(graph, root, inputs),
             new_bytes=_bias_bytes(shape) + self.scratch_bytes(shape, training=training),
-            kernels=_kernels(graph, op, shape),
+            kernels=_kernels(graph, op, shape, shares),
             numerics=_numerics(graph, op),
             summary=f"compute the {op.part} of attention {graph.values[graph.ops[root].results[0]]} by {self.library}",
             detail=_Detail(op, layout, shares),
@@ -157,26 +157,28 @@ def _parts(graph: Graph, op: AttentionOp) -> list[AttentionOp]:
     return [part for root in op.group if isinstance(part := ops[root], AttentionOp)]
 
 
-def _kernels(graph: Graph, op: AttentionOp, shape: KernelShape) -> tuple[Kernel, ...]:
+def _kernels(graph: Graph, op: AttentionOp, shape: KernelShape, shares: Shares) -> tuple[Kernel, ...]:
     """What a part adds: the first gradient pays the backward call, and the forward one if no output does."""
     parts = _parts(graph, op)
     gradients = [part.root for part in parts if part.gradient is not None]
     kernels: list[Kernel] = []
     has_output = any(part.gradient is None for part in parts)
     if op.gradient is None or (not has_output and op.root == gradients[0]):
-        kernels.append(_kernel(shape, ATTENTION_MATMULS["forward"], operands=1, results=1))
+        kernels.append(_kernel(shape, ATTENTION_MATMULS["forward"], shares, operands=1, results=1))
     if op.gradient is not None and op.root == gradients[0]:
-        kernels.append(_kernel(shape, ATTENTION_MATMULS["backward"], operands=2, results=1))
+        kernels.append(_kernel(shape, ATTENTION_MATMULS["backward"], shares, operands=2, results=1))
     return tuple(kernels)
 
 
-def _kernel(shape: KernelShape, matmuls: int, *, operands: int, results: int) -> Kernel:
+def _kernel(shape: KernelShape, matmuls: int, shares: Shares, *, operands: int, results: int) -> Kernel:
     itemsize = dtype_bytes(shape.dtype)
     rows = shape.row_count * (shape.depth + shape.value_depth)
     columns = shape.batch * shape.kv_heads * shape.keys * (shape.depth + shape.value_depth)
-    nbytes = (operands * rows + results * columns) * itemsize + _bias_bytes(shape)
+    operand_bytes = (operands * rows + results * columns) * itemsize
+    nbytes = operand_bytes + _bias_bytes(shape)
     flops = 2.0 * matmuls * shape.pairs * max(shape.depth, shape.value_depth)
-    return Kernel(flops, nbytes, matmul=Matmul(shape.queries, shape.keys, itemsize))
+    received = operand_bytes if shares.sequence > 1 else 0
+    return Kernel(flops, nbytes, matmul=Matmul(shape.queries, shape.keys, itemsize), received=received)
 
 
 def _numerics(graph: Graph, op: AttentionOp) -> Numerics:
