@@ -58,8 +58,18 @@ def _normalised(x: Any) -> Any:
     return (wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-6)).astype(x.dtype)
 
 
-def transformer(*, scanned: bool, causal: bool, layers: int, batch: int, tokens: int, width: int, heads: int) -> Any:
-    """Layers whose weights are shared out (FSDP), on activations of a batch that is."""
+def transformer(
+    *,
+    scanned: bool,
+    causal: bool,
+    layers: int,
+    batch: int,
+    tokens: int,
+    width: int,
+    heads: int,
+    by_tokens: bool = False,
+) -> Any:
+    """Layers whose weights are shared out (FSDP), on activations of a batch that is, or of tokens that are."""
     shapes = {"qkv": (width, 3 * width), "out": (width, width), "up": (width, 4 * width), "down": (4 * width, width)}
 
     def layer(x: Any, p: Any) -> tuple[Any, None]:
@@ -81,7 +91,8 @@ def transformer(*, scanned: bool, causal: bool, layers: int, batch: int, tokens:
     else:
         parameters = [{n: _spec(shape, F32, "x") for n, shape in shapes.items()} for _ in range(layers)]
     size = (batch, tokens, width)
-    return train_step(loss, parameters, _spec(size, BF16, "x"), _spec(size, F32, "x"))
+    places = (None, "x") if by_tokens else ("x",)
+    return train_step(loss, parameters, _spec(size, BF16, *places), _spec(size, F32, *places))
 
 
 def ring_attention() -> tuple[Any, tuple[Any, ...]]:
@@ -134,6 +145,9 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     ),
     "unrolled layers, FSDP": lambda: transformer(
         scanned=False, causal=False, layers=4, batch=64, tokens=1024, width=768, heads=12
+    ),
+    "scanned layers, sequence and weights shared out": lambda: transformer(
+        scanned=True, causal=True, layers=8, batch=2, tokens=8192, width=1024, heads=16, by_tokens=True
     ),
     "ring attention, shard_map": ring_attention,
     "layers that gather, shard_map": gathering_layers,

@@ -190,12 +190,13 @@ def test_calls_are_charged():
     [
         ('{"x"}, {}, {}, {}', Shares(batch=2)),
         ('{}, {}, {"x"}, {}', Shares(heads=2)),
-        ('{}, {"x"}, {}, {}', "distributed"),
+        ('{}, {"x"}, {}, {}', Shares(heads=2, sequence=2)),
+        ('{}, {}, {}, {"x"}', "distributed"),
     ],
-    ids=["batch", "heads", "queries"],
+    ids=["batch", "heads", "queries", "depth"],
 )
 def test_each_device_runs_the_kernel_on_its_examples_and_heads(place, found):
-    """A compiler could not divide the calls; queries and keys that devices share out are left alone."""
+    """A compiler could not divide the calls. A sequence is exchanged for heads; what lies in parts of depth is left."""
     source, _ = source_and_expected("cudnn_attention_output")
     sharding = f" {{sdy.sharding = #sdy.sharding<@mesh, [{place}]>}}"
     sharded = source.replace("64xbf16>,", f"64xbf16>{sharding},", 1)

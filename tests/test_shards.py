@@ -94,8 +94,9 @@ def test_what_a_shard_map_stores_for_its_gradient_is_computed_again_in_that(outc
     assert any(step["pass"] == "rematerialise" and step["pair"] for step in steps)
 
 
-def test_each_device_runs_the_attention_kernel_on_its_part(outcomes):
-    one = outcomes["kernel"]
+@pytest.mark.parametrize("name", ["kernel on heads", "kernel on a sequence"])
+def test_each_device_runs_the_attention_kernel_on_its_part(outcomes, name):
+    one = outcomes[name]
     assert one["calls"] == 4
     assert one["shapes"] == [[2, 256, 2, 64]] * 2
     assert one["more collectives"] == []

@@ -307,10 +307,10 @@ def gradient_of_masked(q, k, v, lengths):
     return jax.grad(loss, (0, 1, 2))(q, k, v)
 
 
-def by_kernel() -> dict[str, Any]:
-    """Attention whose examples and heads lie on 4 x 2 devices, by the formulas of cuDNN's kernels."""
+def by_kernel(along: PartitionSpec) -> dict[str, Any]:
+    """Attention whose queries, keys and values lie on 4 x 2 devices, by the formulas of cuDNN's kernels."""
     mesh = Mesh(np.array(jax.devices()[:DEVICES]).reshape(4, 2), ("a", "b"))
-    places = [NamedSharding(mesh, PartitionSpec("a", None, "b"))] * 3 + [NamedSharding(mesh, PartitionSpec("a"))]
+    places = [NamedSharding(mesh, along)] * 3 + [NamedSharding(mesh, PartitionSpec("a"))]
     values = [normals(8, 256, 4, 64, seed=i).astype(jnp.bfloat16) for i in range(3)]
     values.append(np.arange(64, 256, 24, dtype=np.int32))
     arguments = [jax.device_put(v, place) for v, place in zip(values, places, strict=True)]
@@ -365,4 +365,8 @@ def _signature(exported: Any) -> tuple[Any, ...]:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     outcomes = {name: outcome(one) for name, one in PROGRAMS.items()}
-    print(json.dumps({**outcomes, "called": called(), "called inside": called_inside(), "kernel": by_kernel()}))
+    kernels = {
+        "kernel on heads": by_kernel(PartitionSpec("a", None, "b")),
+        "kernel on a sequence": by_kernel(PartitionSpec("a", "b")),
+    }
+    print(json.dumps({**outcomes, "called": called(), "called inside": called_inside(), **kernels}))
