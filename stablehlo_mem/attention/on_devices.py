@@ -61,15 +61,15 @@ class Shares:
 
 
 def shares_of(graph: Graph, op: AttentionOp, layout: Layout) -> Shares | None:
-    """In which parts the operands of an attention lie; None if they are not whole examples and heads."""
+    """How a kernel is shared out whose operands lie in parts; None if it cannot be."""
     scores = op.attention.scores
     tensors = [*op.attention.inputs, *([op.gradient.of_output] if op.gradient is not None else [])]
     if all(max(graph.values[t.value].parts, default=1) == 1 for t in tensors):
         return Shares()
     if _is_in_shard_map(graph.handles[op.root]):
         return None
-    parts = _parts(graph, scores.queries)
-    sequence = max(parts.get(layout.row, 1), _parts(graph, scores.keys).get(layout.column, 1))
+    parts = _parts(graph, _leading(graph, op, layout))
+    sequence = max(parts.get(label, 1) for label in (layout.row, layout.column))
     parts |= {label: sequence for label in (layout.row, layout.column) if sequence > 1}
     outer = layout.batch[:1], layout.key_heads[:1] if layout.heads[:1] == layout.key_heads[:1] else ()
     batch, heads = (math.prod(parts.get(label, 1) for label in labels) for labels in outer)
@@ -81,6 +81,13 @@ def shares_of(graph: Graph, op: AttentionOp, layout: Layout) -> Shares | None:
     if any(scores.sizes[label] % parts.get(label, 1) for label in firsts) or layout.shape.kv_heads % (heads * sequence):
         return None
     return Shares(batch, heads * sequence, sequence)
+
+
+def _leading(graph: Graph, op: AttentionOp, layout: Layout) -> Tensor:
+    """The operand that says how all lie: the queries, but where devices share out the keys only."""
+    scores = op.attention.scores
+    by_keys = layout.column in _parts(graph, scores.keys) and layout.row not in _parts(graph, scores.queries)
+    return scores.keys if by_keys else scores.queries
 
 
 def _is_in_shard_map(op: Any) -> bool:
@@ -107,14 +114,12 @@ class OnDevices:
         self.local = shares.of_one(layout.shape)
         if shares == Shares():
             return
-        axes = dict[int | None, list[Any]]()
-        for tensor in (op.attention.scores.keys, op.attention.scores.queries):
-            if graph.values[tensor.value].parts:
-                sharding = sdy.TensorShardingAttr(_shardings(graph)[tensor.value])
-                axes |= {label: refs for label, refs in zip(tensor.labels, axis_refs(sharding), strict=True) if refs}
+        leading = _leading(graph, op, layout)
+        sharding = sdy.TensorShardingAttr(_shardings(graph)[leading.value])
+        axes = dict(zip(leading.labels, axis_refs(sharding), strict=True))
         self.mesh: Any = sharding.mesh_or_ref
         self.batch_axes = axes[layout.batch[0]] if shares.batch > 1 else []
-        self.head_axes = axes[layout.heads[0]] if shares.heads > shares.sequence else []
+        self.head_axes = axes[layout.key_heads[0]] if shares.heads > shares.sequence else []
         self.head_axes += (axes.get(layout.row) or axes[layout.column]) if shares.sequence > 1 else []
         self.names = list(mesh_axes(module_of(graph.handles[0]))[self.mesh.value])
 
