@@ -89,6 +89,17 @@ def haiku(dtype: Any, t: int = T) -> Program:
     return f, _qkv(dtype, B, t, N, H)
 
 
+def tutorial(dtype: Any, t: int = T) -> Program:
+    """As in many tutorials: the scores are divided by `jnp.sqrt` of the depth, which is traced."""
+
+    def f(q, k, v):
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) / jnp.sqrt(q.shape[-1])
+        s = jnp.where(jnp.tril(jnp.ones(s.shape[-2:], bool)), s, jnp.finfo(jnp.float32).min)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1).astype(q.dtype), v)
+
+    return f, _qkv(dtype, B, t, N, H)
+
+
 def padded_multi_query(dtype: Any, t: int = T) -> Program:
     """One head of keys for all queries, of which each example has so many."""
 
@@ -157,6 +168,7 @@ SPELLINGS = {
         jax_nn_grouped,
         flax_linen,
         haiku,
+        tutorial,
         padded_multi_query,
         by_hand,
         log_sum_exp,

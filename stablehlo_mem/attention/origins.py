@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from stablehlo_mem.ir.analysis_cache import cached_analysis
-from stablehlo_mem.ir.bindings import ir
+from stablehlo_mem.ir.bindings import dtypes_by_name, ir
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.ir.matchers import splat_number
+
+_VIEWS = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
+_OF_A_NUMBER: dict[str, Callable[[float], float]] = {
+    "stablehlo.convert": float,
+    "stablehlo.sqrt": math.sqrt,
+    "stablehlo.rsqrt": lambda number: 1 / math.sqrt(number),
+}
+"""What is computed of a positive number, in the type of the result."""
 
 
 def origin(value: Any) -> Any:
@@ -27,8 +39,26 @@ def origin(value: Any) -> Any:
 
 @cached_analysis
 def number_in(graph: Graph, value: int) -> float | int | None:
-    """The number that a value is filled with, also where a loop hands the constant on."""
-    return splat_number(origin(graph.mlir_values[value]))
+    """The number that a value is filled with, also where a loop hands the constant on.
+
+    Roots of constants count: `jnp.sqrt(depth)` is an op in a traced program.
+    """
+    return _number(graph.mlir_values[value])
+
+
+def _number(value: Any) -> float | int | None:
+    value = origin(value)
+    number = splat_number(value)
+    if number is not None or isinstance(value.owner, ir.Block):
+        return number
+    op = value.owner.operation
+    if op.name in _VIEWS:
+        return _number(op.operands[0])
+    compute = _OF_A_NUMBER.get(op.name)
+    inner = _number(op.operands[0]) if compute is not None else None
+    if compute is None or inner is None or inner <= 0:
+        return None
+    return float(np.asarray(compute(inner)).astype(dtypes_by_name()[str(value.type.element_type)]))
 
 
 @cached_analysis
