@@ -142,3 +142,27 @@ def test_what_ops_gather_is_in_memory_from_the_first_to_the_last():
     peak = find_peak(entry_graph(program.module), CHIPS["cuda:h200"])
     rows_of_one = 16384 * 512 * 4 // DEVICES
     assert peak.temp_bytes == rows_of_one + 512 * 512 * 4
+
+
+@pytest.mark.parametrize(
+    ("lies", "moved"),
+    [('"x"}, {', 0), ('}, {"x"', X / DEVICES), ("}, {", 0)],
+    ids=["as the specs say", "along another dimension", "whole everywhere"],
+)
+def test_what_enters_a_shard_map_otherwise_than_its_specs_say_is_moved(lies, moved):
+    rows = '#sdy.sharding<@mesh, [{"x"}, {}]>'
+    program = ingest(f"""module attributes {{mhlo.num_partitions = {DEVICES} : i32}} {{
+      sdy.mesh @mesh = <["x"={DEVICES}]>
+      func.func public @main(%a: tensor<1024x64xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{{lies}}}]>}})
+          -> (tensor<1024x64xf32> {{sdy.sharding = {rows}}}) {{
+        %0 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{{"x"}}, {{}}]>] out_shardings=[<@mesh, [{{"x"}}, {{}}]>]
+            manual_axes={{"x"}} (%x: tensor<128x64xf32>) {{
+          %1 = stablehlo.negate %x : tensor<128x64xf32>
+          sdy.return %1 : tensor<128x64xf32>
+        }} : (tensor<1024x64xf32>) -> tensor<1024x64xf32>
+        return %0 : tensor<1024x64xf32> }} }}""")
+    canonicalize(program.module)
+    graph = entry_graph(program.module)
+    op = next(op for op in graph.ops if op.name == "sdy.manual_computation")
+    assert exchanged_bytes(graph, op) == moved
+    assert sum(gathered_bytes(graph, op).values()) == moved

@@ -208,6 +208,7 @@ def test_each_device_runs_the_kernel_on_its_examples_and_heads(place, found):
         assert match.code == found
     else:
         assert match.detail.shares == found
+        assert (sum(kernel.received for kernel in match.kernels) > 0) == (found.sequence > 1)
         assert rewrite(module, CudnnAttention()) == 1
         (call,) = (op for op in walk_operations(module.operation) if op.name == "stablehlo.custom_call")
         whole, part = (graph.values[graph.arguments[0]].shape, call.operands[0].type.shape)

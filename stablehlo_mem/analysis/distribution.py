@@ -137,10 +137,9 @@ def _entering(graph: Graph, op: Op) -> _Exchange:
     meshes, moved, gathered = mesh_axes(module_of(handle)), list[float](), list[float]()
     for value, sharding in zip(op.operands, operand_shardings(handle), strict=True):
         sides = graph.values[value].parts, sharding_parts(sharding, meshes)
-        missing, gained = _change(*(dict(enumerate(parts)) for parts in sides))
-        held = graph.values[value].nbytes if missing > 1 else 0
-        moved.append(held * max(1.0, missing / gained))
-        gathered.append(held * missing / gained)
+        bytes_moved, bytes_gathered = _relaid(graph.values[value].nbytes, *(dict(enumerate(parts)) for parts in sides))
+        moved.append(bytes_moved)
+        gathered.append(bytes_gathered)
     return _Exchange((*moved, *[0.0] * len(op.results)), tuple(gathered), (False,) * len(moved))
 
 
@@ -180,9 +179,9 @@ def _in_way(placed: _Placed, way: _Factors, operands: tuple[int, ...], results: 
     moved, gathered, across, partial, rule = list[float](), list[float](), list[bool](), 0.0, placed.rule
     for held, parts, dims in zip(operands, placed.operands, rule.operands, strict=True):
         lies = _factors(parts, dims, rule)
-        missing, gained = _change(lies, {f: way.get(f, 1) for d in dims for f in d})
-        moved.append(held * max(1.0, missing / gained) if missing > 1 else 0.0)
-        gathered.append(held * missing / gained if missing > 1 else 0.0)
+        bytes_moved, bytes_gathered = _relaid(held, lies, {f: way.get(f, 1) for d in dims for f in d})
+        moved.append(bytes_moved)
+        gathered.append(bytes_gathered)
         within = {f for factors in dims[1:] for f in factors}
         across.append(any(way.get(factor, 1) < count for factor, count in lies.items() if factor in within))
     sums = math.prod(way.get(factor, 1) for factor in rule.reduction)
@@ -201,6 +200,12 @@ def _in_way(placed: _Placed, way: _Factors, operands: tuple[int, ...], results: 
             nbytes = 0
         moved.append(nbytes * (1 if sums > 1 or gained > 1 else missing))
     return _Exchange(tuple(moved), tuple(gathered), tuple(across), partial)
+
+
+def _relaid(nbytes: int, lies: _Factors, wanted: _Factors) -> tuple[float, float]:
+    """Bytes of an operand that a device receives so that it lies as wanted, and those it has then; 0 if it does."""
+    missing, gained = _change(lies, wanted)
+    return (nbytes * max(1.0, missing / gained), nbytes * missing / gained) if missing > 1 else (0.0, 0.0)
 
 
 def _change(before: _Factors, after: _Factors) -> tuple[float, float]:

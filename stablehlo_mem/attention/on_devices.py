@@ -119,8 +119,9 @@ class OnDevices:
         axes = dict(zip(leading.labels, axis_refs(sharding), strict=True))
         self.mesh: Any = sharding.mesh_or_ref
         self.batch_axes = axes[layout.batch[0]] if shares.batch > 1 else []
-        self.head_axes = axes[layout.key_heads[0]] if shares.heads > shares.sequence else []
-        self.head_axes += (axes.get(layout.row) or axes[layout.column]) if shares.sequence > 1 else []
+        heads = layout.key_heads[:1] if shares.heads > shares.sequence else ()
+        sequence = (layout.row, layout.column) if shares.sequence > 1 else ()
+        self.head_axes = [axis for label in (*heads, *sequence) for axis in axes.get(label, [])]
         self.names = list(mesh_axes(module_of(graph.handles[0]))[self.mesh.value])
 
     def run(self, build: Build, operands: Sequence[Any]) -> list[Any]:

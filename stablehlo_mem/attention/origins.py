@@ -11,9 +11,8 @@ import numpy as np
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import dtypes_by_name, ir
 from stablehlo_mem.ir.graph import Graph
-from stablehlo_mem.ir.matchers import splat_number
+from stablehlo_mem.ir.matchers import SPREADING, splat_number
 
-_VIEWS = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
 _OF_A_NUMBER: dict[str, Callable[[float], float]] = {
     "stablehlo.convert": float,
     "stablehlo.sqrt": math.sqrt,
@@ -52,7 +51,7 @@ def _number(value: Any) -> float | int | None:
     if number is not None or isinstance(value.owner, ir.Block):
         return number
     op = value.owner.operation
-    if op.name in _VIEWS:
+    if op.name in SPREADING:
         return _number(op.operands[0])
     compute = _OF_A_NUMBER.get(op.name)
     inner = _number(op.operands[0]) if compute is not None else None

@@ -13,7 +13,7 @@ from stablehlo_mem.ir.graph import FLOATS, Graph, Op
 from stablehlo_mem.ir.op_attributes import comparison_direction
 from stablehlo_mem.ir.view_chains import view_of
 
-_SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
+SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
 
 
 def is_alone(graph: Graph, value: int, source: int) -> bool:
@@ -51,7 +51,7 @@ def splat_truth_of(value: Any) -> bool | None:
 
 def _splat_attribute(value: Any) -> Any:
     owner: Any = value.owner
-    while not isinstance(owner, ir.Block) and (owner.operation.name in _SPREADING or _keeps_numbers(owner.operation)):
+    while not isinstance(owner, ir.Block) and (owner.operation.name in SPREADING or _keeps_numbers(owner.operation)):
         owner = owner.operation.operands[0].owner
     if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.constant":
         return None
