@@ -158,6 +158,38 @@ def divided_after(dtype: Any, t: int = T) -> Program:
     return f, _qkv(dtype, B, t, N, H)
 
 
+def where_minus_1e9(dtype: Any, t: int = T) -> Program:
+    """Python's number of masked scores becomes one of the scores' type: bfloat16 rounds it."""
+
+    def f(q, k, v):
+        s = q @ k.swapaxes(-1, -2) * jnp.power(q.shape[-1], -0.5)
+        return jax.nn.softmax(jnp.where(jnp.tril(jnp.ones((t, t))) == 1, s, -1e9), -1) @ v
+
+    return f, _qkv(dtype, B, N, t, H)
+
+
+def minus_1e10(dtype: Any, t: int = T) -> Program:
+    """1 less a triangle, times a number, is subtracted from the scores."""
+
+    def f(q, k, v):
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k) / 8
+        s = s - 1e10 * (1 - jnp.tril(jnp.ones((1, 1, t, t), s.dtype)))
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1), v)
+
+    return f, _qkv(dtype, B, t, N, H)
+
+
+def softmax_where(dtype: Any, t: int = T) -> Program:
+    """The mask is given to `jax.nn.softmax`, which sets probabilities to zero too."""
+
+    def f(q, k, v):
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) / 8
+        w = jax.nn.softmax(s, -1, where=jnp.tri(t, dtype=bool)[None, None])
+        return jnp.einsum("bhqk,bkhd->bqhd", w.astype(v.dtype), v)
+
+    return f, _qkv(dtype, B, t, N, H)
+
+
 SPELLINGS = {
     f.__name__: f
     for f in (
@@ -173,6 +205,9 @@ SPELLINGS = {
         by_hand,
         log_sum_exp,
         projected_bias,
+        where_minus_1e9,
+        minus_1e10,
+        softmax_where,
     )
 }
 FORWARD_ONLY = {"divided_after": divided_after}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -20,6 +21,7 @@ from stablehlo_mem.attention.algebra import (
     added,
     atom,
     constant,
+    in_rows_with_keys,
     inverse,
     is_positive,
     multiplied,
@@ -78,9 +80,22 @@ def test_the_gradient_of_a_maximum_is_zero():
 def test_masked_scores_need_no_second_mask():
     """Where probabilities are zero, their gradient is; a mask after the exponential is one before it."""
     masked = COLUMNS.exponential(added(SCORES, atom(Mask(TRIANGLE, -1e30))))
-    assert multiplied(masked, atom(Keep(TRIANGLE, of_rows=False))) == masked
-    kept = multiplied(COLUMNS.exponential(SCORES), atom(Keep(TRIANGLE, of_rows=False)))
-    assert kept == COLUMNS.exponential(added(SCORES, atom(Mask(TRIANGLE))))
+    keep = atom(Keep(TRIANGLE, of_rows=False))
+    assert in_rows_with_keys(multiplied(masked, keep)) == masked
+    kept = multiplied(COLUMNS.exponential(SCORES), keep)
+    assert in_rows_with_keys(kept) == COLUMNS.exponential(added(SCORES, atom(Mask(TRIANGLE))))
+    assert COLUMNS.total(multiplied(masked, keep)) == COLUMNS.total(masked)
+
+
+def test_a_mask_after_the_exponential_decides_for_rows_without_keys():
+    """Zero, rather than equal probabilities. One of two masks decides for some of their keys: no words for that."""
+    masked = COLUMNS.exponential(added(SCORES, atom(Mask(TRIANGLE, -1e30))))
+    keep = atom(Keep(TRIANGLE, of_rows=False))
+    assert multiplied(masked, keep) != masked
+    other = dataclasses.replace(TRIANGLE, planes=frozenset({HalfPlane(5, frozenset({(1, -1)}))}))
+    both = COLUMNS.exponential(added(added(SCORES, atom(Mask(TRIANGLE, -1e30))), atom(Mask(other, -1e30))))
+    ((monomial, _),) = multiplied(both, keep)
+    assert any(isinstance(one, Keep) for one, _ in monomial)
 
 
 def test_sums_of_exponentials_are_positive():

@@ -159,10 +159,41 @@ def test_query_without_keys(one, interpreted):
         s = jnp.where(jnp.arange(k.shape[1]) < lengths[:, None, None, None], s, -1e30)
         return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1).astype(q.dtype), v)
 
+    assert_right_without_keys(one, f)
+
+
+def assert_right_without_keys(one, f):
+    """Nothing is wrong with output and gradients where no key of the first example counts."""
     specs = SPELLINGS["einsum_f32_softmax"](jnp.bfloat16)[1]
     args = [*arguments((f, specs)), np.array([0, 77], np.int32)]
     assert wrong_results(one, (f, specs), 1, args) == []
     assert wrong_results(one, gradient((f, specs)), 4, args) == []
+
+
+@pytest.mark.parametrize("one", [CudnnAttention(), PallasAttention()], ids=lambda one: one.name)
+def test_query_without_keys_whose_probabilities_are_zeroed(one, interpreted):
+    """A select after the softmax makes the output zero, as programs that guard against NaN do."""
+
+    def f(q, k, v, lengths):
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) * 0.125
+        kept = jnp.arange(k.shape[1]) < lengths[:, None, None, None]
+        p = jnp.where(kept, jax.nn.softmax(jnp.where(kept, s, -1e30), -1), 0.0)
+        return jnp.einsum("bhqk,bkhd->bqhd", p.astype(q.dtype), v)
+
+    assert_right_without_keys(one, f)
+
+
+@pytest.mark.parametrize("one", [CudnnAttention(), PallasAttention()], ids=lambda one: one.name)
+def test_query_without_keys_whose_mask_is_added(one, interpreted):
+    """As in Hugging Face's models: the scores have gradients, where a select would let none through."""
+
+    def f(q, k, v, lengths):
+        kept = jnp.arange(k.shape[1]) < lengths[:, None, None, None]
+        bias = jnp.where(kept, 0.0, float(jnp.finfo(jnp.float32).min))
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) * 0.125 + bias
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1).astype(q.dtype), v)
+
+    assert_right_without_keys(one, f)
 
 
 @pytest.mark.parametrize("name", ["jax_nn_causal", "jax_nn_grouped", "padded_multi_query"])

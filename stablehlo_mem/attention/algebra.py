@@ -119,9 +119,15 @@ class Keep:
 
 @dataclasses.dataclass(frozen=True)
 class Exp:
-    """The exponential of a matrix."""
+    """The exponential of a matrix.
+
+    Attributes:
+        is_zeroed: whether it is set to zero where its masks leave keys out, so too in rows that have no keys. Without,
+            all of such a row is filled with one number, and its probabilities are equal.
+    """
 
     exponent: Terms
+    is_zeroed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,16 +219,27 @@ def _product(m: Monomial, n: Monomial) -> Monomial:
 
 
 def _masked(powers: dict[Atom, float]) -> Monomial:
-    """An exponential that is kept in places is the exponential of masked scores."""
+    """An exponential that is kept where all its masks keep keys is the exponential of masked scores, zeroed."""
     exponential = next((a for a, p in powers.items() if isinstance(a, Exp) and p == 1), None)
     keeps = [a for a in powers if isinstance(a, Keep) and not a.of_rows]
     if exponential is None or not keeps:
         return frozenset(powers.items())
     known = {a.where for m, _ in exponential.exponent for a in dict(m) if isinstance(a, Mask)}
+    if not known <= {keep.where for keep in keeps}:
+        return frozenset(powers.items())
     new = [Mask(keep.where) for keep in keeps if keep.where not in known]
     masks = frozenset((frozenset({(mask, 1.0)}), 1.0) for mask in new)
     others = {a: p for a, p in powers.items() if a != exponential and a not in keeps}
-    return frozenset({**others, Exp(exponential.exponent | masks): 1.0}.items())
+    return frozenset({**others, Exp(exponential.exponent | masks, is_zeroed=True): 1.0}.items())
+
+
+def in_rows_with_keys(terms: Terms) -> Terms:
+    """A polynomial as it is in rows that have keys."""
+    return frozenset((_not_zeroed(monomial), coefficient) for monomial, coefficient in terms)
+
+
+def _not_zeroed(monomial: Monomial) -> Monomial:
+    return frozenset((dataclasses.replace(a, is_zeroed=False) if isinstance(a, Exp) else a, p) for a, p in monomial)
 
 
 def is_positive(terms: Terms) -> bool:
@@ -273,7 +290,7 @@ class Columns:
         for monomial, coefficient in terms:
             matrix, row = self.parted(monomial)
             is_row = not matrix and other is None
-            of_matrix = constant(self.count) if is_row else atom(Total(matrix, other))
+            of_matrix = constant(self.count) if is_row else atom(Total(_not_zeroed(matrix), other))
             result = added(result, multiplied(of_matrix, frozenset({(row, coefficient)})))
         return result
 

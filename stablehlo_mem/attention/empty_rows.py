@@ -1,9 +1,12 @@
 """Queries whose keys are all masked: what programs compute for them, which no kernel does.
 
-A program fills the scores of masked keys with one number. Where all keys of a query are masked its probabilities are
-equal, its output is the mean of all values, and its scores have no gradient. Kernels skip masked keys, or add a number
-beside which logarithms of sums are lost. So outputs of such queries are replaced, their gradients kept from the kernel,
-and what they add to the gradient of the values is added.
+A program fills the scores of masked keys with one number, or adds a number beside which the scores are lost. Where all
+keys of a query are masked its probabilities are equal and its output is the mean of all values; or zero, if the program
+sets the probabilities of masked keys to zero as well. Kernels skip masked keys, or add a number beside which logarithms
+of sums are lost. So outputs of such queries are replaced, their gradients kept from the kernel, and what they add to
+the gradient of the values is added. What is added to scores lets their gradients through, with P = 1 / n:
+
+    dQ_i = scale · dO_i · (Vᵀ K / n - mean(V) mean(K)ᵀ)        dK_j = scale / n · (V_j - mean(V)) · Σ_i dO_i Q_iᵀ
 """
 
 from __future__ import annotations
@@ -38,6 +41,20 @@ def masked(shape: KernelShape, gradient: Any, kept: Any) -> Any:
 def value_gradient(shape: KernelShape, of_kernel: Any, gradient: Any, kept: Any) -> Any:
     """The gradient of the values with what queries without keys add: the same for each key."""
     (result,) = inlined(_lowered(_value_gradient, shape, shape.value, shape.output), [of_kernel, gradient, kept])
+    return result
+
+
+def query_gradient(shape: KernelShape, of_kernel: Any, gradient: Any, keys: Any, values: Any, kept: Any) -> Any:
+    """The gradient of the queries with that of queries without keys, where masks are added to scores."""
+    text = _lowered(_query_gradient, shape, shape.query, shape.output, shape.key, shape.value)
+    (result,) = inlined(text, [of_kernel, gradient, keys, values, kept])
+    return result
+
+
+def key_gradient(shape: KernelShape, of_kernel: Any, gradient: Any, queries: Any, values: Any, kept: Any) -> Any:
+    """The gradient of the keys with what queries without keys add, where masks are added to scores."""
+    text = _lowered(_key_gradient, shape, shape.key, shape.output, shape.query, shape.value)
+    (result,) = inlined(text, [of_kernel, gradient, queries, values, kept])
     return result
 
 
@@ -76,4 +93,35 @@ def _value_gradient(shape: KernelShape, of_kernel: Any, gradient: Any, kept: Any
     groups = shape.heads // shape.kv_heads
     grouped = (*lost.shape[:heads], shape.kv_heads, groups, *lost.shape[heads + 1 :])
     added = lost.reshape(grouped).sum(heads + 1) / shape.keys
+    return (of_kernel.astype(jnp.float32) + added).astype(of_kernel.dtype)
+
+
+def _grouped(shape: KernelShape, value: Any) -> Any:
+    """Batch, key heads, queries of a key head, rows, depth, in float32."""
+    value = value.astype(jnp.float32)
+    value = value.transpose(0, 2, 1, 3) if shape.rows_first else value
+    batch, heads, rows, depth = value.shape
+    return value.reshape(batch, shape.kv_heads, heads // shape.kv_heads, rows, depth)
+
+
+def _as_before(shape: KernelShape, grouped: Any) -> Any:
+    batch, kv_heads, groups, rows, depth = grouped.shape
+    value = grouped.reshape(batch, kv_heads * groups, rows, depth)
+    return value.transpose(0, 2, 1, 3) if shape.rows_first else value
+
+
+def _query_gradient(shape: KernelShape, of_kernel: Any, gradient: Any, keys: Any, values: Any, kept: Any) -> Any:
+    lost = _grouped(shape, jnp.where(_rows(shape, kept), 0, gradient))
+    keys, values = (_grouped(shape, x)[:, :, 0] for x in (keys, values))
+    covariance = jnp.einsum("bhkv,bhkd->bhvd", values - values.mean(2, keepdims=True), keys) / shape.keys
+    added = _as_before(shape, jnp.einsum("bhgqv,bhvd->bhgqd", lost, covariance) * shape.scale)
+    return (of_kernel.astype(jnp.float32) + added).astype(of_kernel.dtype)
+
+
+def _key_gradient(shape: KernelShape, of_kernel: Any, gradient: Any, queries: Any, values: Any, kept: Any) -> Any:
+    lost = _grouped(shape, jnp.where(_rows(shape, kept), 0, gradient))
+    values = _grouped(shape, values)[:, :, 0]
+    of_lost = jnp.einsum("bhgqv,bhgqd->bhvd", lost, _grouped(shape, queries))
+    added = jnp.einsum("bhkv,bhvd->bhkd", values - values.mean(2, keepdims=True), of_lost)
+    added = _as_before(shape, added[:, :, None] * (shape.scale / shape.keys))
     return (of_kernel.astype(jnp.float32) + added).astype(of_kernel.dtype)

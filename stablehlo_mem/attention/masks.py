@@ -5,14 +5,16 @@ Masks are read as MLIR values: that of a scanned layer is computed before the sc
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from stablehlo_mem.attention.algebra import HalfPlane, Labels, Predicate, Region, Tensor
-from stablehlo_mem.attention.origins import origin
+from stablehlo_mem.attention.algebra import HalfPlane, Labels, Mask, Predicate, Region, Tensor
+from stablehlo_mem.attention.origins import MAX_DEPTH, OF_NUMBERS, computed, number_of, numbered, origin
 from stablehlo_mem.ir.bindings import dense_value, ir
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.ir.matchers import splat_number, splat_truth_of
@@ -23,6 +25,33 @@ _MOST_CONSTANT = 2**24
 """Elements of a constant mask that is read: a bound on the time."""
 
 
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "GE": operator.ge,
+    "GT": operator.gt,
+    "LE": operator.le,
+    "LT": operator.lt,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoValued:
+    """A value that is one number where a predicate is true and another where it is false.
+
+    Attributes:
+        predicate: the predicate, an MLIR value.
+        labels: the dimensions of the scores along which the predicate lies.
+        yes: the number where it is true.
+        no: the number where it is false.
+    """
+
+    predicate: Any
+    labels: Labels
+    yes: float
+    no: float
+
+
 Condition = HalfPlane | Predicate
 """A predicate that was understood, or one to be computed."""
 
@@ -31,6 +60,19 @@ def where(graph: Graph, value: int, labels: Labels, is_true: bool) -> Region | P
     """Where a predicate of the program is true, or false. Equal regions are equal, however they were computed."""
     planes = _half_planes(graph.mlir_values[value], labels, is_true)
     return Predicate(Tensor(value, labels), is_true) if planes is None else Region(frozenset(planes))
+
+
+def added_mask(graph: Graph, value: int, labels: Labels) -> Mask | None:
+    """A value that is 0 where keys are kept and another number elsewhere, as the mask that adds it to scores."""
+    of = two_valued(graph.mlir_values[value], labels)
+    if of is None or (of.yes == 0) == (of.no == 0):
+        return None
+    keeps = of.yes == 0
+    planes = _half_planes(of.predicate, of.labels, keeps)
+    kept: Region | Predicate | None = None if planes is None else Region(frozenset(planes))
+    if kept is None and (predicate := numbered(graph).get(of.predicate)) is not None:
+        kept = Predicate(Tensor(predicate, of.labels), keeps)
+    return None if kept is None else Mask(kept, float(of.no if keeps else of.yes), is_added=True)
 
 
 def conditions(graph: Graph, kept: Region | Predicate) -> Iterator[Condition]:
@@ -66,32 +108,41 @@ def _half_planes(value: Any, labels: Labels, keeps: bool) -> list[HalfPlane] | N
     if name == "select" and op.operands[0].type == value.type:
         truths = tuple(splat_truth_of(v) for v in list(op.operands)[1:])
         return _half_planes(op.operands[0], labels, keeps == truths[0]) if set(truths) == {True, False} else None
-    truths = _compared_choices(op) if name == "compare" else None
-    if truths is not None:
-        chosen = op.operands[0]
-        chosen, labels = _source(chosen, labels)
-        return _half_planes(chosen.owner.operation.operands[0], labels, keeps == truths[0])
+    if name == "compare" and (of := _compared_choice(op, labels)) is not None:
+        return _half_planes(of.predicate, of.labels, keeps == bool(of.yes)) if of.yes != of.no else None
     half = _compared(op, labels, keeps) if name == "compare" else _constant_triangle(op, labels, keeps)
     return None if half is None else [half]
 
 
-def _compared_choices(compare: Any) -> tuple[bool, bool] | None:
-    """What a comparison of a predicate as numbers with a number says for true and for false, if that differs."""
-    asks = comparison_direction(compare)
-    source, _ = _source(compare.operands[0], (None,) * len(compare.operands[0].type.shape))
-    number = splat_number(origin(compare.operands[1]))
-    if asks not in ("EQ", "NE") or number is None or isinstance(source.owner, ir.Block):
+def two_valued(value: Any, labels: Labels, depth: int = MAX_DEPTH) -> TwoValued | None:
+    """What a value is that is one number where a predicate is true and another where it is false, None for others."""
+    value, labels = _source(value, labels)
+    if isinstance(value.owner, ir.Block) or not depth:
         return None
-    op = source.owner.operation
-    choices: list[float | int | None] = []
-    if op.name == "stablehlo.select" and op.operands[0].type.shape == source.type.shape:
-        choices = [splat_number(origin(v)) for v in list(op.operands)[1:]]
-    elif op.name == "stablehlo.convert" and op.operands[0].type.element_type == ir.IntegerType.get_signless(1):
-        choices = [1, 0]
-    if not choices or None in choices:
+    op = value.owner.operation
+    if op.name == "stablehlo.convert" and str(op.operands[0].type.element_type) == "i1":
+        return TwoValued(op.operands[0], labels, 1, 0)
+    if op.name == "stablehlo.select" and op.operands[0].type.shape == value.type.shape:
+        yes, no = map(number_of, list(op.operands)[1:])
+        return None if yes is None or no is None else TwoValued(op.operands[0], labels, yes, no)
+    if op.name not in OF_NUMBERS:
         return None
-    yes, no = ((choice == number) == (asks == "EQ") for choice in choices)
-    return (yes, no) if yes != no else None
+    numbers = [number_of(operand) for operand in op.operands]
+    others = [i for i, number in enumerate(numbers) if number is None]
+    inner = two_valued(op.operands[others[0]], labels, depth - 1) if len(others) == 1 else None
+    if inner is None:
+        return None
+    yes, no = (computed(op, [at if number is None else number for number in numbers]) for at in (inner.yes, inner.no))
+    return None if yes is None or no is None else TwoValued(inner.predicate, inner.labels, yes, no)
+
+
+def _compared_choice(compare: Any, labels: Labels) -> TwoValued | None:
+    """What a comparison of a two-valued operand with a number says, as 1 and 0."""
+    chosen, number = two_valued(compare.operands[0], labels), number_of(compare.operands[1])
+    if chosen is None or number is None:
+        return None
+    holds = _COMPARISONS[comparison_direction(compare)]
+    return TwoValued(chosen.predicate, chosen.labels, holds(chosen.yes, number), holds(chosen.no, number))
 
 
 def _source(value: Any, labels: Labels) -> tuple[Any, Labels]:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.bindings import dtypes_by_name, ir
-from stablehlo_mem.ir.graph import Graph
+from stablehlo_mem.ir.graph import FLOATS, Graph
 from stablehlo_mem.ir.matchers import SPREADING, splat_number
 
-_OF_A_NUMBER: dict[str, Callable[[float], float]] = {
-    "stablehlo.convert": float,
-    "stablehlo.sqrt": math.sqrt,
-    "stablehlo.rsqrt": lambda number: 1 / math.sqrt(number),
+OF_NUMBERS: dict[str, Callable[..., Any]] = {
+    "stablehlo.convert": np.positive,
+    "stablehlo.sqrt": np.sqrt,
+    "stablehlo.rsqrt": lambda number: 1 / np.sqrt(number),
+    "stablehlo.negate": np.negative,
+    "stablehlo.add": np.add,
+    "stablehlo.subtract": np.subtract,
+    "stablehlo.multiply": np.multiply,
+    "stablehlo.divide": np.divide,
+    "stablehlo.power": np.power,
 }
-"""What is computed of a positive number, in the type of the result."""
+"""What a traced program computes of numbers, such as `jnp.sqrt(depth)` or `jnp.power(depth, -0.5)`."""
+
+MAX_DEPTH = 8
+"""So many ops deep a number is computed; a scale is the root of a product of sizes at most."""
 
 
 def origin(value: Any) -> Any:
@@ -40,24 +49,46 @@ def origin(value: Any) -> Any:
 def number_in(graph: Graph, value: int) -> float | int | None:
     """The number that a value is filled with, also where a loop hands the constant on.
 
-    Roots of constants count: `jnp.sqrt(depth)` is an op in a traced program.
+    What is computed of constants alone counts, rounded to the type of the result.
     """
-    return _number(graph.mlir_values[value])
+    return number_of(graph.mlir_values[value])
 
 
-def _number(value: Any) -> float | int | None:
+def number_of(value: Any, depth: int = MAX_DEPTH) -> float | int | None:
+    """`number_in` of an MLIR value, computed at most so many ops deep."""
     value = origin(value)
     number = splat_number(value)
     if number is not None or isinstance(value.owner, ir.Block):
         return number
     op = value.owner.operation
     if op.name in SPREADING:
-        return _number(op.operands[0])
-    compute = _OF_A_NUMBER.get(op.name)
-    inner = _number(op.operands[0]) if compute is not None else None
-    if compute is None or inner is None or inner <= 0:
+        return number_of(op.operands[0], depth)
+    if op.name not in OF_NUMBERS or not depth:
         return None
-    return float(np.asarray(compute(inner)).astype(dtypes_by_name()[str(value.type.element_type)]))
+    numbers: list[float] = []
+    for operand in op.operands:
+        number = number_of(operand, depth - 1)
+        if number is None:
+            return None
+        numbers.append(float(number))
+    return computed(op, numbers)
+
+
+def computed(op: Any, numbers: Sequence[float]) -> float | None:
+    """What an op of `OF_NUMBERS` makes of numbers, None if that is no float."""
+    element_type = str(op.results[0].type.element_type)
+    if element_type not in FLOATS:
+        return None
+    with np.errstate(all="ignore"):
+        result = OF_NUMBERS[op.name](*map(np.float64, numbers))
+        rounded = float(np.asarray(result).astype(dtypes_by_name()[element_type]))
+    return None if math.isnan(rounded) else rounded
+
+
+@cached_analysis
+def numbered(graph: Graph) -> dict[Any, int]:
+    """The numbers of a block's values by the MLIR value."""
+    return {value: number for number, value in enumerate(graph.mlir_values)}
 
 
 @cached_analysis

@@ -26,6 +26,7 @@ from stablehlo_mem.attention.algebra import (
     Tensor,
     Terms,
     Total,
+    in_rows_with_keys,
 )
 from stablehlo_mem.attention.scores import Contraction, Scores, Trace, reaches_exponential
 from stablehlo_mem.attention.stacked import stacked_traces
@@ -89,6 +90,7 @@ class AttentionOp:
         factor: its result is that of the kernel times this.
         is_rounded: whether the program rounds the matrix to the type of the other operand before the contraction.
         group: the roots that are computed from the same scores, in program order.
+        is_zeroed: whether the probabilities of queries without keys are zero. Otherwise they are equal.
     """
 
     root: int
@@ -100,6 +102,12 @@ class AttentionOp:
     is_rounded: bool = True
     gradient: Gradient | None = None
     group: tuple[int, ...] = ()
+    is_zeroed: bool = False
+
+    @property
+    def passes_masks(self) -> bool:
+        """Whether scores of queries without keys have gradients: what is added to scores lets them through."""
+        return not self.is_zeroed and any(mask.is_added for mask in self.attention.masks)
 
 
 @cached_analysis
@@ -159,7 +167,8 @@ def _reason_against(graph: Graph, traced: Trace, parts: list[AttentionOp]) -> Bl
 
 def _part(graph: Graph, traced: Trace, contraction: Contraction) -> AttentionOp | Blocked | None:
     """The part that a contraction is; why it is none where it contracts exponentials."""
-    scores, terms = traced.scores, contraction.terms
+    scores = traced.scores
+    terms = in_rows_with_keys(contraction.terms)
     exponentials = {one for m, _ in terms for one, power in m if isinstance(one, Exp) and power == 1}
     over_keys = contraction.summed == scores.columns.labels
     if len(exponentials) != 1 or not (over_keys or contraction.summed == scores.rows):
@@ -167,11 +176,20 @@ def _part(graph: Graph, traced: Trace, contraction: Contraction) -> AttentionOp 
     (exponential,) = exponentials
     probabilities = frozenset({(_probabilities(exponential), 1.0)})
     if terms == probabilities:
-        return _of_probabilities(graph, traced, contraction, exponential)
-    factor, score_gradient = _score_gradient(terms, exponential)
-    if score_gradient is not None:
-        return _of_score_gradient(graph, traced, contraction, exponential, score_gradient, factor)
-    return _near_miss(terms, exponential) if over_keys else None
+        part = _of_probabilities(graph, traced, contraction, exponential)
+    else:
+        factor, score_gradient = _score_gradient(terms, exponential)
+        if score_gradient is None:
+            return _near_miss(terms, exponential) if over_keys else None
+        part = _of_score_gradient(graph, traced, contraction, exponential, score_gradient, factor)
+    return part if not isinstance(part, AttentionOp) else dataclasses.replace(part, is_zeroed=_is_zeroed(contraction))
+
+
+def _is_zeroed(contraction: Contraction) -> bool:
+    """Whether the probabilities, or their gradient in that of the scores, are zero where masks leave keys out."""
+    monomials = [m for m, _ in contraction.terms]
+    direct = [m for m in monomials if len(monomials) == 1 or any(isinstance(one, Dot) for one, _ in m)]
+    return any(isinstance(one, Exp) and one.is_zeroed for m in direct for one, _ in m)
 
 
 def _probabilities(exponential: Exp) -> Monomial:
@@ -230,7 +248,7 @@ def _of_probabilities(
 def _gradients(traced: Trace, exponential: Exp) -> Iterator[Dot]:
     """The gradients of the probabilities that are used to make that of the scores."""
     for contraction in traced.contractions:
-        dot = _score_gradient(contraction.terms, exponential)[1]
+        dot = _score_gradient(in_rows_with_keys(contraction.terms), exponential)[1]
         if dot is not None:
             yield dot
 

@@ -217,7 +217,7 @@ class _Moved:
         if isinstance(one, (Mask, Keep)):
             return dataclasses.replace(one, where=self.where(one.where))
         if isinstance(one, Exp):
-            return Exp(self.terms(one.exponent))
+            return dataclasses.replace(one, exponent=self.terms(one.exponent))
         if isinstance(one, RowExp):
             return RowExp(self.monomial(one.exponent))
         if isinstance(one, Log):

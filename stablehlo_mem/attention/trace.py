@@ -6,6 +6,7 @@ are looked into as far as `algebra` has words for it; an op without a rule here 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 
 from stablehlo_mem.attention.algebra import (
@@ -27,7 +28,7 @@ from stablehlo_mem.attention.algebra import (
     multiplied,
     scaled,
 )
-from stablehlo_mem.attention.masks import where
+from stablehlo_mem.attention.masks import added_mask, where
 from stablehlo_mem.attention.origins import number_in
 from stablehlo_mem.attention.scores import (
     Contraction,
@@ -46,9 +47,9 @@ from stablehlo_mem.ir.matchers import adds, converts_floats, direction, starts_a
 from stablehlo_mem.ir.op_attributes import dot_labels, integers
 from stablehlo_mem.ir.view_chains import places_in_result, view_of
 
-_MASKED_OUT = {"f16": -6e4}
+_MASKED_OUT = {"f16": -6e4, "bf16": -998244352.0}
 """Scores from which a key counts as left out: exp(fill - maximum) is 0 unless all other scores are as low. float16 ends
-at -65504."""
+at -65504; bfloat16 rounds -1e9 upwards."""
 _MASKED_OUT_OTHERS = -1e9
 """The same for wider element types; JAX's libraries fill with -1e9, -1e10, -1e30, the least number or -inf."""
 _MAX_DEPTH = 12
@@ -291,8 +292,13 @@ class _Tracer:
             return self.beside(op.operands[0], labels, depth + 1)
         if op.name == "stablehlo.dot_general" and self.scores.rows & whole.frame and self.columns.labels & whole.frame:
             return self.product(op, labels)
+        mask = added_mask(self.graph, value, labels)
+        if mask is not None and masks_out(-abs(mask.fill), self.graph.values[value].dtype):
+            # A positive number is subtracted from the scores.
+            sign = 1.0 if mask.fill < 0 else -1.0
+            return scaled(atom(dataclasses.replace(mask, fill=sign * mask.fill)), sign)
         if op.name == "stablehlo.select":
-            return self.chosen(op, labels)
+            return self.kept_beside(op, labels, depth) or atom(Leaf(whole))
         combine = _BESIDE.get(op.name)
         if combine is not None:
             sides = [self.beside(v, labels, depth + 1) for v in op.operands]
@@ -306,6 +312,17 @@ class _Tracer:
                     return terms
         return atom(Leaf(whole))
 
+    def kept_beside(self, op: Op, labels: Labels, depth: int) -> Terms | None:
+        """A select beside the trace that keeps what depends on scores and is zero elsewhere; None for others."""
+        mask, yes, no = op.operands
+        if self.graph.values[mask].shape != self.graph.values[yes].shape:
+            return None
+        for value, other, keeps in ((yes, no, True), (no, yes, False)):
+            terms = self.beside(value, labels, depth + 1) if number_in(self.graph, other) == 0 else None
+            if terms is not None and not all(isinstance(one, (Leaf, Keep)) for m, _ in terms for one, _ in m):
+                return multiplied(terms, self.keep(self.where(mask, labels, keeps)))
+        return None
+
     def product(self, op: Op, labels: Labels) -> Terms:
         """A dot_general beside the trace, such as the gradient of the probabilities."""
         *sides, _, rank = dot_labels(self.graph, op)
@@ -318,18 +335,6 @@ class _Tracer:
         if tensors[0].frame & self.columns.labels:
             tensors, pairs = tensors[::-1], [(b, a) for a, b in pairs]
         return atom(Dot(tensors[0], tensors[1], frozenset(pairs), Tensor(op.results[0], labels)))
-
-    def chosen(self, op: Op, labels: Labels) -> Terms:
-        """A select beside the trace: an additive mask, or a leaf."""
-        mask, yes, no = op.operands
-        numbers = [number_in(self.graph, v) for v in (yes, no)]
-        dtype = self.graph.values[yes].dtype
-        if self.graph.values[mask].shape != self.graph.values[yes].shape:
-            numbers = [None, None]
-        for kept, left_out, keeps in ((*numbers, True), (*numbers[::-1], False)):
-            if kept == 0 and left_out is not None and masks_out(left_out, dtype):
-                return atom(Mask(self.where(mask, labels, keeps), float(left_out), is_added=True))
-        return atom(Leaf(Tensor(op.results[0], labels)))
 
 
 def masks_out(fill: float, dtype: str) -> bool:

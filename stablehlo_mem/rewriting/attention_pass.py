@@ -118,7 +118,11 @@ class AttentionPass(RewritingPass):
         queries, values = op.attention.scores.queries, op.attention.values
         depth, rows, columns = own_dims(queries), (layout.row, layout.heads), (layout.column, layout.key_heads)
         if op.gradient is None:
-            output = forward[0] if kept is None else empty_rows.output(layout.shape, forward[0], operands[2], kept)
+            output = forward[0]
+            if kept is not None and op.is_zeroed:
+                output = empty_rows.masked(layout.shape, output, kept)
+            elif kept is not None:
+                output = empty_rows.output(layout.shape, output, operands[2], kept)
             return [placement.result(output, op.labels, like, own_dims(values), *rows)]
         gradient = placement.output_gradient(op.gradient)
         of_kernel = gradient if kept is None else empty_rows.masked(layout.shape, gradient, kept)
@@ -126,13 +130,16 @@ class AttentionPass(RewritingPass):
             lambda given: self.backward(shape, given[:count], given[count:-1], given[-1]),
             [*operands, *forward, of_kernel],
         )
+        if kept is not None and op.passes_masks:
+            of_query = empty_rows.query_gradient(layout.shape, of_query, gradient, *operands[1:3], kept)
+            of_key = empty_rows.key_gradient(layout.shape, of_key, gradient, operands[0], operands[2], kept)
         if op.part == "query gradient":
             key_depth = [dict(op.attention.scores.dot.summed)[d] for d in depth]
             result = placement.result(of_query, op.labels, like, key_depth, *rows)
         elif op.part == "key gradient":
             result = placement.result(of_key, op.labels, like, depth, *columns)
         else:
-            if kept is not None:
+            if kept is not None and not op.is_zeroed:
                 of_value = empty_rows.value_gradient(layout.shape, of_value, gradient, kept)
             pairs = {value: own for own, value in op.gradient.pairs}
             result = placement.result(of_value, op.labels, like, [pairs[d] for d in own_dims(values)], *columns)
