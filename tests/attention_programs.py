@@ -190,6 +190,34 @@ def softmax_where(dtype: Any, t: int = T) -> Program:
     return f, _qkv(dtype, B, t, N, H)
 
 
+def packed_documents(dtype: Any, t: int = T) -> Program:
+    """Causal, and only keys of the query's own document; the first example's last keys are padding."""
+
+    def f(q, k, v, lengths):
+        numbers = (jnp.arange(t) >= lengths[:, None] // 2).astype(jnp.int32)
+        padding = jnp.arange(t) < lengths[:, None] + 50
+        kept = (numbers[:, :, None] == numbers[:, None, :]) & jnp.tri(t, dtype=bool) & padding[:, None]
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) / 8
+        s = jnp.where(kept[:, None], s, -1e30)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1).astype(q.dtype), v)
+
+    return f, [*_qkv(dtype, B, t, N, H), jax.ShapeDtypeStruct((B,), jnp.int32)]
+
+
+def mask_of_examples(dtype: Any, t: int = T) -> Program:
+    """As `flax.linen.make_attention_mask`: a product of what queries and keys count, combined with a triangle."""
+
+    def f(q, k, v, lengths):
+        counts = jnp.arange(t) < lengths[:, None]
+        pairs = jnp.multiply(counts[:, :, None], counts[:, None, :]).astype(jnp.float32)
+        kept = jnp.logical_and(pairs, jnp.tri(t))[:, None]
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k) / jnp.sqrt(H).astype(dtype)
+        s = jnp.where(kept, s, jnp.finfo(dtype).min)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1), v)
+
+    return f, [*_qkv(dtype, B, t, N, H), jax.ShapeDtypeStruct((B,), jnp.int32)]
+
+
 SPELLINGS = {
     f.__name__: f
     for f in (
@@ -208,6 +236,8 @@ SPELLINGS = {
         where_minus_1e9,
         minus_1e10,
         softmax_where,
+        packed_documents,
+        mask_of_examples,
     )
 }
 FORWARD_ONLY = {"divided_after": divided_after}

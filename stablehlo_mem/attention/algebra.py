@@ -12,6 +12,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping
+from typing import Any
 
 Labels = tuple[int | None, ...]
 """For each dimension of a value the dimension of the scores it lies along, from 0; None if it has one element; -1 - d
@@ -82,16 +83,23 @@ class Region:
 
 
 @dataclasses.dataclass(frozen=True)
-class Predicate:
-    """A predicate of the program that is not understood, or where it is false."""
+class Shown:
+    """An MLIR value, maybe of an enclosing block, and where its dimensions lie."""
 
-    tensor: Tensor
-    is_true: bool
+    value: Any
+    labels: Labels
 
     @property
     def frame(self) -> frozenset[int]:
-        """The dimensions of the scores that decide."""
-        return self.tensor.frame
+        """The dimensions of the scores that it has."""
+        return frozenset(label for label in self.labels if label is not None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Predicate(Shown):
+    """Where a value is true, or not zero, that is no region; or where it is false, or zero."""
+
+    is_true: bool = True
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from stablehlo_mem.attention.algebra import HalfPlane, Labels, Predicate, Tensor
-from stablehlo_mem.attention.masks import Condition, conditions
+from stablehlo_mem.attention.masks import Condition, Segments, conditions, segments_of
 from stablehlo_mem.attention.pattern import Attention, Gradient
 from stablehlo_mem.ir.bindings import dtypes_by_name, ir, stablehlo
 from stablehlo_mem.ir.builders import broadcast, convert, index_along, reduced, reshaped, splat, tensor, transposed
@@ -34,6 +34,7 @@ class KernelShape:
         bias: batch and heads of the bias, 1 where it is the same for all; None without one.
         rows_first: whether the dimensions are batch, queries, heads, depth; otherwise batch, heads, queries, depth.
         key_mask: whether there is a mask of batch and keys, beside or without a bias.
+        segments: whether a query has the keys of its own segment only, whose numbers are given.
         precision: of the matmuls of float32: "default" or "highest".
     """
 
@@ -50,6 +51,7 @@ class KernelShape:
     bias: tuple[int, int] | None
     rows_first: bool
     key_mask: bool = False
+    segments: bool = False
     precision: str = "default"
 
     def sides(self, heads: int, rows: int, depth: int) -> tuple[int, int, int, int]:
@@ -105,6 +107,8 @@ class Layout:
         shared: the last of `heads`, that share keys.
         conditions: the masks that become a bias.
         key_masks: those that the kernel takes as they are.
+        row_masks: those that leave out whole queries: no kernel needs them, see `empty_rows`.
+        segments: the mask of segments that the kernel takes.
     """
 
     shape: KernelShape
@@ -116,6 +120,8 @@ class Layout:
     column: int
     key_masks: tuple[Condition, ...]
     conditions: tuple[Condition, ...]
+    row_masks: tuple[Condition, ...] = ()
+    segments: Segments | None = None
 
     @property
     def key_heads(self) -> tuple[int, ...]:
@@ -135,11 +141,11 @@ def layout_of(
 
     Args:
         rows_first: see `KernelShape`; None for the order in which the queries lie.
-        has_key_masks: whether the kernel takes masks of batch and keys other than by a bias.
+        has_key_masks: whether the kernel takes masks of batch and keys, and of segments, other than by a bias.
     """
     scores = attention.scores
     (column,) = scores.columns.labels
-    found = [c for mask in attention.masks for c in conditions(graph, mask.where)]
+    found = [c for mask in attention.masks for c in conditions(mask.where)]
     row = _row(attention, found, column)
     causal = any(isinstance(c, HalfPlane) and c.is_causal(row, column) for c in found)
     rest = tuple(c for c in found if not (isinstance(c, HalfPlane) and c.is_causal(row, column)))
@@ -151,8 +157,11 @@ def layout_of(
     if rows_first is None:
         rows_first = bool(heads) and order.index(row) < max(order.index(label) for label in heads)
     keys_only = {*batch[:split], column}
-    key_masks = [c for c in rest if has_key_masks and c.frame <= keys_only]
-    others = [c for c in rest if c not in key_masks]
+    row_masks = [c for c in rest if column not in c.frame]
+    key_masks = [c for c in rest if has_key_masks and c.frame <= keys_only and c not in row_masks]
+    others = [c for c in rest if c not in (*key_masks, *row_masks)]
+    of_segments = [c for c in others if has_key_masks and segments_of(c, batch[:split], row, column) is not None]
+    others = [c for c in others if c not in of_segments[:1]]
     sizes = scores.sizes
     count = lambda labels: math.prod(sizes[label] for label in labels)  # noqa: E731
     own = lambda t: math.prod(_own_sizes(graph, t))  # noqa: E731
@@ -171,6 +180,7 @@ def layout_of(
             bias=_bias_sides(attention, others, batch[:split], heads, count),
             rows_first=rows_first,
             key_mask=bool(key_masks),
+            segments=bool(of_segments),
             precision=scores.precision,
         ),
         sizes=sizes,
@@ -181,6 +191,8 @@ def layout_of(
         column=column,
         key_masks=tuple(key_masks),
         conditions=tuple(others),
+        row_masks=tuple(row_masks),
+        segments=segments_of(of_segments[0], batch[:split], row, column) if of_segments else None,
     )
 
 
@@ -213,7 +225,7 @@ class Placement:
         self.graph, self.attention, self.layout, self.shape = graph, attention, layout, layout.shape
 
     def operands(self) -> list[Any]:
-        """Queries, keys, values; the bias and the mask of keys, if the kernel takes them."""
+        """Queries, keys, values; the bias, the mask of keys and the segments of queries and keys, if there are any."""
         scores, layout = self.attention.scores, self.layout
         pairs = dict(scores.dot.summed)
         depth = own_dims(scores.queries)
@@ -224,7 +236,19 @@ class Placement:
             self.placed(self.attention.values, own_dims(self.attention.values), layout.column),
         ]
         operands += [self.bias()] if self.shape.bias is not None else []
-        return operands + ([self.key_mask()] if self.shape.key_mask else [])
+        operands += [self.key_mask()] if self.shape.key_mask else []
+        return operands + (self.segments(layout.segments) if layout.segments is not None else [])
+
+    def segments(self, segments: Segments) -> list[Any]:
+        """The numbers of the segments: batch x queries, batch x keys."""
+        layout, numbers = self.layout, []
+        for one, sequence in ((segments.queries, layout.row), (segments.keys, layout.column)):
+            labels = [*layout.batch, sequence]
+            full = [layout.sizes[label] for label in labels]
+            number = self.spread(one.value, one.labels, labels, full)
+            number = convert(number, ir.IntegerType.get_signless(32))
+            numbers.append(reshaped(number, [self.shape.batch, layout.sizes[sequence]]))
+        return numbers
 
     def key_mask(self) -> Any:
         """1 for the keys of an example that count, 0 for the others: batch x keys."""
@@ -241,7 +265,8 @@ class Placement:
     def rows_with_keys(self) -> Any:
         """Which queries have any key: batch x heads x queries; None if all have one. See `empty_rows`."""
         layout = self.layout
-        found = [*layout.conditions, *layout.key_masks]
+        found = [*layout.conditions, *layout.key_masks, *layout.row_masks]
+        found += [layout.segments.condition] if layout.segments is not None else []
         if not found:
             return None
         if self.shape.causal:
@@ -303,7 +328,7 @@ class Placement:
     def kept(self, condition: Condition, labels: Sequence[int], full: Sequence[int]) -> Any:
         """A condition as a predicate of the bias' dimensions."""
         if isinstance(condition, Predicate):
-            value = self.spread(self.graph.mlir_values[condition.tensor.value], condition.tensor.labels, labels, full)
+            value = self.spread(condition.value, condition.labels, labels, full)
             return value if condition.is_true else stablehlo.not_(value)
         index = splat(tensor(full, ir.IntegerType.get_signless(32)), condition.offset)
         for label, factor in sorted(condition.factors):

@@ -8,22 +8,25 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from stablehlo_mem.attention.algebra import HalfPlane, Labels, Mask, Predicate, Region, Tensor
-from stablehlo_mem.attention.origins import MAX_DEPTH, OF_NUMBERS, computed, number_of, numbered, origin
+from stablehlo_mem.attention.algebra import HalfPlane, Labels, Mask, Predicate, Region, Shown
+from stablehlo_mem.attention.origins import MAX_DEPTH, OF_NUMBERS, computed, number_of, origin
 from stablehlo_mem.ir.bindings import dense_value, ir
 from stablehlo_mem.ir.graph import Graph
 from stablehlo_mem.ir.matchers import splat_number, splat_truth_of
 from stablehlo_mem.ir.op_attributes import comparison_direction
-from stablehlo_mem.ir.view_chains import places_of, view_of
+from stablehlo_mem.ir.view_chains import places_of
 
 _MOST_CONSTANT = 2**24
 """Elements of a constant mask that is read: a bound on the time."""
 
+
+_SEGMENT_TYPES = frozenset({"i8", "ui8", "i16", "ui16", "i32", "ui32"})
+"""Types whose numbers are different as numbers of 32 bits too."""
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "EQ": operator.eq,
@@ -58,8 +61,12 @@ Condition = HalfPlane | Predicate
 
 def where(graph: Graph, value: int, labels: Labels, is_true: bool) -> Region | Predicate:
     """Where a predicate of the program is true, or false. Equal regions are equal, however they were computed."""
-    planes = _half_planes(graph.mlir_values[value], labels, is_true)
-    return Predicate(Tensor(value, labels), is_true) if planes is None else Region(frozenset(planes))
+    return _where(graph.mlir_values[value], labels, is_true)
+
+
+def _where(value: Any, labels: Labels, is_true: bool) -> Region | Predicate:
+    planes = _half_planes(value, labels, is_true)
+    return Predicate(*_source(value, labels), is_true) if planes is None else Region(frozenset(planes))
 
 
 def added_mask(graph: Graph, value: int, labels: Labels) -> Mask | None:
@@ -67,27 +74,80 @@ def added_mask(graph: Graph, value: int, labels: Labels) -> Mask | None:
     of = two_valued(graph.mlir_values[value], labels)
     if of is None or (of.yes == 0) == (of.no == 0):
         return None
-    keeps = of.yes == 0
-    planes = _half_planes(of.predicate, of.labels, keeps)
-    kept: Region | Predicate | None = None if planes is None else Region(frozenset(planes))
-    if kept is None and (predicate := numbered(graph).get(of.predicate)) is not None:
-        kept = Predicate(Tensor(predicate, of.labels), keeps)
-    return None if kept is None else Mask(kept, float(of.no if keeps else of.yes), is_added=True)
+    return Mask(_where(of.predicate, of.labels, of.yes == 0), float(of.yes or of.no), is_added=True)
 
 
-def conditions(graph: Graph, kept: Region | Predicate) -> Iterator[Condition]:
+def conditions(kept: Region | Predicate) -> Iterator[Condition]:
     """The conditions whose conjunction says where a mask keeps keys."""
     if isinstance(kept, Region):
         yield from sorted(kept.planes, key=str)
         return
-    view = view_of(graph, kept.tensor.value)
-    shown = tuple(None if d is None else kept.tensor.labels[d] for d in view.dims)
-    op = graph.producer(view.source)
-    if op is not None and op.name == ("stablehlo.and" if kept.is_true else "stablehlo.or"):
-        for operand in op.operands:
-            yield from conditions(graph, where(graph, operand, shown, kept.is_true))
-    else:
+    parts = _conjunction(kept.value, kept.labels, kept.is_true)
+    if not parts:
         yield kept
+    for part in parts:
+        yield from conditions(_where(*part))
+
+
+@dataclasses.dataclass(frozen=True)
+class Segments:
+    """A mask that keeps the keys whose number is the query's: documents packed into one sequence.
+
+    Attributes:
+        condition: the mask.
+        queries, keys: the numbers, of at most 32 bits.
+    """
+
+    condition: Predicate
+    queries: Shown
+    keys: Shown
+
+
+def segments_of(condition: Condition, batch: Sequence[int], row: int, column: int) -> Segments | None:
+    """The segments whose mask a condition is, None if it is another."""
+    if not isinstance(condition, Predicate) or isinstance(condition.value.owner, ir.Block):
+        return None
+    compare = condition.value.owner.operation
+    if compare.name != "stablehlo.compare":
+        return None
+    if comparison_direction(compare) != ("EQ" if condition.is_true else "NE"):
+        return None
+    sides = [Shown(*_source(value, condition.labels)) for value in compare.operands]
+    if any(str(side.value.type.element_type) not in _SEGMENT_TYPES for side in sides):
+        return None
+    for queries, keys in (sides, sides[::-1]):
+        if {row} <= queries.frame <= {*batch, row} and {column} <= keys.frame <= {*batch, column}:
+            return Segments(condition, queries, keys)
+    return None
+
+
+def _conjunction(value: Any, labels: Labels, is_true: bool) -> list[tuple[Any, Labels, bool]]:
+    """Predicates, where they lie and whether they hold, where one that is no op of indices does; empty if unknown."""
+    value, labels = _source(value, labels)
+    if isinstance(value.owner, ir.Block):
+        return []
+    op = value.owner.operation
+    name = op.name.removeprefix("stablehlo.")
+    if name == "not":
+        return [(op.operands[0], labels, not is_true)]
+    if name == ("and" if is_true else "or"):
+        return [(operand, labels, is_true) for operand in op.operands]
+    of = _compared_choice(op, labels) if name == "compare" else None
+    if of is not None and of.yes != of.no:
+        return [(of.predicate, of.labels, is_true == bool(of.yes))]
+    factors = _product_of_truths(op, labels) if name == "compare" and is_true else ()
+    return [(of.predicate, of.labels, bool(of.yes)) for of in factors]
+
+
+def _product_of_truths(compare: Any, labels: Labels) -> tuple[TwoValued, ...]:
+    """The factors of a product that is compared with zero, if each is zero or another number: `make_attention_mask`."""
+    asks, (left, right) = comparison_direction(compare), compare.operands
+    product, labels = _source(left, labels)
+    if number_of(right) != 0 or asks not in ("NE", "GT") or isinstance(product.owner, ir.Block):
+        return ()
+    op = product.owner.operation
+    factors = [two_valued(v, labels) for v in op.operands] if op.name == "stablehlo.multiply" else []
+    return tuple(of for of in factors if of is not None and {of.yes, of.no} == {0, 1}) if None not in factors else ()
 
 
 def _half_planes(value: Any, labels: Labels, keeps: bool) -> list[HalfPlane] | None:

@@ -63,7 +63,7 @@ class Shares:
 def shares_of(graph: Graph, op: AttentionOp, layout: Layout) -> Shares | None:
     """How a kernel is shared out whose operands lie in parts; None if it cannot be."""
     scores = op.attention.scores
-    tensors = [*op.attention.inputs, *([op.gradient.of_output] if op.gradient is not None else [])]
+    tensors = [*op.attention.inputs(graph), *([op.gradient.of_output] if op.gradient is not None else [])]
     if all(max(graph.values[t.value].parts, default=1) == 1 for t in tensors):
         return Shares()
     if _is_in_shard_map(graph.handles[op.root]):

@@ -87,8 +87,11 @@ def computed(op: Any, numbers: Sequence[float]) -> float | None:
 
 @cached_analysis
 def numbered(graph: Graph) -> dict[Any, int]:
-    """The numbers of a block's values by the MLIR value."""
-    return {value: number for number, value in enumerate(graph.mlir_values)}
+    """The numbers of a block's values by what they show: see `origin`."""
+    numbers: dict[Any, int] = {}
+    for number, value in enumerate(graph.mlir_values):
+        numbers.setdefault(origin(value), number)
+    return numbers
 
 
 @cached_analysis

@@ -38,7 +38,7 @@ def unsupported(shape: KernelShape) -> str:
             f"Pallas' flash attention takes heads of up to {LANES}, or {_MOST_DEPTH}, and these are {shape.depth} deep"
         )
     if shape.bias is not None:
-        return "Pallas' flash attention has no bias and no mask other than causal ones and those of keys"
+        return "Pallas' flash attention has no bias and no mask other than causal ones and those of keys or segments"
     return ""
 
 
@@ -83,17 +83,18 @@ def backward_text(shape: KernelShape) -> str:
 
 def _operands(shape: KernelShape) -> list[Any]:
     operands = [*map(shape.spec, (shape.query, shape.key, shape.value))]
-    return operands + ([jax.ShapeDtypeStruct((shape.batch, shape.keys), jnp.int32)] if shape.key_mask else [])
+    numbers = [shape.keys] * shape.key_mask + [shape.queries, shape.keys] * shape.segments
+    return operands + [jax.ShapeDtypeStruct((shape.batch, size), jnp.int32) for size in numbers]
 
 
-def _forward(shape: KernelShape, training: bool, query: Any, key: Any, value: Any, *key_mask: Any) -> Any:
+def _forward(shape: KernelShape, training: bool, query: Any, key: Any, value: Any, *masks: Any) -> Any:
     flash = _flash()
     sizes = flash.BlockSizes(**_blocks(shape))
     operands = _in_tiles(shape, query, key, value)
     results = flash._flash_attention_impl(
         *operands,
         None,
-        _segments(shape, *key_mask),
+        _segments(shape, *masks),
         training,
         shape.causal,
         shape.scale,
@@ -107,14 +108,14 @@ def _forward(shape: KernelShape, training: bool, query: Any, key: Any, value: An
 
 
 def _backward(shape: KernelShape, query: Any, key: Any, value: Any, *others: Any) -> Any:
-    *key_mask, output, total, maximum, gradient = others
+    *masks, output, total, maximum, gradient = others
     flash = _flash()
     groups = shape.heads // shape.kv_heads
     operands = _in_tiles(shape, query, key, value)
     of_rows = [_padded_along(x, padded(shape.queries)) for x in (output, gradient)]
     # Padded queries have no gradient; their statistics are those of equal scores.
     statistics = [_padded_along(x, padded(shape.queries), 1.0) for x in (total, maximum)]
-    residuals = (*operands, None, _segments(shape, *key_mask), of_rows[0], *statistics)
+    residuals = (*operands, None, _segments(shape, *masks), of_rows[0], *statistics)
     sizes = flash.BlockSizes(**_blocks(shape))
     dq, dk, dv, *_ = flash._flash_attention_bwd(False, shape.causal, shape.scale, sizes, False, residuals, of_rows[1])
     dk, dv = (_summed_groups(x[:, :, : shape.keys], groups) for x in (dk, dv))
@@ -143,14 +144,20 @@ def _padded_along(value: Any, size: int, fill: float = 0.0) -> Any:
     return value if size == value.shape[2] else jnp.pad(value, edges, constant_values=fill)
 
 
-def _segments(shape: KernelShape, *key_mask: Any) -> Any:
-    """Keys that do not count are of another segment than all queries; None if all keys count."""
+def _segments(shape: KernelShape, *masks: Any) -> Any:
+    """The segments of queries and keys: keys that do not count are of one that no query has. None if all keys count."""
     missing = padded(shape.keys) - shape.keys
-    if not key_mask and not missing:
+    if not masks and not missing:
         return None
-    kept = key_mask[0] if key_mask else jnp.ones((shape.batch, shape.keys), jnp.int32)
-    kept = jnp.pad(kept, [(0, 0), (0, missing)])
-    return _flash().SegmentIds(jnp.ones((shape.batch, padded(shape.queries)), jnp.int32), kept)
+    ones = [jnp.ones((shape.batch, size), jnp.int32) for size in (shape.queries, shape.keys)]
+    queries, keys = masks[-2:] if shape.segments else ones
+    least, most = queries.min(1, keepdims=True), queries.max(1, keepdims=True)
+    other = jnp.where(least > jnp.iinfo(jnp.int32).min, least - 1, most + 1)
+    if shape.key_mask:
+        keys = jnp.where(masks[0] != 0, keys, other)
+    keys = jnp.concatenate([keys, jnp.broadcast_to(other, (shape.batch, missing))], 1) if missing else keys
+    queries = jnp.pad(queries, [(0, 0), (0, padded(shape.queries) - shape.queries)])
+    return _flash().SegmentIds(queries, keys)
 
 
 def _summed_groups(value: Any, groups: int) -> Any:

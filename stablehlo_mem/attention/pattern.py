@@ -28,6 +28,7 @@ from stablehlo_mem.attention.algebra import (
     Total,
     in_rows_with_keys,
 )
+from stablehlo_mem.attention.origins import numbered
 from stablehlo_mem.attention.scores import Contraction, Scores, Trace, reaches_exponential
 from stablehlo_mem.attention.stacked import stacked_traces
 from stablehlo_mem.attention.trace import trace
@@ -61,14 +62,12 @@ class Attention:
     biases: tuple[tuple[Tensor, float], ...]
     masks: tuple[Mask, ...]
 
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """Everything it is computed from."""
-        extra = (
-            *(bias for bias, _ in self.biases),
-            *(mask.where.tensor for mask in self.masks if isinstance(mask.where, Predicate)),
-        )
-        return (self.scores.queries, self.scores.keys, self.values, *extra)
+    def inputs(self, graph: Graph) -> tuple[Tensor, ...]:
+        """Everything in a block that it is computed from."""
+        predicates = [mask.where for mask in self.masks if isinstance(mask.where, Predicate)]
+        numbers = [(numbered(graph).get(predicate.value), predicate.labels) for predicate in predicates]
+        shown = [Tensor(number, labels) for number, labels in numbers if number is not None]
+        return (self.scores.queries, self.scores.keys, self.values, *(bias for bias, _ in self.biases), *shown)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +154,7 @@ def _reason_against(graph: Graph, traced: Trace, parts: list[AttentionOp]) -> Bl
         return None
     made = traced.matrices(graph)
     after = reachable(made, lambda op: (user for v in graph.ops[op].results for user in graph.users[v]))
-    inputs = {tensor.value for part in parts for tensor in part.attention.inputs}
+    inputs = {tensor.value for part in parts for tensor in part.attention.inputs(graph)}
     if any(graph.values[v].producer in after for v in inputs):
         return Blocked("depends-on-scores", "a bias, a mask or the values depend on the scores themselves")
     inputs |= {part.gradient.of_output.value for part in parts if part.gradient is not None}

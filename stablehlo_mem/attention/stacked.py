@@ -121,6 +121,11 @@ def _counts(loop: Any, counter: int, following: Any, count: int) -> bool:
     return less and left == condition.arguments[counter] and splat_number(origin(right)) == count
 
 
+def _block_of(value: Any) -> Any:
+    """The block that a value belongs to."""
+    return value.owner if isinstance(value.owner, ir.Block) else value.owner.operation.block
+
+
 class _Moved:
     """Says of a forward loop's values what they are in the block that reads its rows."""
 
@@ -131,9 +136,9 @@ class _Moved:
         self.outside: dict[Any, int] = {}
         for value in outside:
             self.outside.setdefault(origin(graph.mlir_values[value]), value)
-        body = rows.loop.regions[1].blocks[0]
+        self.body = body = rows.loop.regions[1].blocks[0]
         returned = body.operations[len(body.operations) - 1].operation.operands
-        index = {value: i for i, value in enumerate(forward.mlir_values)}
+        self.numbers = index = {value: i for i, value in enumerate(forward.mlir_values)}
         self.rows: dict[int, tuple[int, tuple[int | None, ...]]] = {}
         for number, op in rows.read.items():
             row = index[returned[number].owner.operation.operands[1]]
@@ -206,7 +211,10 @@ class _Moved:
 
     def where(self, kept: Region | Predicate) -> Region | Predicate:
         """Where a mask keeps keys."""
-        return kept if isinstance(kept, Region) else dataclasses.replace(kept, tensor=self.tensor(kept.tensor)[0])
+        if isinstance(kept, Region) or _block_of(kept.value) != self.body:
+            return kept
+        tensor, _ = self.tensor(Tensor(self.numbers[kept.value], kept.labels))
+        return Predicate(self.graph.mlir_values[tensor.value], tensor.labels, kept.is_true)
 
     def atom(self, one: Atom) -> Atom:
         """An atom."""

@@ -286,17 +286,17 @@ class _Tracer:
         whole = Tensor(value, labels)
         if self.graph.values[value].dtype not in FLOATS:
             return None
+        mask = added_mask(self.graph, value, labels)
+        if mask is not None and masks_out(-abs(mask.fill), self.graph.values[value].dtype):
+            # A positive number is subtracted from the scores.
+            sign = 1.0 if mask.fill < 0 else -1.0
+            return scaled(atom(dataclasses.replace(mask, fill=sign * mask.fill)), sign)
         if op is None or depth >= _MAX_DEPTH:
             return atom(Leaf(whole))
         if converts_floats(self.graph, op):
             return self.beside(op.operands[0], labels, depth + 1)
         if op.name == "stablehlo.dot_general" and self.scores.rows & whole.frame and self.columns.labels & whole.frame:
             return self.product(op, labels)
-        mask = added_mask(self.graph, value, labels)
-        if mask is not None and masks_out(-abs(mask.fill), self.graph.values[value].dtype):
-            # A positive number is subtracted from the scores.
-            sign = 1.0 if mask.fill < 0 else -1.0
-            return scaled(atom(dataclasses.replace(mask, fill=sign * mask.fill)), sign)
         if op.name == "stablehlo.select":
             return self.kept_beside(op, labels, depth) or atom(Leaf(whole))
         combine = _BESIDE.get(op.name)

@@ -7,8 +7,8 @@
 No scores exist in memory. The kernel keeps scores, their maxima and sums in float32, and multiplies matrices in the
 precision that the program asks for: `numerics="reassociate"`. float32 programs keep float32.
 
-Refuses, with a reason: biases and masks other than causal ones and masks of keys, float16, and what `cudnn-attention`
-refuses for every kernel.
+Refuses, with a reason: biases and masks other than causal ones, masks of keys and of segments, float16, and what
+`cudnn-attention` refuses for every kernel.
 """
 
 from __future__ import annotations

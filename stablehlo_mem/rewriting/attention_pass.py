@@ -8,7 +8,6 @@ once. A gradient in another block than its output, such as that of a scanned lay
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,13 +27,6 @@ from stablehlo_mem.ir.loop_carries import drop_dead_carries
 from stablehlo_mem.ir.op_attributes import ATTENTION_MATMULS
 from stablehlo_mem.pass_api.candidate import Numerics
 from stablehlo_mem.rewriting.rewriting_pass import Match, RewritingPass
-
-
-@dataclasses.dataclass(frozen=True)
-class _Detail:
-    op: AttentionOp
-    layout: Layout
-    shares: Shares
 
 
 class AttentionPass(RewritingPass):
@@ -72,7 +64,7 @@ class AttentionPass(RewritingPass):
         op = attention_ops(graph).get(root)
         if op is None or isinstance(op, Blocked):
             return op
-        layout = layout_of(graph, op.attention, rows_first=self.rows_first, has_key_masks=self.has_key_masks)
+        layout = self.layout(graph, op)
         training = op.gradient is not None
         shares = shares_of(graph, op, layout)
         if shares is None:
@@ -81,7 +73,7 @@ class AttentionPass(RewritingPass):
         reason = _mixed(graph, op) or self.unsupported(shape, training=training)
         if reason:
             return Blocked("no-kernel", reason)
-        inputs = [tensor.value for tensor in op.attention.inputs]
+        inputs = [tensor.value for tensor in op.attention.inputs(graph)]
         inputs += [op.gradient.of_output.value] if op.gradient is not None else []
         scores = op.attention.scores
         return Match(
@@ -91,9 +83,13 @@ class AttentionPass(RewritingPass):
             kernels=_kernels(graph, op, shape, shares),
             numerics=_numerics(graph, op),
             summary=f"compute the {op.part} of attention {graph.values[graph.ops[root].results[0]]} by {self.library}",
-            detail=_Detail(op, layout, shares),
+            detail=shares,
             shared_inputs=(scores.queries.value, scores.keys.value),
         )
+
+    def layout(self, graph: Graph, op: AttentionOp) -> Layout:
+        """Where the dimensions go in the kernel."""
+        return layout_of(graph, op.attention, rows_first=self.rows_first, has_key_masks=self.has_key_masks)
 
     library: str
     """The library, for people."""
@@ -103,47 +99,67 @@ class AttentionPass(RewritingPass):
         super().clean(module)
         drop_dead_carries(module)
 
+    def before_edits(self, graph: Graph) -> None:
+        """Analyses a block while those that it reads from are whole: masks are values of this copy of the program."""
+        attention_ops(graph)
+
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """Builds the calls and the program's value from their results."""
-        detail: _Detail = match.detail
-        op, layout = detail.op, detail.layout
+        op = attention_ops(graph)[match.root]
+        assert isinstance(op, AttentionOp)
+        layout = self.layout(graph, op)
         placement = Placement(graph, op.attention, layout)
         has_gradient = any(part.gradient is not None for part in _parts(graph, op))
         operands, kept = placement.operands(), placement.rows_with_keys()
         training = has_gradient or (self.trains_in_loops and is_nested(graph))
-        devices = OnDevices(graph, op, layout, detail.shares)
+        devices = OnDevices(graph, op, layout, match.detail)
         shape, count = devices.local, len(operands)
         forward = devices.run(lambda given: self.forward(shape, given, training=training), operands)
         like = graph.mlir_values[graph.ops[match.root].results[0]].type
         queries, values = op.attention.scores.queries, op.attention.values
         depth, rows, columns = own_dims(queries), (layout.row, layout.heads), (layout.column, layout.key_heads)
         if op.gradient is None:
-            output = forward[0]
-            if kept is not None and op.is_zeroed:
-                output = empty_rows.masked(layout.shape, output, kept)
-            elif kept is not None:
-                output = empty_rows.output(layout.shape, output, operands[2], kept)
+            output = forward[0] if kept is None else _output(op, layout.shape, forward[0], operands[2], kept)
             return [placement.result(output, op.labels, like, own_dims(values), *rows)]
         gradient = placement.output_gradient(op.gradient)
         of_kernel = gradient if kept is None else empty_rows.masked(layout.shape, gradient, kept)
-        of_query, of_key, of_value = devices.run(
+        gradients = devices.run(
             lambda given: self.backward(shape, given[:count], given[count:-1], given[-1]),
             [*operands, *forward, of_kernel],
         )
-        if kept is not None and op.passes_masks:
-            of_query = empty_rows.query_gradient(layout.shape, of_query, gradient, *operands[1:3], kept)
-            of_key = empty_rows.key_gradient(layout.shape, of_key, gradient, operands[0], operands[2], kept)
+        if kept is not None:
+            gradients = _gradients(op, layout.shape, gradients, operands, gradient, kept)
+        of_query, of_key, of_value = gradients
         if op.part == "query gradient":
             key_depth = [dict(op.attention.scores.dot.summed)[d] for d in depth]
             result = placement.result(of_query, op.labels, like, key_depth, *rows)
         elif op.part == "key gradient":
             result = placement.result(of_key, op.labels, like, depth, *columns)
         else:
-            if kept is not None and not op.is_zeroed:
-                of_value = empty_rows.value_gradient(layout.shape, of_value, gradient, kept)
             pairs = {value: own for own, value in op.gradient.pairs}
             result = placement.result(of_value, op.labels, like, [pairs[d] for d in own_dims(values)], *columns)
         return [result if abs(op.factor - 1) < SAME else stablehlo.multiply(result, splat(result.type, op.factor))]
+
+
+def _output(op: AttentionOp, shape: KernelShape, of_kernel: Any, values: Any, kept: Any) -> Any:
+    """The output of a kernel, that of queries without keys as the program has it."""
+    if op.is_zeroed:
+        return empty_rows.masked(shape, of_kernel, kept)
+    return empty_rows.output(shape, of_kernel, values, kept)
+
+
+def _gradients(
+    op: AttentionOp, shape: KernelShape, of_kernel: list[Any], operands: list[Any], gradient: Any, kept: Any
+) -> list[Any]:
+    """The gradients of a kernel with what queries without keys add in the program."""
+    query, key, value = operands[:3]
+    of_query, of_key, of_value = of_kernel
+    if op.passes_masks:
+        of_query = empty_rows.query_gradient(shape, of_query, gradient, key, value, kept)
+        of_key = empty_rows.key_gradient(shape, of_key, gradient, query, value, kept)
+    if not op.is_zeroed:
+        of_value = empty_rows.value_gradient(shape, of_value, gradient, kept)
+    return [of_query, of_key, of_value]
 
 
 def _mixed(graph: Graph, op: AttentionOp) -> str:

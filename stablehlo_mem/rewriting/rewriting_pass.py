@@ -104,6 +104,9 @@ class RewritingPass(Pass[Rewriting]):
     def emit(self, graph: Graph, match: Match) -> Sequence[Any]:
         """Builds the replacement at the insertion point, before the root, and returns what replaces the values."""
 
+    def before_edits(self, graph: Graph) -> None:
+        """Is called for each block with matches before any of them is replaced."""
+
     def why_not_on(self, graph: Graph, match: Match, chip: Chip) -> Blocked | None:
         """Why a match is left alone on a chip, None if it is not: its compiler would make less of it."""
         return None
@@ -196,6 +199,8 @@ class RewritingPass(Pass[Rewriting]):
         self._replace(copy, [(nested_graph(main, block.path), match) for block, match in chosen])
 
     def _replace(self, module: ir.Module, matches: Sequence[tuple[Graph, Match]]) -> None:
+        for graph, _ in matches:
+            self.before_edits(graph)
         # Backwards: a match may use the results of an earlier one, which are replaced after it.
         for graph, match in reversed(matches):
             handle = graph.handles[match.root]
