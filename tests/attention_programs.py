@@ -218,6 +218,35 @@ def mask_of_examples(dtype: Any, t: int = T) -> Program:
     return f, [*_qkv(dtype, B, t, N, H), jax.ShapeDtypeStruct((B,), jnp.int32)]
 
 
+def hugging_face(dtype: Any, t: int = T) -> Program:
+    """As their models for Flax: an added mask of examples and a triangle, compared twice; a mask of heads, all ones."""
+
+    def f(q, k, v, lengths):
+        examples = (jnp.arange(t) < lengths[:, None]).astype(jnp.int32)
+        examples = jax.lax.optimization_barrier(examples)
+        kept = jnp.broadcast_to(jnp.tril(jnp.ones((1, 1, t, t), bool)), (B, 1, t, t))
+        kept = jnp.logical_and(jnp.broadcast_to(examples[:, None, None], kept.shape), kept)
+        fill = jnp.full(kept.shape, jnp.finfo(dtype).min).astype(dtype)
+        bias = jax.lax.select(kept > 0, jnp.full(kept.shape, 0.0).astype(dtype), fill)
+        s = jnp.einsum("...qhd,...khd->...hqk", q / jnp.sqrt(H).astype(dtype), k) + bias
+        w = jnp.einsum("...hqk,h->...hqk", jax.nn.softmax(s).astype(dtype), jnp.ones((2, N), jnp.int32)[0])
+        return jnp.einsum("...hqk,...khd->...qhd", w.astype(dtype), v)
+
+    return f, [*_qkv(dtype, B, t, N, H), jax.ShapeDtypeStruct((B,), jnp.int32)]
+
+
+def window(dtype: Any, t: int = T) -> Program:
+    """The last 100 keys up to the query's own, as Mistral's and Gemma's models have it."""
+
+    def f(q, k, v):
+        behind = jnp.arange(t)[:, None] - jnp.arange(t)
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) / 8
+        s = jnp.where((behind >= 0) & (behind < 100), s, -1e30)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1).astype(q.dtype), v)
+
+    return f, _qkv(dtype, B, t, N, H)
+
+
 SPELLINGS = {
     f.__name__: f
     for f in (
@@ -238,6 +267,8 @@ SPELLINGS = {
         softmax_where,
         packed_documents,
         mask_of_examples,
+        hugging_face,
+        window,
     )
 }
 FORWARD_ONLY = {"divided_after": divided_after}

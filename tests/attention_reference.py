@@ -26,7 +26,9 @@ def _scores(query: Any, key: Any, bias: Any, config: dict[str, Any]) -> Any:
     scores = scores if bias is None else scores + bias.astype(jnp.float32)
     if config["mask_type"] == "CAUSAL":
         t, s = scores.shape[-2:]
-        scores = jnp.where(jnp.arange(t)[:, None] >= jnp.arange(s), scores, _NO_SCORE)
+        behind = jnp.arange(t)[:, None] - jnp.arange(s)
+        window = config["sliding_window_length"] or s
+        scores = jnp.where((behind >= 0) & (behind < window), scores, _NO_SCORE)
     else:
         assert config["mask_type"] == "NO_MASK"
     return scores

@@ -44,7 +44,7 @@ from tests.support import (
 from tests.textual import source_and_expected
 
 FORWARD = {**SPELLINGS, **FORWARD_ONLY}
-WITHOUT_BIAS = [name for name in FORWARD if name not in ("log_sum_exp", "projected_bias")]
+WITHOUT_BIAS = [name for name in FORWARD if name not in ("log_sum_exp", "projected_bias", "window")]
 
 
 def arguments(program: Program) -> list[np.ndarray]:
@@ -201,6 +201,25 @@ def test_odd_lengths_are_padded_to_tiles(name, interpreted):
     """Several blocks along the keys, and a part of the last one is padding."""
     program = gradient(SPELLINGS[name](jnp.float32, 300))
     assert wrong_results(PallasAttention(), program, 4) == []
+
+
+def test_window_needs_no_mask_on_cuda():
+    """cuDNN knows windows; beside another mask, a window is a part of the bias."""
+    module = normal(program_of(SPELLINGS["window"](jnp.bfloat16)[0], *arguments(SPELLINGS["window"](jnp.bfloat16))))
+    rewrite(module, CudnnAttention())
+    assert "\\22sliding_window_length\\22: 100" in text(module)
+    assert "256x256" not in text(module).replace("dimensions\\22: [\\222\\22, \\224\\22, \\22256", "")
+
+
+def test_wider_queries_and_keys_widen_the_values(interpreted):
+    """Rotary embeddings in float32: the kernel for TPU multiplies float32, that of cuDNN does not."""
+    attend, specs = SPELLINGS["jax_nn_causal"](jnp.float32)
+
+    def f(q, k, v):
+        return attend(q.astype(jnp.float32) * 1.5, k.astype(jnp.float32), v.astype(jnp.float32)).astype(q.dtype)
+
+    specs = [jax.ShapeDtypeStruct(spec.shape, jnp.bfloat16) for spec in specs]
+    assert wrong_results(PallasAttention(), gradient((f, specs)), 4) == []
 
 
 def test_calls_are_charged():

@@ -69,6 +69,11 @@ class HalfPlane:
         """Whether it has the keys whose index is at most the query's."""
         return self.offset == 0 and self.factors == frozenset({(row, 1), (column, -1)})
 
+    def window(self, row: int, column: int) -> int | None:
+        """How many keys up to the query's index it has, None if it is no such window."""
+        is_window = self.offset >= 0 and self.factors == frozenset({(row, -1), (column, 1)})
+        return self.offset + 1 if is_window else None
+
 
 @dataclasses.dataclass(frozen=True)
 class Region:

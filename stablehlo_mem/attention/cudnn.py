@@ -55,7 +55,7 @@ def _parameters(shape: KernelShape) -> dict[str, Any]:
         "variadic_args": (shape.bias is not None, False),
         "mask_type": masks.CAUSAL if shape.causal else masks.NO_MASK,
         "layout": _layout(shape).value,
-        "sliding_window_length": None,
+        "sliding_window_length": shape.window,
     }
 
 

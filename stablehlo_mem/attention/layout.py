@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 
-from stablehlo_mem.attention.algebra import HalfPlane, Labels, Predicate, Tensor
+from stablehlo_mem.attention.algebra import HalfPlane, Tensor
 from stablehlo_mem.attention.masks import Condition, Segments, conditions, segments_of
-from stablehlo_mem.attention.pattern import Attention, Gradient
-from stablehlo_mem.ir.bindings import dtypes_by_name, ir, stablehlo
-from stablehlo_mem.ir.builders import broadcast, convert, index_along, reduced, reshaped, splat, tensor, transposed
-from stablehlo_mem.ir.graph import Graph
-
-LEFT_OUT = -(2.0**15), -(2.0**41)
-"""What stands for -inf in a bias, in f16 and in wider types: cuDNN subtracts such numbers from each other. They are
-JAX's own (`get_large_negative_number`)."""
+from stablehlo_mem.attention.pattern import Attention
+from stablehlo_mem.ir.bindings import dtypes_by_name
+from stablehlo_mem.ir.graph import Graph, dtype_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +25,7 @@ class KernelShape:
         dtype: of all operands.
         scale: of the products of queries and keys.
         causal: whether the query i has the keys up to i only.
+        window: whether it has so many of them at most; only if causal and without bias.
         bias: batch and heads of the bias, 1 where it is the same for all; None without one.
         rows_first: whether the dimensions are batch, queries, heads, depth; otherwise batch, heads, queries, depth.
         key_mask: whether there is a mask of batch and keys, beside or without a bias.
@@ -52,6 +47,7 @@ class KernelShape:
     rows_first: bool
     key_mask: bool = False
     segments: bool = False
+    window: int | None = None
     precision: str = "default"
 
     def sides(self, heads: int, rows: int, depth: int) -> tuple[int, int, int, int]:
@@ -89,13 +85,43 @@ class KernelShape:
 
     @property
     def pairs(self) -> int:
-        """Pairs of a query and a key, of all heads."""
-        return self.batch * self.heads * self.queries * self.keys
+        """Pairs of a query and a key, of all heads; of a window those in it."""
+        return self.batch * self.heads * self.queries * min(self.keys, self.window or self.keys)
 
     @property
     def row_count(self) -> int:
         """Queries of all heads."""
         return self.batch * self.heads * self.queries
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskKinds:
+    """The masks that a kernel takes other than by a bias: of batch and keys, of segments, of windows."""
+
+    of_keys: bool = False
+    segments: bool = False
+    windows: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Masks:
+    """The masks of an attention by what becomes of them in a kernel.
+
+    Attributes:
+        causal: whether there is a causal one.
+        of_keys: those of batch and keys that the kernel takes as they are.
+        of_rows: those that leave out whole queries: no kernel needs them, see `empty_rows`.
+        segments: the one of segments that the kernel takes.
+        window: how many keys up to itself a query has, where the kernel takes that.
+        others: those that become a bias.
+    """
+
+    causal: bool
+    of_keys: tuple[Condition, ...]
+    of_rows: tuple[Condition, ...]
+    segments: Segments | None
+    window: int | None
+    others: tuple[Condition, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,10 +131,7 @@ class Layout:
     Attributes:
         batch, heads: in order; the heads of the keys come before those that share keys.
         shared: the last of `heads`, that share keys.
-        conditions: the masks that become a bias.
-        key_masks: those that the kernel takes as they are.
-        row_masks: those that leave out whole queries: no kernel needs them, see `empty_rows`.
-        segments: the mask of segments that the kernel takes.
+        masks: what becomes of the masks.
     """
 
     shape: KernelShape
@@ -118,10 +141,7 @@ class Layout:
     shared: tuple[int, ...]
     row: int
     column: int
-    key_masks: tuple[Condition, ...]
-    conditions: tuple[Condition, ...]
-    row_masks: tuple[Condition, ...] = ()
-    segments: Segments | None = None
+    masks: Masks
 
     @property
     def key_heads(self) -> tuple[int, ...]:
@@ -134,21 +154,17 @@ class Layout:
         return (self.batch, rows, self.heads) if self.shape.rows_first else (self.batch, self.heads, rows)
 
 
-def layout_of(
-    graph: Graph, attention: Attention, *, rows_first: bool | None = None, has_key_masks: bool = False
-) -> Layout:
+def layout_of(graph: Graph, attention: Attention, kernel: MaskKinds, *, rows_first: bool | None = None) -> Layout:
     """How an attention fits a kernel.
 
     Args:
+        kernel: the masks that it takes other than by a bias, beside causal ones.
         rows_first: see `KernelShape`; None for the order in which the queries lie.
-        has_key_masks: whether the kernel takes masks of batch and keys, and of segments, other than by a bias.
     """
     scores = attention.scores
     (column,) = scores.columns.labels
     found = [c for mask in attention.masks for c in conditions(mask.where)]
     row = _row(attention, found, column)
-    causal = any(isinstance(c, HalfPlane) and c.is_causal(row, column) for c in found)
-    rest = tuple(c for c in found if not (isinstance(c, HalfPlane) and c.is_causal(row, column)))
     order = [label for label in scores.queries.labels if label is not None and label >= 0]
     batch = [label for label in order if label in scores.batch]
     shared = tuple(label for label in order if label in scores.rows and label != row)
@@ -156,12 +172,7 @@ def layout_of(
     heads = (*batch[split:], *shared)
     if rows_first is None:
         rows_first = bool(heads) and order.index(row) < max(order.index(label) for label in heads)
-    keys_only = {*batch[:split], column}
-    row_masks = [c for c in rest if column not in c.frame]
-    key_masks = [c for c in rest if has_key_masks and c.frame <= keys_only and c not in row_masks]
-    others = [c for c in rest if c not in (*key_masks, *row_masks)]
-    of_segments = [c for c in others if has_key_masks and segments_of(c, batch[:split], row, column) is not None]
-    others = [c for c in others if c not in of_segments[:1]]
+    masks = _sorted_masks(found, kernel, batch[:split], row, column, has_bias=bool(attention.biases))
     sizes = scores.sizes
     count = lambda labels: math.prod(sizes[label] for label in labels)  # noqa: E731
     own = lambda t: math.prod(_own_sizes(graph, t))  # noqa: E731
@@ -174,13 +185,14 @@ def layout_of(
             keys=sizes[column],
             depth=own(scores.queries),
             value_depth=own(attention.values),
-            dtype=graph.values[scores.queries.value].dtype,
+            dtype=graph.values[widest(graph, attention).value].dtype,
             scale=attention.scale,
-            causal=causal,
-            bias=_bias_sides(attention, others, batch[:split], heads, count),
+            causal=masks.causal,
+            bias=_bias_sides(attention, masks.others, batch[:split], heads, count),
             rows_first=rows_first,
-            key_mask=bool(key_masks),
-            segments=bool(of_segments),
+            key_mask=bool(masks.of_keys),
+            segments=masks.segments is not None,
+            window=masks.window,
             precision=scores.precision,
         ),
         sizes=sizes,
@@ -189,11 +201,34 @@ def layout_of(
         shared=shared,
         row=row,
         column=column,
-        key_masks=tuple(key_masks),
-        conditions=tuple(others),
-        row_masks=tuple(row_masks),
-        segments=segments_of(of_segments[0], batch[:split], row, column) if of_segments else None,
+        masks=masks,
     )
+
+
+def _sorted_masks(
+    found: Sequence[Condition], kernel: MaskKinds, batch: Sequence[int], row: int, column: int, *, has_bias: bool
+) -> Masks:
+    """The masks by what becomes of them in a kernel."""
+    planes = [c for c in found if isinstance(c, HalfPlane)]
+    causal = any(c.is_causal(row, column) for c in planes)
+    rest = [c for c in found if not (isinstance(c, HalfPlane) and c.is_causal(row, column))]
+    of_rows = tuple(c for c in rest if column not in c.frame)
+    rest = [c for c in rest if c not in of_rows]
+    of_keys = tuple(c for c in rest if kernel.of_keys and c.frame <= {*batch, column})
+    rest = [c for c in rest if c not in of_keys]
+    all_segments = [segments_of(c, batch, row, column) for c in rest if kernel.segments]
+    segments = next((one for one in all_segments if one is not None), None)
+    rest = [c for c in rest if segments is None or c != segments.condition]
+    windows = [size for c in rest if isinstance(c, HalfPlane) and (size := c.window(row, column)) is not None]
+    if kernel.windows and causal and len(rest) == len(windows) > 0 and not has_bias:
+        return Masks(causal, of_keys, of_rows, segments, min(windows), ())
+    return Masks(causal, of_keys, of_rows, segments, None, tuple(rest))
+
+
+def widest(graph: Graph, attention: Attention) -> Tensor:
+    """The one of queries, keys and values whose type takes the most bytes: the others are converted to it."""
+    operands = (attention.scores.queries, attention.scores.keys, attention.values)
+    return max(operands, key=lambda tensor: dtype_bytes(graph.values[tensor.value].dtype))
 
 
 def _row(attention: Attention, found: Sequence[Condition], column: int) -> int:
@@ -216,161 +251,3 @@ def _bias_sides(
         return None
     present = frozenset().union(*(bias.frame for bias, _ in attention.biases), *(c.frame for c in rest))
     return tuple(count(side) if present & set(side) else 1 for side in (batch, heads))  # type: ignore[return-value]
-
-
-class Placement:
-    """Builds the operands of a kernel from values of the program, and the program's results from the kernel's."""
-
-    def __init__(self, graph: Graph, attention: Attention, layout: Layout):
-        self.graph, self.attention, self.layout, self.shape = graph, attention, layout, layout.shape
-
-    def operands(self) -> list[Any]:
-        """Queries, keys, values; the bias, the mask of keys and the segments of queries and keys, if there are any."""
-        scores, layout = self.attention.scores, self.layout
-        pairs = dict(scores.dot.summed)
-        depth = own_dims(scores.queries)
-        keys = [pairs[d] for d in depth]
-        operands = [
-            self.placed(scores.queries, depth, layout.row),
-            self.placed(scores.keys, keys, layout.column),
-            self.placed(self.attention.values, own_dims(self.attention.values), layout.column),
-        ]
-        operands += [self.bias()] if self.shape.bias is not None else []
-        operands += [self.key_mask()] if self.shape.key_mask else []
-        return operands + (self.segments(layout.segments) if layout.segments is not None else [])
-
-    def segments(self, segments: Segments) -> list[Any]:
-        """The numbers of the segments: batch x queries, batch x keys."""
-        layout, numbers = self.layout, []
-        for one, sequence in ((segments.queries, layout.row), (segments.keys, layout.column)):
-            labels = [*layout.batch, sequence]
-            full = [layout.sizes[label] for label in labels]
-            number = self.spread(one.value, one.labels, labels, full)
-            number = convert(number, ir.IntegerType.get_signless(32))
-            numbers.append(reshaped(number, [self.shape.batch, layout.sizes[sequence]]))
-        return numbers
-
-    def key_mask(self) -> Any:
-        """1 for the keys of an example that count, 0 for the others: batch x keys."""
-        labels = [*self.layout.batch, self.layout.column]
-        full = [self.layout.sizes[label] for label in labels]
-        kept = self.all_kept(self.layout.key_masks, labels, full)
-        numbers = convert(kept, ir.IntegerType.get_signless(32))
-        return reshaped(numbers, [self.shape.batch, self.shape.keys])
-
-    def all_kept(self, conditions: Sequence[Condition], labels: Sequence[int], full: Sequence[int]) -> Any:
-        """The conjunction of conditions as a predicate of some dimensions of the scores."""
-        return functools.reduce(stablehlo.and_, [self.kept(condition, labels, full) for condition in conditions])
-
-    def rows_with_keys(self) -> Any:
-        """Which queries have any key: batch x heads x queries; None if all have one. See `empty_rows`."""
-        layout = self.layout
-        found = [*layout.conditions, *layout.key_masks, *layout.row_masks]
-        found += [layout.segments.condition] if layout.segments is not None else []
-        if not found:
-            return None
-        if self.shape.causal:
-            found.append(HalfPlane(0, frozenset({(layout.row, 1), (layout.column, -1)})))
-        present = frozenset({layout.column}).union(*(c.frame for c in found))
-        rows = [*layout.batch, *layout.heads, layout.row]
-        labels = [label for label in (*rows, layout.column) if label in present]
-        kept = self.all_kept(found, labels, [layout.sizes[label] for label in labels])
-        any_kept = reduced(kept, [len(labels) - 1], 0, stablehlo.or_)
-        full = tensor([layout.sizes[label] for label in rows], any_kept.type.element_type)
-        spread = broadcast(any_kept, full, [rows.index(label) for label in labels[:-1]])
-        return reshaped(spread, [self.shape.batch, self.shape.heads, self.shape.queries])
-
-    def output_gradient(self, gradient: Gradient) -> Any:
-        """The gradient of the output, its depth in the order of the values'."""
-        places = {value: own for own, value in gradient.pairs}
-        return self.placed(gradient.of_output, [places[d] for d in own_dims(self.attention.values)], self.layout.row)
-
-    def placed(self, one: Tensor, depth: Sequence[int], row: int) -> Any:
-        """A tensor in the kernel's order of dimensions."""
-        groups = [[label for label in group if label in one.frame] for group in self.layout.groups(row)]
-        value = self.graph.mlir_values[one.value]
-        order = [one.labels.index(label) for group in groups for label in group] + list(depth)
-        kept = sorted(order)
-        sizes = [math.prod(self.layout.sizes[label] for label in group) for group in groups]
-        last = math.prod(value.type.shape[d] for d in depth)
-        if order != kept:
-            value = reshaped(value, [value.type.shape[d] for d in kept])
-            value = _transposed(value, [kept.index(d) for d in order])
-        element = self.graph.mlir_values[self.attention.scores.queries.value].type.element_type
-        return convert(reshaped(value, [*sizes, last]), element)
-
-    def bias(self) -> Any:
-        """The biases and masks as one array of batch, heads, queries and keys."""
-        layout, shape = self.layout, self.shape
-        assert shape.bias is not None
-        assert shape.bias_shape is not None
-        sides = [
-            side if n > 1 or not side else () for n, side in zip(shape.bias, (layout.batch, layout.heads), strict=True)
-        ]
-        labels = [*sides[0], *sides[1], layout.row, layout.column]
-        full = [layout.sizes[label] for label in labels]
-        element = self.graph.mlir_values[self.attention.scores.queries.value].type.element_type
-        total: Any = None
-        # One bias is only moved; what is scaled or added up is so in float32.
-        one = [factor for _, factor in self.attention.biases] == [1.0]
-        wide = element if one else ir.F32Type.get()
-        for bias, factor in self.attention.biases:
-            value = convert(self.spread(self.graph.mlir_values[bias.value], bias.labels, labels, full), wide)
-            value = value if factor == 1 else stablehlo.multiply(value, splat(value.type, factor))
-            total = value if total is None else stablehlo.add(total, value)
-        predicate = self.all_kept(layout.conditions, labels, full) if layout.conditions else None
-        bias = splat(tensor(full, element), 0) if total is None else convert(total, element)
-        if predicate is not None:
-            fill = LEFT_OUT[0] if shape.dtype == "f16" else LEFT_OUT[1]
-            bias = stablehlo.select(predicate, bias, splat(bias.type, fill))
-        return reshaped(bias, shape.bias_shape)
-
-    def kept(self, condition: Condition, labels: Sequence[int], full: Sequence[int]) -> Any:
-        """A condition as a predicate of the bias' dimensions."""
-        if isinstance(condition, Predicate):
-            value = self.spread(condition.value, condition.labels, labels, full)
-            return value if condition.is_true else stablehlo.not_(value)
-        index = splat(tensor(full, ir.IntegerType.get_signless(32)), condition.offset)
-        for label, factor in sorted(condition.factors):
-            along = index_along(full, labels.index(label))
-            index = stablehlo.add(index, stablehlo.multiply(along, splat(along.type, factor)))
-        return stablehlo.compare(index, splat(index.type, 0), stablehlo.ComparisonDirectionAttr.get("GE"))
-
-    def spread(self, value: Any, of: Labels, labels: Sequence[int], full: Sequence[int]) -> Any:
-        """A value broadcast to dimensions of the scores."""
-        present = [label for label in of if label is not None]
-        value = reshaped(value, [self.layout.sizes[label] for label in present])
-        order = sorted(present, key=list(labels).index)
-        value = transposed(value, [present.index(label) for label in order])
-        dims = [list(labels).index(label) for label in order]
-        return broadcast(value, tensor(full, value.type.element_type), dims) if len(dims) < len(full) else value
-
-    def result(self, value: Any, labels: Labels, like: Any, own: Sequence[int], row: int, heads: Sequence[int]) -> Any:
-        """A kernel's output or gradient as the program has it.
-
-        Args:
-            labels: of the program's value, whose type `like` is.
-            own: the program's numbers of the dimensions that make up the depth.
-            heads: the dimensions of the scores that make up the heads.
-        """
-        groups = (self.layout.batch, (row,), heads) if self.shape.rows_first else (self.layout.batch, heads, (row,))
-        flat = [label for group in groups for label in group] + [-1 - d for d in own]
-        sizes = {label: size for size, label in zip(like.shape, labels, strict=True) if label is not None}
-        order = [flat.index(label) for label in labels if label is not None]
-        if order != sorted(order):
-            value = _transposed(reshaped(value, [sizes[label] for label in flat]), order)
-        return convert(reshaped(value, like.shape), like.element_type)
-
-
-def _transposed(value: Any, order: Sequence[int]) -> Any:
-    """A value with its dimensions in an order; two transposes become one."""
-    owner: Any = value.owner
-    if not isinstance(owner, ir.Block) and owner.operation.name == "stablehlo.transpose":
-        inner = list(ir.DenseI64ArrayAttr(owner.operation.attributes["permutation"]))
-        return transposed(owner.operation.operands[0], [inner[d] for d in order])
-    return transposed(value, order)
-
-
-def own_dims(one: Tensor) -> list[int]:
-    """The dimensions of a tensor that the scores do not have."""
-    return [d for d, label in enumerate(one.labels) if label is not None and label < 0]

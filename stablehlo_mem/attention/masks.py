@@ -84,9 +84,31 @@ def conditions(kept: Region | Predicate) -> Iterator[Condition]:
         return
     parts = _conjunction(kept.value, kept.labels, kept.is_true)
     if not parts:
-        yield kept
+        yield _compared_values(kept)
     for part in parts:
         yield from conditions(_where(*part))
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison(Predicate):
+    """A predicate that compares two values, which may lie along fewer dimensions."""
+
+    left: Shown = dataclasses.field(kw_only=True)
+    right: Shown = dataclasses.field(kw_only=True)
+
+    @property
+    def frame(self) -> frozenset[int]:
+        """The dimensions of the scores that decide."""
+        return self.left.frame | self.right.frame
+
+
+def _compared_values(kept: Predicate) -> Predicate:
+    """A predicate as the comparison that it is, if it is one."""
+    compare: Any = kept.value.owner
+    if isinstance(compare, ir.Block) or compare.operation.name != "stablehlo.compare":
+        return kept
+    left, right = (Shown(*_source(value, kept.labels)) for value in compare.operation.operands)
+    return Comparison(kept.value, kept.labels, kept.is_true, left=left, right=right)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,27 +120,27 @@ class Segments:
         queries, keys: the numbers, of at most 32 bits.
     """
 
-    condition: Predicate
+    condition: Comparison
     queries: Shown
     keys: Shown
 
 
 def segments_of(condition: Condition, batch: Sequence[int], row: int, column: int) -> Segments | None:
     """The segments whose mask a condition is, None if it is another."""
-    if not isinstance(condition, Predicate) or isinstance(condition.value.owner, ir.Block):
+    if not isinstance(condition, Comparison):
         return None
-    compare = condition.value.owner.operation
-    if compare.name != "stablehlo.compare":
-        return None
-    if comparison_direction(compare) != ("EQ" if condition.is_true else "NE"):
-        return None
-    sides = [Shown(*_source(value, condition.labels)) for value in compare.operands]
-    if any(str(side.value.type.element_type) not in _SEGMENT_TYPES for side in sides):
+    sides = (condition.left, condition.right)
+    asks = comparison_direction(condition.value.owner.operation)
+    if asks != ("EQ" if condition.is_true else "NE") or any(_element(side) not in _SEGMENT_TYPES for side in sides):
         return None
     for queries, keys in (sides, sides[::-1]):
         if {row} <= queries.frame <= {*batch, row} and {column} <= keys.frame <= {*batch, column}:
             return Segments(condition, queries, keys)
     return None
+
+
+def _element(shown: Shown) -> str:
+    return str(shown.value.type.element_type)
 
 
 def _conjunction(value: Any, labels: Labels, is_true: bool) -> list[tuple[Any, Labels, bool]]:

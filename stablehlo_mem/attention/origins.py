@@ -61,7 +61,7 @@ def number_of(value: Any, depth: int = MAX_DEPTH) -> float | int | None:
     if number is not None or isinstance(value.owner, ir.Block):
         return number
     op = value.owner.operation
-    if op.name in SPREADING:
+    if op.name in (*SPREADING, "stablehlo.slice"):
         return number_of(op.operands[0], depth)
     if op.name not in OF_NUMBERS or not depth:
         return None
@@ -75,9 +75,9 @@ def number_of(value: Any, depth: int = MAX_DEPTH) -> float | int | None:
 
 
 def computed(op: Any, numbers: Sequence[float]) -> float | None:
-    """What an op of `OF_NUMBERS` makes of numbers, None if that is no float."""
+    """What an op of `OF_NUMBERS` makes of numbers, None if that is not known: integers are converted only."""
     element_type = str(op.results[0].type.element_type)
-    if element_type not in FLOATS:
+    if element_type not in FLOATS and (op.name != "stablehlo.convert" or numbers[0] != round(numbers[0])):
         return None
     with np.errstate(all="ignore"):
         result = OF_NUMBERS[op.name](*map(np.float64, numbers))

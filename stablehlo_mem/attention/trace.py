@@ -260,6 +260,9 @@ class _Tracer:
             else:
                 source = own.get(others.index(label))
                 labels.append(None if sizes[label] == 1 or source is None else -1 - source)
+        if not summed and all(label is None or label >= 0 for label in labels):
+            factor = self.beside(op.operands[1 - matrix], tuple(seen), 0)
+            return None if factor is None else Known(tuple(labels), multiplied(known.terms, factor))
         self.contractions.append(Contraction(op.index, known.terms, other, summed, tuple(labels)))
         if summed != self.columns.labels or len(known.terms) != 1:
             return None
@@ -296,7 +299,7 @@ class _Tracer:
         if converts_floats(self.graph, op):
             return self.beside(op.operands[0], labels, depth + 1)
         if op.name == "stablehlo.dot_general" and self.scores.rows & whole.frame and self.columns.labels & whole.frame:
-            return self.product(op, labels)
+            return self.scaled_beside(op, labels, depth) or self.product(op, labels)
         if op.name == "stablehlo.select":
             return self.kept_beside(op, labels, depth) or atom(Leaf(whole))
         combine = _BESIDE.get(op.name)
@@ -321,6 +324,16 @@ class _Tracer:
             terms = self.beside(value, labels, depth + 1) if number_in(self.graph, other) == 0 else None
             if terms is not None and not all(isinstance(one, (Leaf, Keep)) for m, _ in terms for one, _ in m):
                 return multiplied(terms, self.keep(self.where(mask, labels, keeps)))
+        return None
+
+    def scaled_beside(self, op: Op, labels: Labels, depth: int) -> Terms | None:
+        """A dot_general that sums over nothing and multiplies by one number; None for others."""
+        left, right, _, rank = dot_labels(self.graph, op)
+        for value, other, dims in ((*op.operands, left), (*op.operands[::-1], right)):
+            factor = number_in(self.graph, other)
+            if factor is not None and all(d < rank for d in (*left, *right)):
+                terms = self.beside(value, tuple(labels[d] for d in dims), depth + 1)
+                return None if terms is None else scaled(terms, factor)
         return None
 
     def product(self, op: Op, labels: Labels) -> Terms:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.attention import cudnn
-from stablehlo_mem.attention.layout import KernelShape
+from stablehlo_mem.attention.layout import KernelShape, MaskKinds
 from stablehlo_mem.frontend.inline import inlined
 from stablehlo_mem.rewriting.attention_pass import AttentionPass
 
@@ -29,6 +29,7 @@ class CudnnAttention(AttentionPass):
     name = "cudnn-attention"
     library = "the fused attention kernel of cuDNN"
     kinds = frozenset({"cuda"})
+    mask_kinds = MaskKinds(windows=True)
     trains_in_loops = True
     """The statistics are one number for each query."""
 

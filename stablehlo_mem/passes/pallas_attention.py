@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stablehlo_mem.attention import pallas_flash
-from stablehlo_mem.attention.layout import KernelShape
+from stablehlo_mem.attention.layout import KernelShape, MaskKinds
 from stablehlo_mem.frontend.inline import inlined
 from stablehlo_mem.rewriting.attention_pass import AttentionPass
 
@@ -29,7 +29,7 @@ class PallasAttention(AttentionPass):
     library = "the flash attention kernel of JAX (Pallas)"
     kinds = frozenset({"tpu"})
     rows_first = False
-    has_key_masks = True
+    mask_kinds = MaskKinds(of_keys=True, segments=True)
 
     def unsupported(self, shape: KernelShape, *, training: bool) -> str:
         """See `pallas_flash.unsupported`."""

@@ -15,9 +15,10 @@ from stablehlo_mem.analysis.cost_model import Kernel
 from stablehlo_mem.analysis.fusion_classes import is_nested
 from stablehlo_mem.analysis.op_cost import Matmul
 from stablehlo_mem.attention import empty_rows
-from stablehlo_mem.attention.layout import KernelShape, Layout, Placement, layout_of, own_dims
+from stablehlo_mem.attention.layout import KernelShape, Layout, MaskKinds, layout_of
 from stablehlo_mem.attention.on_devices import OnDevices, Shares, shares_of
 from stablehlo_mem.attention.pattern import SAME, AttentionOp, attention_ops
+from stablehlo_mem.attention.placement import Placement, own_dims
 from stablehlo_mem.ir.bindings import ir, stablehlo
 from stablehlo_mem.ir.blocked import Blocked
 from stablehlo_mem.ir.builders import splat
@@ -40,8 +41,8 @@ class AttentionPass(RewritingPass):
 
     trains_in_loops: bool = False
     """Whether outputs in loops are computed as for training: what a gradient recomputes of them is the same call."""
-    has_key_masks: bool = False
-    """Whether the kernels take masks of batch and keys other than by a bias."""
+    mask_kinds = MaskKinds()
+    """The masks that the kernels take other than by a bias."""
 
     @abc.abstractmethod
     def unsupported(self, shape: KernelShape, *, training: bool) -> str:
@@ -81,7 +82,7 @@ class AttentionPass(RewritingPass):
             removed=needed_only_by(graph, root, inputs),
             new_bytes=_bias_bytes(shape) + self.scratch_bytes(shape, training=training),
             kernels=_kernels(graph, op, shape, shares),
-            numerics=_numerics(graph, op),
+            numerics=_numerics(graph, op, shape.dtype),
             summary=f"compute the {op.part} of attention {graph.values[graph.ops[root].results[0]]} by {self.library}",
             detail=shares,
             shared_inputs=(scores.queries.value, scores.keys.value),
@@ -89,7 +90,7 @@ class AttentionPass(RewritingPass):
 
     def layout(self, graph: Graph, op: AttentionOp) -> Layout:
         """Where the dimensions go in the kernel."""
-        return layout_of(graph, op.attention, rows_first=self.rows_first, has_key_masks=self.has_key_masks)
+        return layout_of(graph, op.attention, self.mask_kinds, rows_first=self.rows_first)
 
     library: str
     """The library, for people."""
@@ -163,9 +164,12 @@ def _gradients(
 
 
 def _mixed(graph: Graph, op: AttentionOp) -> str:
+    """Why no kernel's type holds queries, keys and values."""
     scores = op.attention.scores
     dtypes = {graph.values[t.value].dtype for t in (scores.queries, scores.keys, op.attention.values)}
-    return f"queries, keys and values are of the types {', '.join(sorted(dtypes))}" if len(dtypes) > 1 else ""
+    if len([dtype for dtype in dtypes if dtype != "f32"]) <= 1:
+        return ""
+    return f"queries, keys and values are of the types {', '.join(sorted(dtypes))}"
 
 
 def _bias_bytes(shape: KernelShape) -> int:
@@ -204,13 +208,12 @@ def _kernel(shape: KernelShape, matmuls: int, shares: Shares, *, operands: int, 
     return Kernel(flops, nbytes, matmul=Matmul(shape.queries, shape.keys, itemsize), received=received)
 
 
-def _numerics(graph: Graph, op: AttentionOp) -> Numerics:
+def _numerics(graph: Graph, op: AttentionOp, dtype: str) -> Numerics:
     """The kernels keep scores in float32 and round probabilities to the type of the operands, as programs do.
 
     A program that keeps more than that is replaced only under "relaxed": where it multiplies float32 probabilities,
     returns a wider result than the kernel or has a float32 bias.
     """
-    dtype = graph.values[op.attention.scores.queries.value].dtype
     if dtype not in NARROW_FLOATS:
         return "reassociate"
     wide = [
