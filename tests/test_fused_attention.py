@@ -16,6 +16,7 @@ from stablehlo_mem.analysis.compilers import compiler_model
 from stablehlo_mem.analysis.op_cost import op_flops
 from stablehlo_mem.attention import pallas_flash
 from stablehlo_mem.attention.on_devices import Shares
+from stablehlo_mem.attention.origins import number_in
 from stablehlo_mem.attention.pattern import AttentionOp, attention_ops
 from stablehlo_mem.frontend.canonicalize import attach_rules, remove_rules
 from stablehlo_mem.frontend.program import ingest
@@ -204,11 +205,30 @@ def test_odd_lengths_are_padded_to_tiles(name, interpreted):
 
 
 def test_window_needs_no_mask_on_cuda():
-    """cuDNN knows windows; beside another mask, a window is a part of the bias."""
-    module = normal(program_of(SPELLINGS["window"](jnp.bfloat16)[0], *arguments(SPELLINGS["window"](jnp.bfloat16))))
-    rewrite(module, CudnnAttention())
+    """cuDNN knows windows: there is no array of pairs."""
+    f, specs = SPELLINGS["window"](jnp.bfloat16)
+    module = normal(program_of(f, *arguments((f, specs))))
+    assert rewrite(module, CudnnAttention()) == 1
     assert "\\22sliding_window_length\\22: 100" in text(module)
-    assert "256x256" not in text(module).replace("dimensions\\22: [\\222\\22, \\224\\22, \\22256", "")
+    assert "256x256" not in text(module)
+
+
+def test_window_beside_another_mask_is_part_of_the_bias():
+    """cuDNN takes no bias with a window."""
+
+    def f(q, k, v, lengths):
+        behind = jnp.arange(q.shape[1])[:, None] - jnp.arange(k.shape[1])
+        kept = (behind >= 0) & (behind < 100) & (jnp.arange(k.shape[1]) < lengths[:, None, None, None])
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) * 0.125
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(jnp.where(kept, s, -1e30), -1).astype(q.dtype), v)
+
+    specs = SPELLINGS["padded_multi_query"](jnp.bfloat16)[1]
+    specs = [*SPELLINGS["window"](jnp.bfloat16)[1], specs[-1]]
+    module = normal(program_of(f, *arguments((f, specs))))
+    assert rewrite(module, CudnnAttention()) == 1
+    assert "\\22sliding_window_length\\22: 0" in text(module)
+    assert "2x1x256x256xbf16" in text(module)
+    assert wrong_results(CudnnAttention(), gradient((f, specs)), 4) == []
 
 
 def test_wider_queries_and_keys_widen_the_values(interpreted):
@@ -220,6 +240,24 @@ def test_wider_queries_and_keys_widen_the_values(interpreted):
 
     specs = [jax.ShapeDtypeStruct(spec.shape, jnp.bfloat16) for spec in specs]
     assert wrong_results(PallasAttention(), gradient((f, specs)), 4) == []
+    assert rewrite(normal(program_of(f, *arguments((f, specs)))), CudnnAttention()) == 0
+
+
+def test_numbers_are_computed_as_far_as_their_types_hold_them():
+    """An infinity is no integer, -1 no unsigned one, and what is complex is left alone."""
+    program = ingest(
+        """func.func public @main() -> (tensor<i32>, tensor<ui8>, tensor<complex<f32>>, tensor<bf16>) {
+             %inf = stablehlo.constant dense<0x7F800000> : tensor<f32>
+             %low = stablehlo.constant dense<-1.0e9> : tensor<f32>
+             %one = stablehlo.constant dense<-1.0> : tensor<f32>
+             %0 = stablehlo.convert %inf : (tensor<f32>) -> tensor<i32>
+             %1 = stablehlo.convert %one : (tensor<f32>) -> tensor<ui8>
+             %2 = stablehlo.convert %low : (tensor<f32>) -> tensor<complex<f32>>
+             %3 = stablehlo.convert %low : (tensor<f32>) -> tensor<bf16>
+             return %0, %1, %2, %3 : tensor<i32>, tensor<ui8>, tensor<complex<f32>>, tensor<bf16> }"""
+    )
+    graph = entry_graph(program.module)
+    assert [number_in(graph, value) for value in graph.ops[-1].operands] == [None, None, None, -998244352.0]
 
 
 def test_calls_are_charged():
@@ -357,7 +395,9 @@ def test_budget_is_kept_by_a_kernel(name, target):
     assert plan.before.peak_bytes > fixed + scores
     assert plan.after.peak_bytes <= budget
     assert "attention" in plan.decisions[0].pass_name
-    assert not re.search(r"4096x4096xf32|4x4096x4096xbf16", plan.result.mlir_module())
+    # A mask of pairs is the same for all heads; cuDNN reads it as a bias, TPU's program reduces it to rows with keys.
+    pairs = r"4096x4096xf32|4x4096x4096x" if name == "mask_of_examples" else r"4096x4096"
+    assert not re.search(pairs, plan.result.mlir_module())
 
 
 def test_program_of_several_platforms_gets_no_kernel():

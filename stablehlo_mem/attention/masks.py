@@ -24,9 +24,8 @@ from stablehlo_mem.ir.view_chains import places_of
 _MOST_CONSTANT = 2**24
 """Elements of a constant mask that is read: a bound on the time."""
 
-
-_SEGMENT_TYPES = frozenset({"i8", "ui8", "i16", "ui16", "i32", "ui32"})
-"""Types whose numbers are different as numbers of 32 bits too."""
+_SEGMENT_TYPES = frozenset({"i8", "ui8", "i16", "ui16", "i32"})
+"""Types whose numbers are numbers of 32 bits too."""
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "EQ": operator.eq,
@@ -89,26 +88,27 @@ def conditions(kept: Region | Predicate) -> Iterator[Condition]:
         yield from conditions(_where(*part))
 
 
-@dataclasses.dataclass(frozen=True)
 class Comparison(Predicate):
     """A predicate that compares two values, which may lie along fewer dimensions."""
 
-    left: Shown = dataclasses.field(kw_only=True)
-    right: Shown = dataclasses.field(kw_only=True)
+    @property
+    def sides(self) -> tuple[Shown, Shown]:
+        """The two values."""
+        left, right = (Shown(*_source(value, self.labels)) for value in self.value.owner.operation.operands)
+        return left, right
 
     @property
     def frame(self) -> frozenset[int]:
         """The dimensions of the scores that decide."""
-        return self.left.frame | self.right.frame
+        left, right = self.sides
+        return left.frame | right.frame
 
 
 def _compared_values(kept: Predicate) -> Predicate:
     """A predicate as the comparison that it is, if it is one."""
-    compare: Any = kept.value.owner
-    if isinstance(compare, ir.Block) or compare.operation.name != "stablehlo.compare":
-        return kept
-    left, right = (Shown(*_source(value, kept.labels)) for value in compare.operation.operands)
-    return Comparison(kept.value, kept.labels, kept.is_true, left=left, right=right)
+    owner: Any = kept.value.owner
+    is_comparison = not isinstance(owner, ir.Block) and owner.operation.name == "stablehlo.compare"
+    return Comparison(kept.value, kept.labels, kept.is_true) if is_comparison else kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +129,7 @@ def segments_of(condition: Condition, batch: Sequence[int], row: int, column: in
     """The segments whose mask a condition is, None if it is another."""
     if not isinstance(condition, Comparison):
         return None
-    sides = (condition.left, condition.right)
+    sides = condition.sides
     asks = comparison_direction(condition.value.owner.operation)
     if asks != ("EQ" if condition.is_true else "NE") or any(_element(side) not in _SEGMENT_TYPES for side in sides):
         return None
@@ -144,7 +144,7 @@ def _element(shown: Shown) -> str:
 
 
 def _conjunction(value: Any, labels: Labels, is_true: bool) -> list[tuple[Any, Labels, bool]]:
-    """Predicates, where they lie and whether they hold, where one that is no op of indices does; empty if unknown."""
+    """Predicates, where they lie and whether they hold, where one that is computed of them does; empty for others."""
     value, labels = _source(value, labels)
     if isinstance(value.owner, ir.Block):
         return []
@@ -154,6 +154,9 @@ def _conjunction(value: Any, labels: Labels, is_true: bool) -> list[tuple[Any, L
         return [(op.operands[0], labels, not is_true)]
     if name == ("and" if is_true else "or"):
         return [(operand, labels, is_true) for operand in op.operands]
+    if name == "select" and op.operands[0].type == value.type:
+        truths = tuple(splat_truth_of(v) for v in list(op.operands)[1:])
+        return [(op.operands[0], labels, is_true == truths[0])] if set(truths) == {True, False} else []
     of = _compared_choice(op, labels) if name == "compare" else None
     if of is not None and of.yes != of.no:
         return [(of.predicate, of.labels, is_true == bool(of.yes))]
@@ -178,21 +181,15 @@ def _half_planes(value: Any, labels: Labels, keeps: bool) -> list[HalfPlane] | N
     truth = splat_truth_of(value)
     if truth is not None:
         return [] if truth == keeps else None
+    parts = _conjunction(value, labels, keeps)
+    if parts:
+        planes = [_half_planes(*part) for part in parts]
+        return None if None in planes else [plane for some in planes for plane in some or ()]
     if isinstance(value.owner, ir.Block):
         return None
     op = value.owner.operation
-    name = op.name.removeprefix("stablehlo.")
-    if name == "not":
-        return _half_planes(op.operands[0], labels, not keeps)
-    if name == ("and" if keeps else "or"):
-        sides = [_half_planes(operand, labels, keeps) for operand in op.operands]
-        return None if sides[0] is None or sides[1] is None else sides[0] + sides[1]
-    if name == "select" and op.operands[0].type == value.type:
-        truths = tuple(splat_truth_of(v) for v in list(op.operands)[1:])
-        return _half_planes(op.operands[0], labels, keeps == truths[0]) if set(truths) == {True, False} else None
-    if name == "compare" and (of := _compared_choice(op, labels)) is not None:
-        return _half_planes(of.predicate, of.labels, keeps == bool(of.yes)) if of.yes != of.no else None
-    half = _compared(op, labels, keeps) if name == "compare" else _constant_triangle(op, labels, keeps)
+    read = _compared if op.name == "stablehlo.compare" else _constant_triangle
+    half = read(op, labels, keeps)
     return None if half is None else [half]
 
 

@@ -77,26 +77,21 @@ def number_of(value: Any, depth: int = MAX_DEPTH) -> float | int | None:
 def computed(op: Any, numbers: Sequence[float]) -> float | None:
     """What an op of `OF_NUMBERS` makes of numbers, None if that is not known: integers are converted only."""
     element_type = str(op.results[0].type.element_type)
-    if element_type not in FLOATS and (op.name != "stablehlo.convert" or numbers[0] != round(numbers[0])):
-        return None
+    dtype: Any = dtypes_by_name().get(element_type)
+    if element_type not in FLOATS:
+        if op.name != "stablehlo.convert" or dtype is None or not np.issubdtype(dtype, np.integer):
+            return None
+        number, held = float(numbers[0]), np.iinfo(dtype)
+        return number if number.is_integer() and held.min <= number <= held.max else None
     with np.errstate(all="ignore"):
-        result = OF_NUMBERS[op.name](*map(np.float64, numbers))
-        rounded = float(np.asarray(result).astype(dtypes_by_name()[element_type]))
+        rounded = float(np.asarray(OF_NUMBERS[op.name](*map(np.float64, numbers))).astype(dtype))
     return None if math.isnan(rounded) else rounded
 
 
 @cached_analysis
 def numbered(graph: Graph) -> dict[Any, int]:
-    """The numbers of a block's values by what they show: see `origin`."""
+    """The numbers of a block's values by their origins: the first where a block has one value several times."""
     numbers: dict[Any, int] = {}
     for number, value in enumerate(graph.mlir_values):
         numbers.setdefault(origin(value), number)
     return numbers
-
-
-@cached_analysis
-def same_everywhere(graph: Graph) -> dict[int, int]:
-    """For each argument and capture of a block the first one that is the same value."""
-    first: dict[Any, int] = {}
-    outside = (*graph.arguments, *graph.captured)
-    return {v: first.setdefault(origin(graph.mlir_values[v]), v) for v in outside}

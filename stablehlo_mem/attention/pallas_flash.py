@@ -149,10 +149,12 @@ def _segments(shape: KernelShape, *masks: Any) -> Any:
     missing = padded(shape.keys) - shape.keys
     if not masks and not missing:
         return None
-    ones = [jnp.ones((shape.batch, size), jnp.int32) for size in (shape.queries, shape.keys)]
-    queries, keys = masks[-2:] if shape.segments else ones
-    least, most = queries.min(1, keepdims=True), queries.max(1, keepdims=True)
-    other = jnp.where(least > jnp.iinfo(jnp.int32).min, least - 1, most + 1)
+    queries, keys = (jnp.ones((shape.batch, size), jnp.int32) for size in (shape.queries, shape.keys))
+    other: Any = jnp.zeros((shape.batch, 1), jnp.int32)
+    if shape.segments:
+        queries, keys = masks[-2:]
+        least, most = queries.min(1, keepdims=True), queries.max(1, keepdims=True)
+        other = jnp.where(least > jnp.iinfo(jnp.int32).min, least - 1, most + 1)
     if shape.key_mask:
         keys = jnp.where(masks[0] != 0, keys, other)
     keys = jnp.concatenate([keys, jnp.broadcast_to(other, (shape.batch, missing))], 1) if missing else keys

@@ -145,8 +145,7 @@ class Placement:
         """A predicate of the program along more dimensions; a comparison is made anew, where it lies along fewer."""
         if not isinstance(condition, Comparison):
             return self.spread(condition.value, condition.labels, labels, full)
-        left = self.spread(condition.left.value, condition.left.labels, labels, full)
-        right = self.spread(condition.right.value, condition.right.labels, labels, full)
+        left, right = (self.spread(side.value, side.labels, labels, full) for side in condition.sides)
         attributes = condition.value.owner.operation.attributes
         return stablehlo.compare(
             left, right, attributes["comparison_direction"], compare_type=attributes.get("compare_type", None)

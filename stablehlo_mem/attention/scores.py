@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from stablehlo_mem.attention.algebra import Columns, Dot, Labels, Tensor, Terms
-from stablehlo_mem.attention.origins import same_everywhere
+from stablehlo_mem.attention.origins import numbered, origin
 from stablehlo_mem.ir.analysis_cache import cached_analysis
 from stablehlo_mem.ir.graph import FLOATS, Graph, Op, reachable
 from stablehlo_mem.ir.matchers import converts_floats
@@ -173,7 +173,7 @@ def resolved(graph: Graph, value: int, labels: Labels, *, own: bool = True) -> T
     labels = tuple(None if size == 1 else label for size, label in zip(shape, labels, strict=True))
     if own:
         labels = tuple(-1 - d if label is not None and label < 0 else label for d, label in enumerate(labels))
-    return Tensor(same_everywhere(graph).get(value, value), labels)
+    return Tensor(numbered(graph)[origin(graph.mlir_values[value])], labels)
 
 
 def _widens(graph: Graph, op: Op) -> bool:

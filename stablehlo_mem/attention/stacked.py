@@ -27,7 +27,7 @@ from stablehlo_mem.attention.algebra import (
     Terms,
     Total,
 )
-from stablehlo_mem.attention.origins import origin
+from stablehlo_mem.attention.origins import numbered, origin
 from stablehlo_mem.attention.scores import Known, Scores, Trace, reaches_exponential
 from stablehlo_mem.attention.trace import trace, trace_from
 from stablehlo_mem.ir.bindings import ir
@@ -132,16 +132,11 @@ class _Moved:
     def __init__(self, graph: Graph, forward: Graph, rows: _Rows):
         self.graph, self.forward = graph, forward
         self.columns: frozenset[int] = frozenset()
-        outside = (*graph.arguments, *graph.captured)
-        self.outside: dict[Any, int] = {}
-        for value in outside:
-            self.outside.setdefault(origin(graph.mlir_values[value]), value)
         self.body = body = rows.loop.regions[1].blocks[0]
         returned = body.operations[len(body.operations) - 1].operation.operands
-        self.numbers = index = {value: i for i, value in enumerate(forward.mlir_values)}
         self.rows: dict[int, tuple[int, tuple[int | None, ...]]] = {}
         for number, op in rows.read.items():
-            row = index[returned[number].owner.operation.operands[1]]
+            row = numbered(forward)[origin(returned[number].owner.operation.operands[1])]
             view = view_of(forward, row)
             # A row shows the whole value, its dimensions in another order perhaps.
             if forward.values[view.source].nbytes == forward.values[row].nbytes:
@@ -182,7 +177,7 @@ class _Moved:
             value, dims = self.rows[one.value]
             places = dict(enumerate(dims))
             return Tensor(value, self.labels(value, dims, one.labels)), lambda d: places[d] or 0
-        outside = self.outside.get(origin(self.forward.mlir_values[one.value]))
+        outside = numbered(self.graph).get(origin(self.forward.mlir_values[one.value]))
         if outside is None or self.forward.values[one.value].is_computed:
             raise _Missing
         return Tensor(outside, one.labels), lambda d: d
@@ -213,7 +208,7 @@ class _Moved:
         """Where a mask keeps keys."""
         if isinstance(kept, Region) or _block_of(kept.value) != self.body:
             return kept
-        tensor, _ = self.tensor(Tensor(self.numbers[kept.value], kept.labels))
+        tensor, _ = self.tensor(Tensor(numbered(self.forward)[kept.value], kept.labels))
         return Predicate(self.graph.mlir_values[tensor.value], tensor.labels, kept.is_true)
 
     def atom(self, one: Atom) -> Atom:
