@@ -97,8 +97,7 @@ def _value_gradient(shape: KernelShape, of_kernel: Any, gradient: Any, kept: Any
 
 
 def _grouped(shape: KernelShape, value: Any) -> Any:
-    """Batch, key heads, queries of a key head, rows, depth, in float32."""
-    value = value.astype(jnp.float32)
+    """Batch, key heads, queries of a key head, rows, depth."""
     value = value.transpose(0, 2, 1, 3) if shape.rows_first else value
     batch, heads, rows, depth = value.shape
     return value.reshape(batch, shape.kv_heads, heads // shape.kv_heads, rows, depth)
@@ -110,18 +109,24 @@ def _as_before(shape: KernelShape, grouped: Any) -> Any:
     return value.transpose(0, 2, 1, 3) if shape.rows_first else value
 
 
+_in_float32 = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
+"""Products summed in float32 of operands as they are: converted ones would be arrays of their own."""
+
+
 def _query_gradient(shape: KernelShape, of_kernel: Any, gradient: Any, keys: Any, values: Any, kept: Any) -> Any:
     lost = _grouped(shape, jnp.where(_rows(shape, kept), 0, gradient))
     keys, values = (_grouped(shape, x)[:, :, 0] for x in (keys, values))
-    covariance = jnp.einsum("bhkv,bhkd->bhvd", values - values.mean(2, keepdims=True), keys) / shape.keys
-    added = _as_before(shape, jnp.einsum("bhgqv,bhvd->bhgqd", lost, covariance) * shape.scale)
-    return (of_kernel.astype(jnp.float32) + added).astype(of_kernel.dtype)
+    means = (x.astype(jnp.float32).mean(2) for x in (values, keys))
+    covariance = _in_float32("bhkv,bhkd->bhvd", values, keys) / shape.keys - jnp.einsum("bhv,bhd->bhvd", *means)
+    covariance = (covariance * shape.scale).astype(of_kernel.dtype)
+    return of_kernel + _as_before(shape, jnp.einsum("bhgqv,bhvd->bhgqd", lost, covariance))  # one of them is zero
 
 
 def _key_gradient(shape: KernelShape, of_kernel: Any, gradient: Any, queries: Any, values: Any, kept: Any) -> Any:
     lost = _grouped(shape, jnp.where(_rows(shape, kept), 0, gradient))
     values = _grouped(shape, values)[:, :, 0]
-    of_lost = jnp.einsum("bhgqv,bhgqd->bhvd", lost, _grouped(shape, queries))
-    added = jnp.einsum("bhkv,bhvd->bhkd", values - values.mean(2, keepdims=True), of_lost)
-    added = _as_before(shape, added[:, :, None] * (shape.scale / shape.keys))
-    return (of_kernel.astype(jnp.float32) + added).astype(of_kernel.dtype)
+    of_lost = _in_float32("bhgqv,bhgqd->bhvd", lost, _grouped(shape, queries)) * (shape.scale / shape.keys)
+    of_lost = of_lost.astype(values.dtype)
+    mean = values.astype(jnp.float32).mean(2, keepdims=True)
+    added = _in_float32("bhkv,bhvd->bhkd", values, of_lost) - mean @ of_lost.astype(jnp.float32)
+    return (of_kernel.astype(jnp.float32) + _as_before(shape, added[:, :, None])).astype(of_kernel.dtype)
