@@ -108,6 +108,32 @@ def test_a_segment_is_a_layer_and_waits_for_the_gradient_of_the_next():
         assert all(params.place < graph.values[v].producer < segment.before for v in segment.awaited)
 
 
+def shared_gradient(*args):
+    """Of layers that all read one array, in another shape and behind a barrier."""
+
+    def shared_loss(args):
+        *layers, numbers, x = args
+        for w, v in zip(layers[::2], layers[1::2], strict=True):
+            column = jax.lax.optimization_barrier(numbers.reshape(-1, 1))
+            x = x + jnp.sin(jnp.tanh(x @ w + column)) @ v
+        return (x**2).mean()
+
+    return jax.grad(shared_loss)(args)
+
+
+def test_what_writes_nothing_is_repeated_in_each_segment():
+    """No segment has the others computed again for it, though it reads what all read; barriers are repeated too."""
+    *layers, x = specs(6, rows=4096)
+    args = *layers, spec(16, 256), x
+    program = program_for(shared_gradient, *args)
+    module, params = recomputed(program)
+    assert params.values == 2 * len(params.segments) == 10
+    assert len({segment.before for segment in params.segments}) == len(params.segments)
+    assert find_peak(entry_graph(module), H200).temp_bytes < 0.7 * find_peak(graph_of(program), H200).temp_bytes
+    join_barriers(module)
+    assert all(map(same_bits, run(program, module, *drawn(*args)), run(program, None, *drawn(*args))))
+
+
 def headed_gradient(*args):
     """Layers of two parts, the first with more inside, and a head that is larger than all of a layer."""
 

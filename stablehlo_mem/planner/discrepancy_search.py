@@ -1,4 +1,4 @@
-"""The search for a goal: a greedy descent and, in small programs, others that begin with another step.
+"""The search for a goal: a greedy descent, by price in large programs; in small ones others that begin otherwise.
 
 What is best at one peak need not be best in the end. Three ideas from the literature:
 
@@ -20,13 +20,15 @@ from collections.abc import Callable, Iterator
 from stablehlo_mem.ir.graph import len_ops
 from stablehlo_mem.pass_api.candidate import Candidate, Goal, Identity, Refusal
 from stablehlo_mem.planner.choice import helps, in_best_size, in_smallest_size, lower_of, try_apply
-from stablehlo_mem.planner.goals import is_far
+from stablehlo_mem.planner.density_descent import density_descent
+from stablehlo_mem.planner.goals import CLOSE_GOALS, is_far
 from stablehlo_mem.planner.greedy_search import (
     MAX_PEAK_RISE,
     candidates_to_try,
     enabling_candidates,
     faster_step,
     greedy_descent,
+    propose,
     saving_candidate,
     with_enabled_savings,
 )
@@ -37,6 +39,9 @@ _MAX_OPS_TIMES_STEPS = 1500
 """Descents follow the first one until all together took so many steps times ops of the program: a bound on planning
 time. Measured with benchmarks/prices.py: with 3000 no training program gets a faster plan, and with 1000 one program of
 the suite gets a plan that is 1.07 times slower."""
+_FEW_STEPS = 5
+"""A program is large if fewer steps than this are left to all descents together. In smaller ones the others mostly find
+what a descent by price finds, and with it the plan of a smaller goal would more often be the faster one."""
 _PRUNE_MARGIN = 0.25
 """A descent is pruned if it is worse than the incumbent by this share: with 0.1 plans of the suite get up to 1.2 times
 slower, as later steps may save time, and 0.5 finds hardly faster ones."""
@@ -128,16 +133,11 @@ class DiscrepancySearch:
 
     def run(self, to_beat: float = math.inf) -> tuple[SearchState, tuple[Refusal, ...]]:
         """The end of the greedy descent, and the refusals at its peak if it misses the goal; others follow it."""
-        path = [self.root]
-
-        def follow(state: SearchState) -> None:
-            path.append(state)
-            self.visit(state)
-
-        first, refusals = greedy_descent(self.root, self.goal, self.not_first, visit=follow)
+        path, refusals = self.first_descent()
+        first = path[-1]
         taken = len(first.steps) - len(self.root.steps)
         self.steps_left = steps_left(self.root, first)
-        reaches = first.peak.temp_bytes <= self.goal.temp_bytes
+        reaches = self.is_within(first)
         is_small = self.steps_left > 0
         if is_small and reaches:
             self.save_time(first)
@@ -156,6 +156,32 @@ class DiscrepancySearch:
         if tries_others and reaches:
             self.descend_below()
         return first, refusals
+
+    def first_descent(self) -> tuple[list[SearchState], tuple[Refusal, ...]]:
+        """The states of the first descent, and the refusals at its last peak if it misses the goal.
+
+        In a large program it is one by price; where that ends far from the goal, or no first step is new to it, a
+        greedy one.
+        """
+        is_large = _FEW_STEPS * len_ops(self.root.graph) > _MAX_OPS_TIMES_STEPS
+        if is_large and not self.not_first:
+            path = density_descent(self.root, self.goal, self.visit)
+            if self.is_within(path[-1]):
+                return path, ()
+            if path[-1].peak.temp_bytes <= CLOSE_GOALS * self.goal.temp_bytes:
+                return path, propose(path[-1], self.goal)[1]
+        path = [self.root]
+
+        def follow(state: SearchState) -> None:
+            path.append(state)
+            self.visit(state)
+
+        _, refusals = greedy_descent(self.root, self.goal, self.not_first, visit=follow)
+        return path, refusals
+
+    def is_within(self, state: SearchState) -> bool:
+        """Whether a state reaches the goal."""
+        return state.peak.temp_bytes <= self.goal.temp_bytes
 
     def is_clearly_faster(self, seconds: float) -> bool:
         """Whether a state within the goal takes clearly less than so many seconds; true if that is no limit."""

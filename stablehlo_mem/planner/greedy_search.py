@@ -74,6 +74,19 @@ def _first_time_saving(state: SearchState, one: AnyPass, goal: Goal, limit: floa
     return state
 
 
+class SlowSteps:
+    """Counts the steps of a descent that save little of what is missing."""
+
+    def __init__(self, goal: Goal):
+        self.goal, self.count = goal, 0
+
+    def are_too_many(self, state: SearchState, following: SearchState) -> bool:
+        """Whether a step is one slow one too many."""
+        missing, saved = (state.peak.temp_bytes - least for least in (self.goal.temp_bytes, following.peak.temp_bytes))
+        self.count += 0 < saved < missing / _SLOW_FRACTION
+        return self.count > _MAX_SLOW_STEPS
+
+
 def greedy_descent(
     state: SearchState,
     goal: Goal,
@@ -96,7 +109,7 @@ def greedy_descent(
     Returns:
         The last state, and the refusals at its peak if no step reaches the goal.
     """
-    root, slow_steps = state, 0
+    root, slow = state, SlowSteps(goal)
     for _ in range(_MAX_STEPS):
         if state.peak.temp_bytes <= goal.temp_bytes:
             return state, ()
@@ -106,9 +119,7 @@ def greedy_descent(
         following, refusals = best_step(state, goal, excluded, looks_ahead=looks_ahead, limit=limit())
         if following is None:
             return state, refusals
-        missing, saved = (state.peak.temp_bytes - least for least in (goal.temp_bytes, following.peak.temp_bytes))
-        slow_steps += 0 < saved < missing / _SLOW_FRACTION
-        if slow_steps > _MAX_SLOW_STEPS:
+        if slow.are_too_many(state, following):
             return state, refusals
         state = with_enabled_savings(with_decision(state, following), goal)
         visit(state)

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from stablehlo_mem.analysis.cost_model import fused_seconds
 from stablehlo_mem.analysis.fusion import plan_buffers
 from stablehlo_mem.analysis.fusion_classes import CLASSES, Class, buffer_root, classify, is_nested, multiplies
-from stablehlo_mem.ir.barriers import BARRIER
+from stablehlo_mem.ir.barriers import group_of
 from stablehlo_mem.ir.graph import Graph, Op, effects
 from stablehlo_mem.targets.chips import Chip
 
@@ -30,7 +30,7 @@ _MAX_SEGMENTS = 512
 _MORE_SEGMENTS = 1.25
 """Each division has this many times the segments of the one before, so that one has nearly as many as there are layers.
 Its segments are at most a quarter larger than a layer and end where a layer ends, not halfway through the next one,
-where as little may be handed on (chosen)."""
+where as little may be handed on (chosen). Divisions whose bytes differ by no more are taken to need the same."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,12 +134,15 @@ class Residuals:
         return list(itertools.accumulate(change))[: self.place + 1]
 
     def segmented(self, residuals: Sequence[int]) -> tuple[tuple[int, ...], frozenset[int]]:
-        """Where segments begin and what is alive there, so that both and the largest segment take the least bytes."""
+        """Where segments begin and what is alive there: both and the largest segment take few bytes.
+
+        Of divisions that need about as much it is the finest: what they hand on is not computed again.
+        """
         values = self.graph.values
         residuals = sorted(residuals, key=lambda v: values[v].producer)
         producers = [values[v].producer for v in residuals]
         reached = [0, *itertools.accumulate(values[v].nbytes for v in residuals)]
-        best: tuple[float, tuple[int, ...], frozenset[int]] = (reached[-1], (), frozenset())
+        found: list[tuple[int, tuple[int, ...], frozenset[int]]] = [(reached[-1], (), frozenset())]
         for begins in self.divisions(producers, reached):
             handed = frozenset(v for v, *_ in self.handed_at(begins))
             ends = [bisect.bisect_left(producers, begin) for begin in (0, *begins, self.place)]
@@ -147,11 +150,10 @@ class Residuals:
                 sum(values[v].nbytes for v in residuals[first:end] if v not in handed)
                 for first, end in itertools.pairwise(ends)
             )
-            needed = largest + sum(values[v].nbytes for v in handed)
-            # Of equal divisions the finest: what they hand on is not computed again.
-            if needed < best[0] or (best[1] and needed == best[0]):
-                best = needed, begins, handed
-        return best[1], best[2]
+            found.append((largest + sum(values[v].nbytes for v in handed), begins, handed))
+        most = _MORE_SEGMENTS * min(needed for needed, *_ in found)
+        _, begins, handed = max((one for one in found if one[0] <= most), key=lambda one: (len(one[1]), -one[0]))
+        return begins, handed
 
     def divisions(self, producers: Sequence[int], reached: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """Where ever more segments begin, with and without one for what follows the last residual."""
@@ -212,17 +214,17 @@ class Residuals:
             op = self.graph.ops[self.graph.values[pending.pop()].producer]
             if op.index in ops:
                 continue
-            on_host = any(self.graph.values[v].host_bytes for v in op.results)
-            if (
-                op.index in effects(self.graph)
-                or on_host
-                or op.name == BARRIER
-                or CLASSES.get(op.name) is Class.CONTROL
-            ):
+            if op.index in effects(self.graph) or self.stands_for_all(op):
                 return None
             ops.add(op.index)
             pending += [v for v in op.inputs if not self.stays(v, dropped)]
         return frozenset(ops)
+
+    def stands_for_all(self, op: Op) -> bool:
+        """Whether an op is not repeated: loops, copies to the host, and barriers that say what waits for what."""
+        is_ordering = group_of(self.graph.handles[op.index]) is not None
+        on_host = any(self.graph.values[v].host_bytes for v in op.results)
+        return is_ordering or on_host or CLASSES.get(op.name) is Class.CONTROL
 
     def added_seconds(self, ops: Collection[int]) -> float:
         """What it takes to run ops after the place, less those that need not run before it any more."""
@@ -241,13 +243,11 @@ class Residuals:
 
     def recomputation_of(self, dropped: Collection[int]) -> Recomputation:
         """How dropped residuals are computed again where they are read after the place."""
-        needs = self.needs(dropped)
         ops: dict[int, set[int]] = {}
         first: dict[int, int] = {}
-        for user, value in needs:
-            for op in self.ops_of([value], dropped) or ():
-                segment = self.segment(op)
-                ops.setdefault(segment, set()).add(op)
+        for user, value in self.needs(dropped):
+            for segment, of_segment in self.divided(value, dropped).items():
+                ops.setdefault(segment, set()).update(of_segment)
                 first.setdefault(segment, user)
         every = set[int]().union(*ops.values())
         read = {s: {v for op in of_s for v in self.graph.ops[op].inputs} for s, of_s in ops.items()}
@@ -255,7 +255,7 @@ class Residuals:
             # What is handed on is computed again before what is computed of it.
             for value in read[segment]:
                 producer = self.graph.values[value].producer
-                if producer in every and self.segment(producer) != segment:
+                if producer in every - ops[segment]:
                     before = self.segment(producer)
                     first[before] = min(first[before], first[segment])
         sources = {
@@ -283,6 +283,27 @@ class Residuals:
             kept_bytes=sum(values[v].nbytes for v in kept),
             seconds=self.added_seconds(every),
         )
+
+    def divided(self, value: int, dropped: Collection[int]) -> dict[int, set[int]]:
+        """The ops that compute a value again, by the segment in which they do.
+
+        Those that write nothing are repeated in each segment that reads them: where all segments read one, it would
+        have them all computed again for the first.
+        """
+        ops = self.ops_of([value], dropped) or frozenset()
+        segments: dict[int, set[int]] = {}
+        divided: dict[int, set[int]] = {}
+        for op in sorted(ops, reverse=True):
+            users = {user for v in self.graph.ops[op].results for user in self.graph.users[v]} & ops
+            is_written = not users or any(self.is_written(v) for v in self.graph.ops[op].results)
+            segments[op] = {self.segment(op)} if is_written else set[int]().union(*(segments[user] for user in users))
+            for segment in segments[op]:
+                divided.setdefault(segment, set()).add(op)
+        return divided
+
+    def is_written(self, value: int) -> bool:
+        """Whether a kernel writes a value: it is no view of another one, and not computed where it is read."""
+        return self.buffers.materialised[value] and buffer_root(self.graph, value) == value
 
     def gathered(self, since: int, until: int) -> tuple[int, ...]:
         """What no device has whole of that which matmuls between two ops read, as others before the place do.
