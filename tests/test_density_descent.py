@@ -58,12 +58,27 @@ def test_cheap_steps_first(root, share):
 
 
 def test_large_programs_descend_by_price_too(root, monkeypatch):
-    """Where there are few steps for other descents."""
+    """First of all, where there are few steps for other descents."""
     monkeypatch.setattr(discrepancy_search, "_MAX_OPS_TIMES_STEPS", 0)
     goal = goal_of(int(0.1 * root.peak.temp_bytes), chip="cuda:h200")
-    found, refusals = discrepancy_search.search(root, goal)
+    visited = []
+    found, refusals = discrepancy_search.search(root, goal, visit=visited.append)
+    path = density_descent(root, goal, lambda _: None)[1:]
     assert not refusals
-    assert found.seconds <= density_descent(root, goal, lambda _: None)[-1].seconds
+    assert [state.steps for state in visited[: len(path)]] == [state.steps for state in path]
+    assert found.seconds <= path[-1].seconds
+
+
+@pytest.mark.parametrize("share", [0.85, 0.5])
+def test_a_descent_that_ends_far_from_the_goal_is_followed_by_another(root, monkeypatch, share):
+    """One that ends near it is taken as it is, with what stands in the way: the goal is an estimate."""
+    monkeypatch.setattr(discrepancy_search, "_MAX_OPS_TIMES_STEPS", 0)
+    monkeypatch.setattr(discrepancy_search, "density_descent", lambda state, goal, visit: [state])
+    goal = goal_of(int(share * root.peak.temp_bytes), chip="cuda:h200")
+    found, refusals = discrepancy_search.search(root, goal)
+    assert (found is root) == (share == 0.85)
+    assert bool(refusals) == (share == 0.85)
+    assert root.peak.temp_bytes > goal.temp_bytes
 
 
 def test_nothing_helps_within_the_limit_of_time(root):

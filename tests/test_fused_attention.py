@@ -197,6 +197,23 @@ def test_query_without_keys_whose_mask_is_added(one, interpreted):
     assert_right_without_keys(one, f)
 
 
+def test_what_queries_without_keys_add_is_multiplied_as_it_is():
+    """XLA writes what a matmul reads: no array of queries or keys is converted for one."""
+
+    def f(q, k, v, lengths):
+        bias = jnp.where(jnp.arange(k.shape[1]) < lengths[:, None, None, None], 0.0, float(jnp.finfo(jnp.float32).min))
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) * 0.125 + bias
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1).astype(q.dtype), v)
+
+    specs = [*SPELLINGS["einsum_f32_softmax"](jnp.bfloat16)[1], SPELLINGS["padded_multi_query"](jnp.bfloat16)[1][-1]]
+    program = gradient((f, specs))
+    module = normal(program_of(program[0], *arguments(program)))
+    assert rewrite(module, CudnnAttention()) > 1
+    dots = [op for op in walk_operations(module.operation) if op.name == "stablehlo.dot_general"]
+    read = [operand.type for dot in dots for operand in dot.operands if 256 in operand.type.shape]
+    assert {str(one.element_type) for one in read} == {"bf16"}
+
+
 @pytest.mark.parametrize("name", ["jax_nn_causal", "jax_nn_grouped", "padded_multi_query", "packed_documents"])
 def test_odd_lengths_are_padded_to_tiles(name, interpreted):
     """Several blocks along the keys, and a part of the last one is padding."""

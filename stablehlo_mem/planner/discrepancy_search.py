@@ -28,7 +28,7 @@ from stablehlo_mem.planner.greedy_search import (
     enabling_candidates,
     faster_step,
     greedy_descent,
-    propose,
+    refusals_at,
     saving_candidate,
     with_enabled_savings,
 )
@@ -69,7 +69,7 @@ def search(
             follow that depart at its dearest step.
 
     Returns:
-        The best state; the lowest one with the refusals at the greedy descent's peak if the goal is not reached.
+        The best state; the lowest one with the refusals at the first descent's peak if the goal is not reached.
     """
     descents = DiscrepancySearch(state, goal, not_first, visit)
     first, refusals = descents.run(to_beat)
@@ -132,7 +132,7 @@ class DiscrepancySearch:
         self.met: set[tuple[int, str]] = set()
 
     def run(self, to_beat: float = math.inf) -> tuple[SearchState, tuple[Refusal, ...]]:
-        """The end of the greedy descent, and the refusals at its peak if it misses the goal; others follow it."""
+        """The end of the first descent, and the refusals at its peak if it misses the goal; others follow it."""
         path, refusals = self.first_descent()
         first = path[-1]
         taken = len(first.steps) - len(self.root.steps)
@@ -163,13 +163,12 @@ class DiscrepancySearch:
         In a large program it is one by price; where that ends far from the goal, or no first step is new to it, a
         greedy one.
         """
-        is_large = _FEW_STEPS * len_ops(self.root.graph) > _MAX_OPS_TIMES_STEPS
-        if is_large and not self.not_first:
+        if steps_left(self.root, self.root) < _FEW_STEPS and not self.not_first:
             path = density_descent(self.root, self.goal, self.visit)
             if self.is_within(path[-1]):
                 return path, ()
             if path[-1].peak.temp_bytes <= CLOSE_GOALS * self.goal.temp_bytes:
-                return path, propose(path[-1], self.goal)[1]
+                return path, refusals_at(path[-1], self.goal)
         path = [self.root]
 
         def follow(state: SearchState) -> None:
@@ -207,7 +206,7 @@ class DiscrepancySearch:
 
     def fastest(self) -> SearchState | None:
         """The fastest state within the goal, None if there is none."""
-        within = (s for s in (self.root, *self.reached) if s.peak.temp_bytes <= self.goal.temp_bytes)
+        within = filter(self.is_within, (self.root, *self.reached))
         return min(within, key=_by_time, default=None)
 
     def depart_at_dearest(self, path: list[SearchState]) -> None:
@@ -239,7 +238,7 @@ class DiscrepancySearch:
         for candidate in candidates_to_try(before, self.goal, self.not_first if before is self.root else frozenset()):
             new = self.in_cheaper_size(before, candidate, most) if self.steps_left > 0 else None
             following = self.descend(with_decision(before, new), self.goal) if new is not None else []
-            if following and following[-1].peak.temp_bytes <= self.goal.temp_bytes:
+            if following and self.is_within(following[-1]):
                 objective = self.objective(following[-1])
                 if objective < least:
                     best, least = [*path[:dearest], *following], objective
@@ -260,7 +259,7 @@ class DiscrepancySearch:
         for candidate in candidates_to_try(self.root, self.goal, self.not_first):
             smallest = in_smallest_size(candidate, self.root)
             new = try_apply(self.root, smallest, self.goal) if smallest else None
-            if new is not None and new.peak.temp_bytes <= self.goal.temp_bytes:
+            if new is not None and self.is_within(new):
                 self.visit(with_decision(self.root, new))
                 return
 
@@ -300,7 +299,7 @@ class DiscrepancySearch:
         """Notes a state."""
         self._visit(state)
         self.lowest = lower_of(self.lowest, state, self.goal)
-        if state.peak.temp_bytes <= self.goal.temp_bytes:
+        if self.is_within(state):
             self.reached.append(state)
 
     def objective(self, state: SearchState) -> float:
@@ -366,7 +365,7 @@ class DiscrepancySearch:
         end, _ = greedy_descent(
             state, aim, not_first, self.is_pruned, follow, looks_ahead=self.looks_ahead, limit=self.limit
         )
-        is_reached = end is not self.root and end.peak.temp_bytes <= self.goal.temp_bytes
+        is_reached = end is not self.root and self.is_within(end)
         if is_reached and not self.is_worse(self.objective(end)):
             self.save_time(end)
         return path

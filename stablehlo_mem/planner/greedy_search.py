@@ -219,7 +219,7 @@ def _find_lower_step(state: SearchState, goal: Goal, excluded: frozenset[Identit
         tried = more if promising else more + candidates[:_MAX_TRIED]
         following = best_of(state, tried, goal, following, limit=limit)
     enabling = enabling_candidates(state, goal, excluded)
-    return following, enabling, _largest_first([*refusals, *(c.refusal_if_useless for c in proposed)])
+    return following, enabling, _with_candidates(refusals, proposed)
 
 
 def candidates_to_try(state: SearchState, goal: Goal, excluded: frozenset[Identity]) -> list[Candidate]:
@@ -263,6 +263,16 @@ def _needs_numerics(candidate: Candidate) -> Refusal:
     """The refusal of a candidate that `Options.numerics` does not allow."""
     message = f"it could {candidate.summary} with Options(numerics={candidate.numerics!r})"
     return dataclasses.replace(candidate.refusal_if_useless, code=f"needs-{candidate.numerics}", message=message)
+
+
+def refusals_at(state: SearchState, goal: Goal) -> tuple[Refusal, ...]:
+    """Why what is alive at a peak where a descent ended was not made smaller, largest value first."""
+    candidates, refusals = propose(state, goal)
+    return _with_candidates(refusals, candidates)
+
+
+def _with_candidates(refusals: Iterable[Refusal], candidates: Iterable[Candidate]) -> tuple[Refusal, ...]:
+    return _largest_first([*refusals, *(candidate.refusal_if_useless for candidate in candidates)])
 
 
 def nothing_to_split(state: SearchState) -> Refusal:

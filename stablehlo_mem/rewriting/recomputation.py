@@ -214,17 +214,17 @@ class Residuals:
             op = self.graph.ops[self.graph.values[pending.pop()].producer]
             if op.index in ops:
                 continue
-            if op.index in effects(self.graph) or self.stands_for_all(op):
+            if self.runs_once(op):
                 return None
             ops.add(op.index)
             pending += [v for v in op.inputs if not self.stays(v, dropped)]
         return frozenset(ops)
 
-    def stands_for_all(self, op: Op) -> bool:
-        """Whether an op is not repeated: loops, copies to the host, and barriers that say what waits for what."""
-        is_ordering = group_of(self.graph.handles[op.index]) is not None
+    def runs_once(self, op: Op) -> bool:
+        """Whether an op must not run twice: effects, loops, copies to the host, barriers of a group."""
         on_host = any(self.graph.values[v].host_bytes for v in op.results)
-        return is_ordering or on_host or CLASSES.get(op.name) is Class.CONTROL
+        is_ordering = group_of(self.graph.handles[op.index]) is not None
+        return op.index in effects(self.graph) or on_host or is_ordering or CLASSES.get(op.name) is Class.CONTROL
 
     def added_seconds(self, ops: Collection[int]) -> float:
         """What it takes to run ops after the place, less those that need not run before it any more."""
@@ -245,7 +245,7 @@ class Residuals:
         """How dropped residuals are computed again where they are read after the place."""
         ops: dict[int, set[int]] = {}
         first: dict[int, int] = {}
-        for user, value in self.needs(dropped):
+        for value, user in self.needs(dropped).items():
             for segment, of_segment in self.divided(value, dropped).items():
                 ops.setdefault(segment, set()).update(of_segment)
                 first.setdefault(segment, user)
@@ -253,9 +253,10 @@ class Residuals:
         read = {s: {v for op in of_s for v in self.graph.ops[op].inputs} for s, of_s in ops.items()}
         for segment in sorted(ops, reverse=True):
             # What is handed on is computed again before what is computed of it.
+            elsewhere = every - ops[segment]
             for value in read[segment]:
                 producer = self.graph.values[value].producer
-                if producer in every - ops[segment]:
+                if producer in elsewhere:
                     before = self.segment(producer)
                     first[before] = min(first[before], first[segment])
         sources = {
@@ -333,8 +334,8 @@ class Residuals:
         """Whether a value is put behind the barrier: what is generated is alike wherever it is."""
         return bool(self.graph.values[value].shape) and not self.buffers.generated[value]
 
-    def needs(self, dropped: Collection[int]) -> list[tuple[int, int]]:
-        """The ops after the place that read what is dropped, or what is computed of it on the fly: each with that."""
+    def needs(self, dropped: Collection[int]) -> dict[int, int]:
+        """What is dropped and read after the place, or computed of it on the fly there: each with the first reader."""
         known: dict[int, bool] = {}
 
         def is_needed(value: int) -> bool:
@@ -344,12 +345,12 @@ class Residuals:
                     known[value] = any(map(is_needed, self.graph.ops[self.graph.values[value].producer].inputs))
             return known[value]
 
-        return [
-            (op.index, v)
-            for op in self.graph.ops[self.place + 1 :]
-            for v in op.inputs
-            if 0 <= self.graph.values[v].producer < self.place and is_needed(v)
-        ]
+        first: dict[int, int] = {}
+        for op in self.graph.ops[self.place + 1 :]:
+            for value in op.inputs:
+                if value not in first and 0 <= self.graph.values[value].producer < self.place and is_needed(value):
+                    first[value] = op.index
+        return first
 
     def awaited(self, since: int, before: int) -> tuple[int, ...]:
         """What sums after an op and before another write, and others use from there on; the last value of all.
